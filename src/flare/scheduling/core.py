@@ -1,0 +1,235 @@
+"""The last step of policy `exact`: a complete search of the few devices about which a price leaves doubt.
+
+Given a price, the M devices of least key nu_i + price c_i are the base. Let r_i be the key of device i less the border
+between the base and the rest. For every set of M devices
+
+    sum nu_i  =  (sum of base keys - price * band)  +  sum of |r_i| where the set differs from the base
+                 +  price * (band - sum c_i),
+
+and the last two terms are not negative for a set that fits. So a set with sum nu_i < target differs from the base by
+|r_i| of less than gap = target - (sum of base keys - price * band) in total. Devices with |r_i| >= gap stay as they
+are; the others are the core.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.scheduling.problem import Indices
+from flare.units import Floats
+
+_MOST_STATES = 50_000  # states expanded at once; more are searched half by half, which bounds the memory
+
+
+@dataclass(frozen=True)
+class _Class:
+    """The core devices of one tau, and what using more or fewer of them changes; arrays of shape (options,).
+
+    Among devices of equal tau only the cheapest are ever worth using, so the options are: give up the dearest few of
+    the base, leave it, or take the cheapest few of the rest.
+    """
+
+    taken: Indices  # in the base, dearest first
+    free: Indices  # not in the base, cheapest first
+    count: NDArray[np.int64]
+    nu: Floats
+    hz: Floats
+    cost: Floats  # sum of |r_i|
+    taken_cost: Floats
+    free_cost: Floats
+
+
+@dataclass(frozen=True)
+class _States:
+    """Partial changes to the base, shape (states,): what they change so far, and how they came about."""
+
+    count: NDArray[np.int64]
+    nu: Floats
+    hz: Floats
+    cost: Floats
+    parent: Indices
+    option: Indices
+    before: _States | None
+
+
+def better_set(
+    nu: Floats, needed: Floats, price: float, num_selected: int, band: float, target: float, stop_at: float
+) -> Indices | None:
+    """The set of `num_selected` devices with sum of `needed` <= band and the least sum of `nu`, if that is < target.
+
+    None proves that there is no such set. Devices are sorted by nu, then needed. Raises TimeoutError when
+    `time.perf_counter()` passes `stop_at` before the search is complete.
+    """
+    key = nu + price * needed
+    order = np.argsort(key, kind="stable")
+    base = order[:num_selected]
+    gap = target - (math.fsum(key[base]) - price * band)
+    if gap <= 0.0:
+        return None
+    last = key[order[num_selected - 1]]
+    border = 0.5 * (last + key[order[num_selected]]) if num_selected < len(order) else last
+    taken = np.zeros(len(nu), dtype=bool)
+    taken[base] = True
+    classes = _classes(nu, needed, key - border, taken, gap)
+    walk = _Walk(
+        classes=classes,
+        balance=[_balance(classes[stage + 1 :]) for stage in range(len(classes))],
+        price=price,
+        room_hz=band - math.fsum(needed[base]),
+        base_nu=math.fsum(nu[base]),
+        target=target,
+        gap=gap,
+        stop_at=stop_at,
+    )
+    zero = np.zeros(1)
+    nowhere = np.zeros(1, dtype=np.intp)
+    walk.search(_States(np.zeros(1, dtype=np.int64), zero, zero, zero, nowhere, nowhere, None), 0)
+    return walk.apply(taken) if walk.found is not None else None
+
+
+def _classes(nu: Floats, needed: Floats, reduced: Floats, taken: NDArray[np.bool_], gap: float) -> list[_Class]:
+    core = np.flatnonzero(np.abs(reduced) < gap)
+    if core.size == 0:
+        return []
+    starts = np.flatnonzero(np.diff(nu[core]) != 0.0) + 1
+    classes = []
+    for members in np.split(core, starts):
+        inside = members[taken[members]][::-1]
+        outside = members[~taken[members]]
+        count = np.arange(-len(inside), len(outside) + 1)
+        cost = _both_ways(-reduced[inside], reduced[outside])
+        options = cost < gap
+        classes.append(
+            _Class(
+                taken=inside,
+                free=outside,
+                count=count[options],
+                nu=count[options] * nu[members[0]],
+                hz=_both_ways(-needed[inside], needed[outside])[options],
+                cost=cost[options],
+                taken_cost=-reduced[inside],
+                free_cost=reduced[outside],
+            )
+        )
+    classes.sort(key=lambda one: len(one.count))  # few options first: the number of states grows late
+    return classes
+
+
+def _both_ways(down: Floats, up: Floats) -> Floats:
+    """Running sums away from zero change, laid out from the most removed to the most added."""
+    return np.concatenate((np.cumsum(down)[::-1], (0.0,), np.cumsum(up)))
+
+
+def _balance(rest: list[_Class]) -> tuple[Floats, int]:
+    """The least cost of undoing a change in the number of devices with the classes that are left, and the index that
+    stands for no change; an entry for each change that can still be undone."""
+    give = np.sort(np.concatenate([one.taken_cost for one in rest] or [np.zeros(0)]))
+    take = np.sort(np.concatenate([one.free_cost for one in rest] or [np.zeros(0)]))
+    return _both_ways(take, give), len(take)
+
+
+@dataclass
+class _Walk:
+    """Goes through the classes and keeps every partial change that could still lead to a set below the target."""
+
+    classes: list[_Class]
+    balance: list[tuple[Floats, int]]
+    price: float
+    room_hz: float
+    base_nu: float
+    target: float
+    gap: float
+    stop_at: float
+    found: tuple[_States, int] | None = None
+
+    def search(self, states: _States, stage: int) -> None:
+        while stage < len(self.classes):
+            if time.perf_counter() > self.stop_at:
+                raise TimeoutError
+            if len(states.count) > _MOST_STATES:
+                middle = len(states.count) // 2
+                for half in (slice(None, middle), slice(middle, None)):
+                    self.search(_pick(states, np.arange(len(states.count))[half]), stage)
+                return
+            states = self.expand(states, stage)
+            stage += 1
+        self.finish(states)
+
+    def expand(self, states: _States, stage: int) -> _States:
+        one = self.classes[stage]
+        width = len(one.count)
+        count = np.add.outer(states.count, one.count).ravel()
+        cost = np.add.outer(states.cost, one.cost).ravel()
+        undo, zero = self.balance[stage]
+        place = count + zero
+        kept = np.flatnonzero((place >= 0) & (place < len(undo)) & (cost < self.gap))
+        kept = kept[cost[kept] + undo[place[kept]] < self.gap]
+        parent, option = np.divmod(kept, width)
+        return _undominated(
+            _States(
+                count=count[kept],
+                nu=states.nu[parent] + one.nu[option],
+                hz=states.hz[parent] + one.hz[option],
+                cost=cost[kept],
+                parent=parent,
+                option=option,
+                before=states,
+            )
+        )
+
+    def finish(self, states: _States) -> None:
+        good = np.flatnonzero((states.count == 0) & (states.hz <= self.room_hz))
+        if good.size == 0:
+            return
+        best = int(good[np.argmin(states.nu[good])])
+        total = self.base_nu + float(states.nu[best])
+        if total < self.target:
+            self.gap -= self.target - total  # what is searched after this must be better still
+            self.target = total
+            self.found = (states, best)
+
+    def apply(self, taken: NDArray[np.bool_]) -> Indices:
+        """The found set: the base with the changes undone one class at a time, last class first."""
+        assert self.found is not None
+        states, at = self.found
+        chosen = taken.copy()
+        for one in reversed(self.classes):
+            change = int(one.count[states.option[at]])
+            if change < 0:
+                chosen[one.taken[:-change]] = False
+            else:
+                chosen[one.free[:change]] = True
+            at = int(states.parent[at])
+            assert states.before is not None
+            states = states.before
+        return np.flatnonzero(chosen)
+
+
+def _undominated(states: _States) -> _States:
+    """Drop a state if another changes the number of devices as much, with no more nu and no more bandwidth."""
+    if len(states.count) < 2:
+        return states
+    order = np.lexsort((states.hz, states.nu, states.count))
+    # A running minimum of the bandwidth that starts anew with each count: groups are shifted below one another.
+    shift = 2.0 * (float(np.ptp(states.hz)) + 1.0)
+    hz = states.hz[order] - shift * (states.count[order] - states.count[order[0]])
+    kept = np.ones(len(order), dtype=bool)
+    kept[1:] = hz[1:] < np.minimum.accumulate(hz)[:-1]
+    return _pick(states, order[kept])
+
+
+def _pick(states: _States, at: Indices) -> _States:
+    return _States(
+        count=states.count[at],
+        nu=states.nu[at],
+        hz=states.hz[at],
+        cost=states.cost[at],
+        parent=states.parent[at],
+        option=states.option[at],
+        before=states.before,
+    )

@@ -1,0 +1,147 @@
+"""Policy `exact`: the proven optimum of P2.
+
+With c_i the least bandwidth of device i at the deadline and nu_i = 1/tau_i, P2 is (erratum 2)
+
+    min over M of  w(M) V(M),   w(M) = 1/M + gamma/M^2,
+    V(M) = min { sum_Q nu_i :  |Q| = M,  sum_Q c_i <= B },        a knapsack with fixed cardinality.
+
+Three facts make it quick to solve and to prove:
+
+1. For any price >= 0 of bandwidth, the M devices with the least keys nu_i + price c_i bound V(M) from below:
+   V(M) >= sum of their keys - price B. One sort gives that bound, and a candidate schedule, for every M at once. The
+   best price makes it the bound of the linear relaxation, which has at most two fractional devices.
+2. Among devices of equal tau the cheaper one is never the worse.
+3. A set better than the best one known can differ from the M least keys only by devices whose keys lie within the
+   remaining gap of the M-th. They are few, and `core` searches them completely.
+
+The search takes the M with the smallest bound first, finds its best price, then closes it with the core, until no M
+has a bound under the best schedule known.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.scheduling.core import better_set
+from flare.scheduling.policy import Choice, policy
+from flare.scheduling.problem import Indices, RoundProblem
+from flare.units import Floats
+
+_RELATIVE = 1e-12  # objectives closer than this are equal: sums of 1/tau differ by rounding alone
+_ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a sum of bandwidths
+
+
+@policy("exact")
+def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
+    """The proven optimum of P2 over all numbers of devices; past `time_limit_s` the best found, with its bound."""
+    if not time_limit_s > 0.0:
+        raise ValueError(f"time_limit_s is {time_limit_s:g}; it must be greater than 0")
+    order = problem.canonical_order
+    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    if order.size == 0:
+        return Choice(order)
+    search = _Search(1.0 / problem.tau[order], problem.needed_hz[order], problem.gamma, problem.capacity_hz)
+    proven = search.run(time.perf_counter() + time_limit_s)
+    selected = order[search.best]
+    if proven:
+        return Choice(selected, proven=True)
+    return Choice(selected, lower_bound=min(float(search.bound.min()), problem.objective(selected)))
+
+
+class _Search:
+    """Best-first search over M. Devices are sorted by nu, then by c (`needed`).
+
+    Arrays over M have shape (most,), entry m - 1 for M = m. `low` is, for each M, the greatest price known at which
+    the M least keys ask for more than the band, `high` the least known at which they do not: the best price lies
+    between them.
+    """
+
+    def __init__(self, nu: Floats, needed: Floats, gamma: float, band: float) -> None:
+        self.nu, self.needed, self.band = nu, needed, band
+        cheapest_first = np.argsort(needed, kind="stable")
+        most = int(np.searchsorted(np.cumsum(needed[cheapest_first]), band, side="right"))
+        m = np.arange(1, most + 1)
+        self.limit = band * (1.0 - _ROUNDING * np.where(m > 1, m + 100, 0))  # what a rounded sum may reach
+        self.weight = (m + gamma) / m**2
+        self.bound = np.zeros(most)
+        self.price = np.full(most, np.nan)  # the best price, once it is known
+        self.low = _Side(most, -1.0)
+        self.high = _Side(most, np.inf)
+        self.best: Indices = np.zeros(0, dtype=np.intp)
+        self.best_objective = math.inf
+        self.try_price(0.0, np.arange(len(nu)))
+        self.try_price(math.inf, cheapest_first)
+
+    def run(self, stop_at: float) -> bool:
+        """Search until the best schedule is proven (True) or the time is over (False)."""
+        while True:
+            at = int(self.bound.argmin())
+            if self.bound[at] >= self.best_objective * (1.0 - _RELATIVE):
+                return True
+            if time.perf_counter() > stop_at:
+                return False
+            if math.isnan(self.price[at]):
+                self.sharpen(at)
+                continue
+            try:
+                self.close(at, stop_at)
+            except TimeoutError:
+                return False
+
+    def try_price(self, price: float, order: Indices) -> tuple[Floats, Floats]:
+        """Take the devices in `order` of their keys at `price`: a bound and a candidate for each M."""
+        order = order[: len(self.bound)]
+        nu, hz = np.cumsum(self.nu[order]), np.cumsum(self.needed[order])
+        fits = hz <= self.limit
+        objective = np.where(fits, self.weight * nu, np.inf)
+        least = objective.min()
+        if least < self.best_objective * (1.0 - _RELATIVE):
+            at = int(np.flatnonzero(objective <= least * (1.0 + _RELATIVE))[-1])  # equal ones: rather more devices
+            self.best, self.best_objective = order[: at + 1], float(least)
+        if price < math.inf:
+            np.maximum(self.bound, self.weight * (nu + price * (hz - self.band)), out=self.bound)
+        self.low.update(~fits & (price > self.low.price), price, nu, hz)
+        self.high.update(fits & (price <= self.high.price), price, nu, hz)
+        return nu, hz
+
+    def sharpen(self, at: int) -> None:
+        """Try the price at which the two known sets of this M are equally good. If no other set is better there, it
+        is the best price of this M."""
+        low, high = self.low, self.high
+        price = float((high.nu[at] - low.nu[at]) / (low.hz[at] - high.hz[at]))
+        if not low.price[at] < price < high.price[at]:
+            self.price[at] = max(price, 0.0)
+            return
+        known = low.nu[at] + price * (low.hz[at] - self.band)
+        nu, hz = self.try_price(price, np.argsort(self.nu + price * self.needed, kind="stable"))
+        if nu[at] + price * (hz[at] - self.band) >= known - 1e-14 * abs(known):
+            self.price[at] = price
+
+    def close(self, at: int, stop_at: float) -> None:
+        """Find the best set of this M, or prove that it is no better than the best one known."""
+        target = self.best_objective / float(self.weight[at]) * (1.0 - _RELATIVE)
+        found = better_set(
+            self.nu, self.needed, float(self.price[at]), at + 1, float(self.limit[at]), target, stop_at
+        )
+        if found is not None:
+            self.best = found
+            self.best_objective = float(self.weight[at]) * math.fsum(self.nu[found])
+        self.bound[at] = self.best_objective
+
+
+class _Side:
+    """For each M, a price and the sums of nu and c over the M least keys at that price, shape (most,)."""
+
+    def __init__(self, most: int, price: float) -> None:
+        self.price = np.full(most, price)
+        self.nu = np.full(most, np.nan)
+        self.hz = np.full(most, np.nan)
+
+    def update(self, where: NDArray[np.bool_], price: float, nu: Floats, hz: Floats) -> None:
+        np.copyto(self.price, price, where=where)
+        np.copyto(self.nu, nu, where=where)
+        np.copyto(self.hz, hz, where=where)

@@ -1,0 +1,111 @@
+"""Policy `greedy`: Algorithm 1 of the paper, the scheduling of SPF and SP, without its K binary searches.
+
+Line 10 of Algorithm 1 asks, for each candidate y, for the earliest common finish t_y of the devices chosen so far with
+y added; line 13 takes the y of the smallest. Both follow from one picture. Let b_y(t) be the least bandwidth of y for
+finishing by t, and G(t) the sum over the devices chosen. t_y is where G(t) + b_y(t) falls to B, so the smallest t_y is
+where G(t) + min_y b_y(t) does, and the wanted device is the one of least b_y there (erratum 2).
+
+Where exactly that is need not be known. Two curves b_y and b_z cross at most once: u_y(b) - u_z(b), the difference of
+their upload times on equal bandwidth b, is monotone in b, because d^2 u / (d snr d b) has one sign. So if one device
+has the least b_y at two times with the wanted t between them, it has it at the wanted t. The policy keeps probes,
+times at which b_y is known for all devices, and adds one only when the probes around the wanted t disagree. The
+deadline itself is a probe, and answers line 12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flare.scheduling.policy import policy
+from flare.scheduling.problem import Indices, RoundProblem
+from flare.units import Floats
+
+_CLOSEST = 1e-15  # relative distance of two probes under which candidates are equal to rounding
+
+
+@dataclass
+class _Probe:
+    """A time, the least bandwidth of every device for finishing by it (infinite once chosen), and their sum."""
+
+    time_s: float
+    free_hz: Floats  # (devices,)
+    chosen_hz: float = 0.0
+
+    def choose(self, device: int) -> None:
+        self.chosen_hz += float(self.free_hz[device])
+        self.free_hz[device] = np.inf
+
+
+@policy("greedy")
+def greedy(problem: RoundProblem) -> Indices:
+    """Algorithm 1: add the device that delays the round least while that lowers the objective (SPF, SP)."""
+    order = problem.canonical_order
+    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    if order.size == 0:
+        return order
+    nu = 1.0 / problem.tau[order]  # ascending
+    chosen = [0]  # Alg. 1, line 2, and erratum 3: the largest tau among those that can meet the deadline
+    chosen_nu = float(nu[0])
+    lower = _Probe(0.0, np.full(len(order), np.inf))
+    later = [_Probe(problem.deadline_s, problem.needed_hz[order])]
+    later[0].choose(0)
+    while True:
+        improving = int(np.searchsorted(nu, _threshold(len(chosen), chosen_nu, problem.gamma)))
+        lower, device = _least_delaying(problem, order, lower, later, chosen, improving)
+        if device is None:
+            break
+        for probe in (lower, *later):
+            probe.choose(device)
+        chosen.append(device)
+        chosen_nu += float(nu[device])
+    while not problem.fits(order[chosen]):  # the running sum rounded below the exact one
+        chosen.pop()
+    return order[chosen]
+
+
+def _threshold(num_chosen: int, chosen_nu: float, gamma: float) -> float:
+    """Theorem 4: adding a device lowers the objective exactly if its 1/tau is below this."""
+    q = float(num_chosen)
+    return (q * q + (2.0 * gamma + 1.0) * q + gamma) / (q * q * (q + gamma + 1.0)) * chosen_nu
+
+
+def _least_delaying(
+    problem: RoundProblem, order: Indices, lower: _Probe, later: list[_Probe], chosen: list[int], improving: int
+) -> tuple[_Probe, int | None]:
+    """Alg. 1, lines 5-13: the device among the first `improving` that delays the round least, None if none fits.
+
+    `later` holds the probes after `lower`, ascending, the deadline last; those that the round has passed are dropped.
+    """
+    band = problem.total_bandwidth_hz
+    while True:
+        upper = later[0]
+        after = int(upper.free_hz[:improving].argmin()) if improving else 0
+        least = float(upper.free_hz[after])
+        if len(later) == 1:
+            if improving == 0 or upper.chosen_hz + least > problem.capacity_hz:
+                return lower, None
+        elif upper.chosen_hz + least > band:  # the wanted time lies after this probe
+            lower = later.pop(0)
+            continue
+        before = int(lower.free_hz[:improving].argmin())
+        settled = before == after and lower.free_hz[before] < np.inf
+        if settled or upper.time_s - lower.time_s <= _CLOSEST * upper.time_s:
+            return lower, after
+        later.insert(0, _probe_between(problem, order, lower, upper, chosen, improving))
+
+
+def _probe_between(
+    problem: RoundProblem, order: Indices, lower: _Probe, upper: _Probe, chosen: list[int], improving: int
+) -> _Probe:
+    """A new probe near the wanted time: where the inverse of the bandwidth asked for, interpolated, meets 1/B."""
+    start = 1.0 / (lower.chosen_hz + float(lower.free_hz[:improving].min()))
+    end = 1.0 / (upper.chosen_hz + float(upper.free_hz[:improving].min()))
+    part = (1.0 / problem.total_bandwidth_hz - start) / (end - start) if end > start else 0.5
+    part = min(max(part, 0.1), 0.9)  # close in from both sides
+    probe = _Probe(lower.time_s + part * (upper.time_s - lower.time_s), np.zeros(0))
+    probe.free_hz = problem.min_bandwidth_hz(probe.time_s)[order]
+    probe.chosen_hz = float(probe.free_hz[chosen].sum())
+    probe.free_hz[chosen] = np.inf
+    return probe

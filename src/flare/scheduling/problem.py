@@ -1,0 +1,163 @@
+"""The question that a base station asks every round: problem P2 of the paper."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flare.scheduling.bandwidth import optimal_split
+from flare.units import Floats
+from flare.wireless.rate import bandwidth_for
+
+Indices = NDArray[np.intp]
+
+BAND_TOLERANCE = 1e-12
+"""A set fits if its least bandwidths sum to at most B (1 + this): room for rounding, not for devices."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundProblem:
+    """One round of device selection and bandwidth division, problem P2:
+
+        minimise    (1/M + gamma/M^2) sum_{i in Q} 1/tau_i        over sets Q of M >= 1 devices
+        subject to  compute_s_i + payload_bits / rate_i(b_i) <= deadline_s   for i in Q
+                    sum_{i in Q} b_i <= total_bandwidth_hz
+
+    The problem knows its quantities and solves nothing; `flare.solve` does. The division of the band can be taken
+    out of P2: Q is feasible exactly when the least bandwidths of its devices sum to at most the band (erratum 2).
+
+    Parameters
+    ----------
+    tau : local steps that each device can do this round, >= 1, shape (devices,).
+    compute_s : time that those steps take, >= 0, shape (devices,).
+    snr_hz : p h^2 / N_0, > 0, shape (devices,).
+    payload_bits : size of an update, > 0.
+    total_bandwidth_hz : the band to divide, > 0.
+    deadline_s : when the round must be over, > 0.
+    gamma : weight of participation, >= 0.
+
+    Raises ValueError that names the argument, the device and the reason.
+    """
+
+    tau: Floats
+    compute_s: Floats
+    snr_hz: Floats
+    payload_bits: float
+    total_bandwidth_hz: float
+    deadline_s: float
+    gamma: float
+
+    def __init__(
+        self,
+        tau: ArrayLike,
+        compute_s: ArrayLike,
+        snr_hz: ArrayLike,
+        payload_bits: float,
+        total_bandwidth_hz: float,
+        deadline_s: float,
+        gamma: float = 10.0,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "tau", _vector("tau", tau, at_least=1.0))
+        put(self, "compute_s", _vector("compute_s", compute_s, at_least=0.0))
+        put(self, "snr_hz", _vector("snr_hz", snr_hz, above=0.0))
+        put(self, "payload_bits", _scalar("payload_bits", payload_bits))
+        put(self, "total_bandwidth_hz", _scalar("total_bandwidth_hz", total_bandwidth_hz))
+        put(self, "deadline_s", _scalar("deadline_s", deadline_s))
+        put(self, "gamma", _scalar("gamma", gamma, zero_allowed=True))
+        for name in ("compute_s", "snr_hz"):
+            if len(getattr(self, name)) != len(self.tau):
+                raise ValueError(
+                    f"{name} has {len(getattr(self, name))} devices, tau has {len(self.tau)}: give one value a device"
+                )
+
+    @property
+    def num_devices(self) -> int:
+        """K, the devices in the cell."""
+        return len(self.tau)
+
+    def weight(self, num_selected: int) -> float:
+        """1/M + gamma/M^2."""
+        return (num_selected + self.gamma) / num_selected**2
+
+    def objective(self, selected: Indices) -> float:
+        """Eq. (19a) of a set of devices; infinite for the empty set. Independent of the order of the devices."""
+        if len(selected) == 0:
+            return math.inf
+        return self.weight(len(selected)) * math.fsum(1.0 / self.tau[selected])
+
+    def min_bandwidth_hz(self, deadline_s: float | None = None) -> Floats:
+        """The least bandwidth with which each device finishes by `deadline_s` (by default the round's own), shape
+        (devices,); infinite where the device cannot, however much it gets (Theorem 3 and erratum 1)."""
+        if deadline_s is None:
+            return self.needed_hz
+        return bandwidth_for(self.payload_bits, deadline_s - self.compute_s, self.snr_hz)
+
+    @cached_property
+    def needed_hz(self) -> Floats:
+        """c_i, the least bandwidth of each device at the round's own deadline, shape (devices,)."""
+        needed = bandwidth_for(self.payload_bits, self.deadline_s - self.compute_s, self.snr_hz)
+        needed.setflags(write=False)
+        return needed
+
+    @property
+    def capacity_hz(self) -> float:
+        """The band with its rounding tolerance; what sums of `needed_hz` are compared with."""
+        return self.total_bandwidth_hz * (1.0 + BAND_TOLERANCE)
+
+    def fits(self, selected: Indices) -> bool:
+        """Whether the devices can all finish before the deadline on the band there is."""
+        return math.fsum(self.needed_hz[selected]) <= self.capacity_hz
+
+    @cached_property
+    def reachable(self) -> Indices:
+        """The devices that could meet the deadline if they had the whole band for themselves, ascending."""
+        return np.flatnonzero(self.needed_hz <= self.capacity_hz)
+
+    def min_latency(self, selected: Indices) -> float:
+        """t_r* of P3: the earliest time at which all of `selected` can have finished, in seconds."""
+        return optimal_split(
+            self.compute_s[selected], self.snr_hz[selected], self.payload_bits, self.total_bandwidth_hz
+        ).latency_s
+
+    @cached_property
+    def canonical_order(self) -> Indices:
+        """The devices sorted by what they are (tau descending, then least bandwidth, computing time and channel), so
+        that whoever breaks ties or draws by it gets the same answer in whatever order the devices were listed."""
+        return np.lexsort((self.snr_hz, self.compute_s, self.needed_hz, -self.tau))
+
+
+def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, above: float | None = None) -> Floats:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers, one for each device: {error}") from None
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
+    bad = ~np.isfinite(array)
+    why = "must be finite"
+    if at_least is not None and not bad.any():
+        bad, why = array < at_least, f"must be at least {at_least:g}"
+    if above is not None and not bad.any():
+        bad, why = array <= above, f"must be greater than {above:g}"
+    if bad.any():
+        device = int(np.flatnonzero(bad)[0])
+        raise ValueError(f"{name} of device {device} is {array[device]:g}; it {why}")
+    array.setflags(write=False)
+    return array
+
+
+def _scalar(name: str, value: Any, *, zero_allowed: bool = False) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+    if not math.isfinite(number) or number < 0.0 or (number == 0.0 and not zero_allowed):
+        least = "at least 0" if zero_allowed else "greater than 0"
+        raise ValueError(f"{name} is {number:g}; it must be finite and {least}")
+    return number

@@ -1,0 +1,64 @@
+"""The answer to a round's question."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from flare.scheduling.problem import Indices
+from flare.units import Floats
+
+
+class Status(Enum):
+    """How good a schedule is known to be.
+
+    OPTIMAL     proven: no set of devices has a smaller objective; `lower_bound == objective`.
+    FEASIBLE    meets the deadline on the band; a smaller objective may exist, not below `lower_bound`.
+    INFEASIBLE  nobody sends. Either no device can meet the deadline (`lower_bound` is then infinite, a proof), or the
+                policy found none that can (a blind draw, say).
+    """
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Who sends this round, on how much bandwidth, when the round ends, and how far that is from the best possible.
+
+    selected        the devices that send, ascending, shape (num_selected,)
+    bandwidth_hz    bandwidth of each device, zero where not selected, shape (devices,)
+    latency_s       t_r*, when the last device has finished; nan if nobody sends
+    objective       P2's objective of the selection; infinite if nobody sends
+    lower_bound     a proven bound: no feasible selection has a smaller objective; nan where the policy proves nothing
+    status          OPTIMAL, FEASIBLE or INFEASIBLE
+    policy          the name of the policy that chose
+    band_residual   certificate of P3: |sum of bandwidths - B| / B, at most 1e-9
+    finish_spread   certificate of P3: (last finish - first finish) / last, at most 1e-9 (an even split leaves more)
+    memory          what a policy with memory hands to its next round, one number a device, shape (devices,)
+    """
+
+    selected: Indices
+    bandwidth_hz: Floats
+    latency_s: float
+    objective: float
+    lower_bound: float
+    status: Status
+    policy: str
+    band_residual: float = 0.0
+    finish_spread: float = 0.0
+    memory: Floats | None = None
+
+    @property
+    def num_selected(self) -> int:
+        """M_r."""
+        return len(self.selected)
+
+    @property
+    def gap(self) -> float:
+        """(objective - lower_bound) / objective, the share of the objective that is not proven necessary."""
+        if math.isinf(self.lower_bound):
+            return 0.0
+        return (self.objective - self.lower_bound) / self.objective if math.isfinite(self.objective) else math.nan

@@ -1,0 +1,83 @@
+"""Plain versions that follow the paper's text line by line: slow, easy to check, and what the fast ones must equal."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import mpmath
+import numpy as np
+
+from flare.scheduling.problem import Indices, RoundProblem
+
+
+def bandwidth_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """b with b log2(1 + snr/b) slack = payload, by bisection in 50 digits, and v = S ln2 / (snr slack)."""
+    with mpmath.workdps(50):
+        payload, slack, snr = mpmath.mpf(payload_bits), mpmath.mpf(slack_s), mpmath.mpf(snr_hz)
+        if slack <= 0:
+            return mpmath.inf, mpmath.inf
+        v = payload * mpmath.log(2) / (snr * slack)
+        if v >= 1:
+            return mpmath.inf, v
+
+        def miss(s: mpmath.mpf) -> mpmath.mpf:  # s = ln(1 + x); ln(1 + x) - v x
+            return s - v * mpmath.expm1(s)
+
+        low, high = mpmath.mpf(10) ** -40, mpmath.mpf(1)
+        while miss(high) > 0:
+            high *= 2
+        for _ in range(300):
+            middle = (low + high) / 2
+            low, high = (middle, high) if miss(middle) > 0 else (low, middle)
+        return snr / mpmath.expm1((low + high) / 2), v
+
+
+def min_latency_by_bisection(problem: RoundProblem, devices: list[int]) -> float:
+    """Theorem 3: t with sum_i b_i(t) = B, by binary search between the computing time and any feasible time."""
+    at = np.array(devices)
+    low = float(problem.compute_s[at].max())
+    high = max(1.0, 2.0 * low)
+    while problem.min_bandwidth_hz(high)[at].sum() > problem.total_bandwidth_hz:
+        high *= 2.0
+    while True:
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            return high
+        if problem.min_bandwidth_hz(middle)[at].sum() > problem.total_bandwidth_hz:
+            low = middle
+        else:
+            high = middle
+
+
+def greedy_literal(problem: RoundProblem) -> Indices:
+    """Algorithm 1 as printed, with erratum 3: one binary search for each candidate in each iteration."""
+    everyone = [int(i) for i in problem.canonical_order]
+    able = [i for i in everyone if problem.needed_hz[i] <= problem.capacity_hz]
+    if not able:
+        return np.zeros(0, dtype=np.intp)
+    nu, gamma = 1.0 / problem.tau, problem.gamma
+    chosen = [min(able, key=lambda i: (1.0 + gamma) * nu[i])]
+    while True:
+        q, total = len(chosen), sum(nu[chosen])
+        bar = (q**2 + (2 * gamma + 1) * q + gamma) / (q**2 * (q + gamma + 1)) * total
+        candidates = [i for i in able if i not in chosen and nu[i] < bar]
+        if not candidates:
+            break
+        latency = {y: min_latency_by_bisection(problem, [*chosen, y]) for y in candidates}
+        z = min(candidates, key=lambda y: latency[y])
+        if latency[z] > problem.deadline_s:
+            break
+        chosen.append(z)
+    return np.array(sorted(chosen), dtype=np.intp)
+
+
+def brute_force(problem: RoundProblem) -> float:
+    """The least objective over all sets of devices that fit; infinite where none does."""
+    best = math.inf
+    for size in range(1, problem.num_devices + 1):
+        for devices in itertools.combinations(range(problem.num_devices), size):
+            at = np.array(devices)
+            if problem.fits(at):
+                best = min(best, problem.objective(at))
+    return best
