@@ -1,0 +1,25 @@
+"""Who sends this round, on how much bandwidth: problem P2, its policies, and their certificates."""
+
+from flare.scheduling import baselines, exact, greedy, linear  # noqa: F401  (they register the policies)
+from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
+from flare.scheduling.baselines import tune_num_selected
+from flare.scheduling.registry import POLICIES, Choice, Policy, admit, get_policy, policy, solve
+from flare.scheduling.problem import RoundProblem
+from flare.scheduling.schedule import Schedule, Status
+
+__all__ = [
+    "POLICIES",
+    "Allocation",
+    "Choice",
+    "Policy",
+    "RoundProblem",
+    "Schedule",
+    "Status",
+    "admit",
+    "even_split",
+    "get_policy",
+    "optimal_split",
+    "policy",
+    "solve",
+    "tune_num_selected",
+]

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.scheduling.core import better_set
-from flare.scheduling.policy import Choice, policy
+from flare.scheduling.registry import Choice, policy
 from flare.scheduling.problem import Indices, RoundProblem
 from flare.units import Floats
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.scheduling.policy import policy
+from flare.scheduling.registry import policy
 from flare.scheduling.problem import Indices, RoundProblem
 from flare.units import Floats
 

@@ -1,0 +1,175 @@
+"""The policies that the paper compares with, and the usual ones beside them.
+
+All but `dm` divide the band by Theorem 3. All pass over devices that could not meet the deadline with the whole band
+for themselves: a base station that knows the channel does not call them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flare.scheduling.registry import Choice, admit, policy, solve
+from flare.scheduling.problem import Indices, RoundProblem
+from flare.units import Floats
+from flare.wireless.rate import upload_s
+
+GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
+"""How often a device of each of the four groups is called (Fig. 4)."""
+
+
+@policy("ps")
+def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
+    """Pre-tuned scheduling: devices in random order while the deadline holds, up to a tuned number of them."""
+    return admit(problem, _shuffled(problem, rng), most=_positive(num_selected))
+
+
+def tune_num_selected(
+    problems: Sequence[RoundProblem],
+    rng: Callable[[int], np.random.Generator],
+    *,
+    score: Callable[[int], float] | None = None,
+) -> int:
+    """The `num_selected` of policy `ps` with the least score, from a sweep over every number of devices.
+
+    By default the score of a number is P2's objective averaged over `problems`, rounds of the cell; pass `score` to
+    tune by something else (an accuracy: return its negative). `rng(round)` gives the stream of a round, the same for
+    every number, so that the numbers are compared on equal draws. A round with nobody counts as the worst objective
+    that a round of one device can have.
+    """
+    if not problems and score is None:
+        raise ValueError("problems is empty: pass some rounds of the cell, or a score")
+
+    def mean_objective(num_selected: int) -> float:
+        drawn = [solve(p, "ps", rng=rng(r), num_selected=num_selected) for r, p in enumerate(problems)]
+        worst = [p.weight(1) / float(p.tau.min()) for p in problems]
+        return float(np.mean([min(s.objective, w) for s, w in zip(drawn, worst, strict=True)]))
+
+    most = max((p.num_devices for p in problems), default=1)
+    return min(range(1, most + 1), key=score or mean_objective)
+
+
+@policy("cp")
+def cp(problem: RoundProblem) -> Indices:
+    """Channel proportion: the best channels first, one after another until the deadline is reached."""
+    return admit(problem, _by(problem, -problem.snr_hz), stop_at_first=True)
+
+
+@policy("dm", split_evenly=True)
+def dm(problem: RoundProblem) -> Indices:
+    """Device maximisation: add the device that delays the round least, band split evenly, until the deadline."""
+    # On an even share of B/m device i makes the deadline exactly if c_i <= B/m, and the one that delays the round
+    # least is the one that finishes first. Finishing times only grow as the share shrinks, so a time computed for a
+    # larger share is a lower bound and the heap refreshes it when it comes up.
+    chosen: list[int] = []
+    dearest_hz = 0.0
+    rank = np.argsort(problem.canonical_order)
+    able = problem.reachable
+    heap = list(zip(_finish_s(problem, able, 1).tolist(), rank[able].tolist(), able.tolist(), [1] * len(able), strict=True))
+    heapq.heapify(heap)
+    while heap:
+        sharing = len(chosen) + 1
+        _, place, device, computed_for = heapq.heappop(heap)
+        if computed_for < sharing:
+            heapq.heappush(heap, (float(_finish_s(problem, device, sharing)), place, device, sharing))
+            continue
+        dearest_hz = max(dearest_hz, float(problem.needed_hz[device]))
+        if dearest_hz * sharing > problem.capacity_hz:
+            break
+        chosen.append(device)
+    return np.array(chosen, dtype=np.intp)
+
+
+def _finish_s(problem: RoundProblem, device: int | Indices, sharing: int) -> Floats:
+    """When devices finish on an even share of the band among `sharing` of them."""
+    share_hz = np.asarray(problem.total_bandwidth_hz / sharing)
+    return problem.compute_s[device] + upload_s(problem.payload_bits, share_hz, problem.snr_hz[device])
+
+
+@policy("cm")
+def cm(problem: RoundProblem) -> Indices:
+    """Computation minimisation: the largest set of the fastest devices that meets the deadline."""
+    fastest = _by(problem, problem.compute_s)
+    fastest = fastest[problem.needed_hz[fastest] <= problem.capacity_hz]
+    # The needed bandwidth grows with every device: a binary search for the largest set that fits.
+    low, high = 0, len(fastest)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if problem.fits(fastest[:middle]) else (low, middle - 1)
+    return fastest[:low]
+
+
+@policy("random")
+def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
+    """A uniform draw of devices, blind to channel and speed; of those drawn, the ones that fit send."""
+    return admit(problem, _shuffled(problem, rng)[: _positive(num_selected)])
+
+
+@policy("grouped")
+def grouped(
+    problem: RoundProblem, *, rng: np.random.Generator, memory: Floats | None, num_selected: int = 10
+) -> Choice:
+    """A draw of devices from four fixed groups called with probability 0.05, 0.15, 0.2 and 0.6 (Fig. 4)."""
+    # The memory is the group of each device, drawn once "before training".
+    if memory is None:
+        memory = np.empty(problem.num_devices)
+        memory[_shuffled(problem, rng)] = np.arange(problem.num_devices) * 4 // problem.num_devices
+    group = memory.astype(np.intp)
+    chance = np.array(GROUP_PROBABILITIES)[group] / np.bincount(group, minlength=4)[group]
+    order = problem.canonical_order
+    drawn = rng.choice(
+        order, size=min(_positive(num_selected), len(order)), replace=False, p=chance[order] / chance.sum()
+    )
+    return Choice(admit(problem, drawn), memory=memory)
+
+
+@policy("round-robin")
+def round_robin(problem: RoundProblem, *, memory: Floats | None, num_selected: int | None = None) -> Choice:
+    """Whoever has waited longest goes first, while the deadline holds."""
+    # The memory is the number of rounds that each device has waited.
+    waited = np.zeros(problem.num_devices) if memory is None else memory
+    selected = admit(problem, _by(problem, -waited), most=_optional(num_selected))
+    waited = waited + 1.0
+    waited[selected] = 0.0
+    return Choice(selected, memory=waited)
+
+
+@policy("proportional-fair")
+def proportional_fair(
+    problem: RoundProblem, *, memory: Floats | None, num_selected: int | None = None, window: float = 10.0
+) -> Choice:
+    """The best channels relative to their own average go first, while the deadline holds."""
+    # The memory is the average of snr_hz over about `window` rounds.
+    if not window >= 1.0:
+        raise ValueError(f"window is {window:g}; it must be at least 1 round")
+    average = problem.snr_hz.copy() if memory is None else memory + (problem.snr_hz - memory) / window
+    selected = admit(problem, _by(problem, -problem.snr_hz / average), most=_optional(num_selected))
+    return Choice(selected, memory=average)
+
+
+@policy("all")
+def everyone(problem: RoundProblem) -> Indices:
+    """As many devices as fit: the cheapest in bandwidth first."""
+    return admit(problem, _by(problem, problem.needed_hz), stop_at_first=True)
+
+
+def _by(problem: RoundProblem, value: Floats) -> Indices:
+    """The devices by ascending value, equal ones in canonical order."""
+    order = problem.canonical_order
+    return order[np.argsort(value[order], kind="stable")]
+
+
+def _shuffled(problem: RoundProblem, rng: np.random.Generator) -> Indices:
+    return problem.canonical_order[rng.permutation(problem.num_devices)]
+
+
+def _positive(num_selected: int) -> int:
+    if not (isinstance(num_selected, int | np.integer) and num_selected >= 1):
+        raise ValueError(f"num_selected is {num_selected!r}; it must be a whole number of at least 1")
+    return int(num_selected)
+
+
+def _optional(num_selected: int | None) -> int | None:
+    return None if num_selected is None else _positive(num_selected)
