@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import mpmath
 import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from flare.scheduling.problem import Indices, RoundProblem
 
@@ -81,3 +83,41 @@ def brute_force(problem: RoundProblem) -> float:
             if problem.fits(at):
                 best = min(best, problem.objective(at))
     return best
+
+
+def slope_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> mpmath.mpf:
+    """db/dslack from b u(b) slack = S by implicit differentiation, with Appendix D's derivative of the rate."""
+    bandwidth, _ = bandwidth_50_digits(payload_bits, slack_s, snr_hz)
+    with mpmath.workdps(50):
+        x = mpmath.mpf(snr_hz) / bandwidth
+        rate = bandwidth * mpmath.log1p(x)  # both in nat/s: the factor 1/ln2 cancels
+        rate_slope = mpmath.log1p(x) - x / (1 + x)
+        return -rate / (mpmath.mpf(slack_s) * rate_slope)
+
+
+def highs_by_number(problem: RoundProblem) -> Iterator[Indices]:
+    """For each M one MILP: min sum nu_i, |Q| = M, sum c_i <= B. The sets found, each checked to fit.
+
+    HiGHS accepts a constraint that is violated by 1e-6. Where its set overruns the band for that reason, it is asked
+    again with a band that is smaller by twice as much; what it then finds fits.
+    """
+    share = problem.needed_hz / problem.total_bandwidth_hz
+    able = np.flatnonzero(share <= 1.0)
+    for number in range(1, len(able) + 1):
+        for band in (1.0, 1.0 - 2e-6):
+            answer = milp(
+                c=1.0 / problem.tau[able],
+                integrality=np.ones(len(able)),
+                bounds=Bounds(0.0, 1.0),
+                constraints=[
+                    LinearConstraint(np.ones(len(able)), number, number),
+                    LinearConstraint(share[able], -np.inf, band),
+                ],
+                options={"mip_rel_gap": 0.0},
+            )
+            if answer.x is None:
+                break
+            chosen = able[answer.x > 0.5]
+            if len(chosen) == number and problem.fits(chosen):
+                yield chosen
+                break

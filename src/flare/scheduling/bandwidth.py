@@ -16,6 +16,7 @@ from flare.units import Floats
 from flare.wireless.rate import bandwidth_and_slope, upload_s
 
 _EPS = float(np.finfo(np.float64).eps)
+_LAST_STEP = 1e-8  # relative change of a bandwidth under which its slope is as good as a new evaluation (error 1e-16)
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class Allocation:
 def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float) -> Allocation:
     """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty."""
     latency, bandwidth, slope = _common_finish(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
-    # What rounding in t left of the band goes to each device in proportion to -db/dt: a step of t smaller than a
-    # double can show. Scaling all bandwidths alike would instead shift the finishing times of the steep devices.
+    # The last step of t, too small to change a bandwidth by 1e-8, is taken along the slopes: what is left of the band
+    # goes to each device in proportion to -db/dt. This also uses up what a double's steps in t cannot express.
     share = slope / slope.sum()
-    bandwidth = bandwidth + (total_bandwidth_hz - bandwidth.sum()) * share
+    left_hz = total_bandwidth_hz - bandwidth.sum()
+    latency += float(left_hz / slope.sum())
+    bandwidth = bandwidth + left_hz * share
     return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth, latency)
 
 
@@ -92,7 +95,7 @@ def _common_finish(
             t = 0.5 * (low + high)
             continue
         step = (total / total_bandwidth_hz) * (total_bandwidth_hz - total) / float(slope.sum())
-        if abs(step) <= 2.0 * _EPS * t or high - low <= 2.0 * _EPS * t:
+        if abs(step) * float((slope / bandwidth).min()) >= -_LAST_STEP or high - low <= 2.0 * _EPS * t:
             break
         t = t + step if low < t + step < high else 0.5 * (low + high)
     return t, bandwidth, slope

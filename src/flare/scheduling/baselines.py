@@ -126,27 +126,40 @@ def grouped(
 
 
 @policy("round-robin")
-def round_robin(problem: RoundProblem, *, memory: Floats | None, num_selected: int | None = None) -> Choice:
+def round_robin(
+    problem: RoundProblem, *, rng: np.random.Generator, memory: Floats | None, num_selected: int | None = None
+) -> Choice:
     """Whoever has waited longest goes first, while the deadline holds."""
-    # The memory is the number of rounds that each device has waited.
-    waited = np.zeros(problem.num_devices) if memory is None else memory
-    selected = admit(problem, _by(problem, -waited), most=_optional(num_selected))
-    waited = waited + 1.0
+    # The memory is the rounds that each device has waited, plus a fraction drawn once that fixes the turn among those
+    # who have waited equally long.
+    if memory is None:
+        memory = np.empty(problem.num_devices)
+        memory[_shuffled(problem, rng)] = np.arange(problem.num_devices) / problem.num_devices
+    selected = admit(problem, _by(problem, -memory), most=_optional(num_selected))
+    waited, turn = np.divmod(memory, 1.0)
+    waited += 1.0
     waited[selected] = 0.0
-    return Choice(selected, memory=waited)
+    return Choice(selected, memory=waited + turn)
 
 
 @policy("proportional-fair")
 def proportional_fair(
-    problem: RoundProblem, *, memory: Floats | None, num_selected: int | None = None, window: float = 10.0
+    problem: RoundProblem,
+    *,
+    rng: np.random.Generator,
+    memory: Floats | None,
+    num_selected: int | None = None,
+    window: float = 10.0,
 ) -> Choice:
     """The best channels relative to their own average go first, while the deadline holds."""
-    # The memory is the average of snr_hz over about `window` rounds.
+    # The memory is the average of snr_hz over about `window` rounds. Equal ratios (the first round, or channels that
+    # never change) are ordered at random.
     if not window >= 1.0:
         raise ValueError(f"window is {window:g}; it must be at least 1 round")
     average = problem.snr_hz.copy() if memory is None else memory + (problem.snr_hz - memory) / window
-    selected = admit(problem, _by(problem, -problem.snr_hz / average), most=_optional(num_selected))
-    return Choice(selected, memory=average)
+    order = _shuffled(problem, rng)
+    order = order[np.argsort(-(problem.snr_hz / average)[order], kind="stable")]
+    return Choice(admit(problem, order, most=_optional(num_selected)), memory=average)
 
 
 @policy("all")

@@ -19,6 +19,9 @@ Indices = NDArray[np.intp]
 BAND_TOLERANCE = 1e-12
 """A set fits if its least bandwidths sum to at most B (1 + this): room for rounding, not for devices."""
 
+ABSURD = 1e100
+"""No quantity of a round is larger, in any unit: beyond it products leave the range of a double."""
+
 
 @dataclass(frozen=True, eq=False)
 class RoundProblem:
@@ -139,8 +142,8 @@ def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, abov
         raise ValueError(f"{name} must be numbers, one for each device: {error}") from None
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
-    bad = ~np.isfinite(array)
-    why = "must be finite"
+    bad = ~(np.abs(array) <= ABSURD)
+    why = f"must be finite (and at most {ABSURD:g})"
     if at_least is not None and not bad.any():
         bad, why = array < at_least, f"must be at least {at_least:g}"
     if above is not None and not bad.any():
@@ -157,7 +160,7 @@ def _scalar(name: str, value: Any, *, zero_allowed: bool = False) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number, got {value!r}") from None
-    if not math.isfinite(number) or number < 0.0 or (number == 0.0 and not zero_allowed):
+    if not 0.0 <= number <= ABSURD or (number == 0.0 and not zero_allowed):
         least = "at least 0" if zero_allowed else "greater than 0"
-        raise ValueError(f"{name} is {number:g}; it must be finite and {least}")
+        raise ValueError(f"{name} is {number:g}; it must be {least} and finite (at most {ABSURD:g})")
     return number

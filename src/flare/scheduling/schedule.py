@@ -58,7 +58,7 @@ class Schedule:
 
     @property
     def gap(self) -> float:
-        """(objective - lower_bound) / objective, the share of the objective that is not proven necessary."""
+        """How far the objective lies above the proven bound, as a share of the bound; nan where nothing is proven."""
         if math.isinf(self.lower_bound):
             return 0.0
-        return (self.objective - self.lower_bound) / self.objective if math.isfinite(self.objective) else math.nan
+        return self.objective / self.lower_bound - 1.0

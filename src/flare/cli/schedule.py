@@ -1,0 +1,179 @@
+"""`flare schedule`: a device table in, a schedule out."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flare.cli import show
+from flare.config import Config, SchedulingConfig, load
+from flare.report.schedule_plot import draw_schedule
+from flare.rng import stream
+from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
+from flare.scheduling.cells import round_problem
+from flare.scheduling.table import Surroundings, read_table
+from flare.units import Floats, parse
+from flare.wireless.cell import CELLS, Cell
+from flare.wireless.channel import path_gain
+
+DEFAULT_GAMMA = SchedulingConfig().gamma
+
+
+class PathLoss(StrEnum):
+    """How a distance becomes a gain."""
+
+    EXPONENT = "exponent"
+    UMA = "3gpp-uma"
+
+
+@dataclass(frozen=True)
+class Round:
+    """A problem and what is known of its devices beside it."""
+
+    problem: RoundProblem
+    names: list[str]
+    distance_m: Floats | None
+    angle_rad: Floats | None
+
+
+def schedule(
+    table: Annotated[
+        Path | None, typer.Argument(help="CSV file of devices, one a row.", show_default=False)
+    ] = None,
+    bandwidth: Annotated[str | None, typer.Option(help="The band to divide, such as 10MHz.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="When the round must be over, such as 400ms.")] = None,
+    payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. [default: 10]")] = None,
+    policy: Annotated[str, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}.")] = "exact",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5.")
+    ] = None,
+    cell: Annotated[
+        str | None, typer.Option(help=f"Draw a cell instead of reading a table: {', '.join(CELLS)}, or a TOML file.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything drawn.")] = 0,
+    round_: Annotated[int, typer.Option("--round", min=0, help="Which round of the cell to draw.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples a local step (for cycles_per_sample).")] = 40,
+    noise: Annotated[float, typer.Option(help="Noise density in dBm/MHz (for power_dbm).")] = -114.0,
+    path_loss: Annotated[PathLoss, typer.Option(help="How distance_m becomes a gain.")] = PathLoss.EXPONENT,
+    path_loss_exponent: Annotated[float, typer.Option(help="Exponent of the path loss.")] = 3.76,
+    compare: Annotated[bool, typer.Option("--compare", help="Put all policies side by side.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    csv_: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the schedule into a png, svg or pdf file.")] = None,
+) -> None:
+    """Say who sends this round, on how much bandwidth, when the round ends, and how far that is from the best possible.
+
+    Columns of the table: [bold]tau[/], then [bold]compute_s[/] or [bold]cpu_hz[/] and [bold]cycles_per_sample[/], then
+    [bold]snr_hz[/] or [bold]power_dbm[/] with [bold]gain_db[/] or [bold]distance_m[/]. A [bold]name[/] is kept.
+    """
+    if json_ and csv_:
+        raise ValueError("--json and --csv are two forms of one answer; give one of them")
+    get_policy(policy)
+    settings = {
+        "total_bandwidth_hz": None if bandwidth is None else _parsed("--bandwidth", bandwidth, "bandwidth"),
+        "deadline_s": None if deadline is None else _parsed("--deadline", deadline, "time"),
+        "payload_bits": None if payload is None else _parsed("--payload", payload, "data size"),
+    }
+    if (table is None) == (cell is None):
+        raise ValueError("give either a table of devices (a CSV file) or --cell, such as --cell paper")
+    if cell is not None:
+        this = _from_cell(cell, seed, round_, settings, gamma)
+    else:
+        assert table is not None
+        around = Surroundings(
+            batch_size, noise, lambda distance_m: path_gain(distance_m, path_loss.value, path_loss_exponent)
+        )
+        this = _from_table(table, around, settings, gamma)
+    options = {policy: _policy_options(policy, option or [])}
+    answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in {policy, "exact"}}
+    if plot is not None:
+        draw_schedule(
+            plot, this.problem, answers[policy][0], names=this.names, distance_m=this.distance_m, angle_rad=this.angle_rad
+        )
+    bound = answers["exact"][0].lower_bound
+    if compare:
+        for name in POLICIES:
+            answers.setdefault(name, _timed(this.problem, name, seed, round_, {}))
+        show.comparison(this.problem, [answers[name] for name in POLICIES], bound, as_json=json_, as_csv=csv_)
+    else:
+        answer = answers[policy][0]
+        if math.isnan(answer.lower_bound):
+            answer = replace(answer, lower_bound=bound)
+        show.schedule(this.problem, answer, this.names, as_json=json_, as_csv=csv_)
+    if plot is not None and not (json_ or csv_):
+        print(f"The picture is in {plot}.")
+
+
+def _parsed(option: str, text: str, quantity: str) -> float:
+    try:
+        return parse(text, quantity)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+
+
+def _from_table(
+    path: Path, surroundings: Surroundings, settings: dict[str, float | None], gamma: float | None
+) -> Round:
+    for name, value in settings.items():
+        if value is None:
+            option, example = _OPTIONS[name]
+            raise ValueError(f"{option} is missing: a table of devices does not say it; give for example {example}")
+    table = read_table(path, surroundings)
+    given = {name: value for name, value in settings.items() if value is not None}
+    problem = table.problem(**given, gamma=DEFAULT_GAMMA if gamma is None else gamma)
+    return Round(problem, table.names, table.distance_m, None)
+
+
+_OPTIONS = {
+    "total_bandwidth_hz": ("--bandwidth", "--bandwidth 10MHz"),
+    "deadline_s": ("--deadline", "--deadline 400ms"),
+    "payload_bits": ("--payload", "--payload 10Mbit"),
+}
+
+
+def _from_cell(
+    name: str, seed: int, round_: int, settings: dict[str, float | None], gamma: float | None
+) -> Round:
+    if name in CELLS:
+        whole = Config(wireless=CELLS[name])
+    elif Path(name).suffix == ".toml":
+        whole = load(Path(name))
+    else:
+        raise ValueError(f"--cell: there is no cell '{name}'; give one of {', '.join(CELLS)}, or a .toml file")
+    given: dict[str, Any] = {key: value for key, value in settings.items() if value is not None}
+    wireless = replace(whole.wireless, **given)
+    drawn = Cell(wireless, seed).draw(round_)
+    problem = round_problem(wireless, whole.scheduling.gamma if gamma is None else gamma, drawn)
+    names = [str(device) for device in range(problem.num_devices)]
+    return Round(problem, names, drawn.distance_m, drawn.angle_rad)
+
+
+def _policy_options(policy: str, given: list[str]) -> dict[str, Any]:
+    """`name=value` pairs; a value is a whole number, a number or a word, whichever reads it first."""
+    options: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise ValueError(f"--option: '{text}' is not of the form name=value, such as num_selected=5")
+        for kind in (int, float, str):
+            try:
+                options[name] = kind(value)
+                break
+            except ValueError:
+                continue
+    return options
+
+
+def _timed(
+    problem: RoundProblem, policy: str, seed: int, round_: int, options: dict[str, Any]
+) -> tuple[Schedule, float]:
+    start = time.perf_counter()
+    answer = solve(problem, policy, rng=stream(seed, "policy", round_), **options)
+    return answer, time.perf_counter() - start

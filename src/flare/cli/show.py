@@ -1,0 +1,219 @@
+"""How schedules look in a terminal, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
+from flare.scheduling.explain import Explanation, explain
+from flare.units import human
+
+MOST_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
+
+
+def schedule(problem: RoundProblem, answer: Schedule, names: list[str], *, as_json: bool, as_csv: bool) -> None:
+    """Print one schedule."""
+    detail = explain(problem, answer)
+    if as_json:
+        _print_json(_summary(problem, answer) | {"devices": list(_device_rows(problem, answer, detail, names))})
+    elif as_csv:
+        _print_csv(_device_rows(problem, answer, detail, names))
+    else:
+        console = _console()
+        console.print(_device_table(problem, answer, detail, names))
+        for line in _in_words(problem, answer, detail):
+            console.print(line, soft_wrap=True)
+
+
+def comparison(
+    problem: RoundProblem, answers: list[tuple[Schedule, float]], bound: float, *, as_json: bool, as_csv: bool
+) -> None:
+    """Print all policies side by side, the best objective first; `bound` is the proven bound of the round."""
+    rows = sorted((_compared(problem, answer, took_s, bound) for answer, took_s in answers), key=_best_first)
+    if as_json:
+        _print_json({"lower_bound": bound, "deadline_s": problem.deadline_s, "policies": rows})
+    elif as_csv:
+        _print_csv(rows)
+    else:
+        console = _console()
+        console.print(_comparison_table(problem, rows))
+        if problem.reachable.size == 0:
+            console.print(f"No device can meet the deadline of {human(problem.deadline_s, 's')}: nobody sends.")
+
+
+def _console() -> Console:
+    """Standard output; where it is not a terminal, wide enough for every column."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def _summary(problem: RoundProblem, answer: Schedule) -> dict[str, Any]:
+    return {
+        "policy": answer.policy,
+        "status": answer.status.value,
+        "num_selected": answer.num_selected,
+        "objective": answer.objective,
+        "lower_bound": answer.lower_bound,
+        "gap": answer.gap,
+        "latency_s": answer.latency_s,
+        "deadline_s": problem.deadline_s,
+        "total_bandwidth_hz": problem.total_bandwidth_hz,
+        "payload_bits": problem.payload_bits,
+        "gamma": problem.gamma,
+        "band_residual": answer.band_residual,
+        "finish_spread": answer.finish_spread,
+    }
+
+
+def _device_rows(
+    problem: RoundProblem, answer: Schedule, detail: Explanation, names: list[str]
+) -> Iterable[dict[str, Any]]:
+    sends = answer.bandwidth_hz > 0.0
+    for i, name in enumerate(names):
+        yield {
+            "device": name,
+            "selected": bool(sends[i]),
+            "bandwidth_hz": float(answer.bandwidth_hz[i]),
+            "compute_s": float(problem.compute_s[i]),
+            "upload_s": float(detail.upload_s[i]),
+            "finish_s": float(detail.finish_s[i]),
+            "tau": float(problem.tau[i]),
+            "reason": detail.reason[i],
+        }
+
+
+def _device_table(problem: RoundProblem, answer: Schedule, detail: Explanation, names: list[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, justify in (
+        ("device", "left"),
+        ("selected", "center"),
+        ("tau", "right"),
+        ("bandwidth", "right"),
+        ("computing", "right"),
+        ("upload", "right"),
+        ("finish", "right"),
+        ("left out because", "left"),
+    ):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    shown = range(problem.num_devices) if problem.num_devices <= MOST_ROWS else answer.selected[:MOST_ROWS].tolist()
+    for i in shown:
+        sends = answer.bandwidth_hz[i] > 0.0
+        table.add_row(
+            escape(names[i]),
+            "yes" if sends else "",
+            f"{problem.tau[i]:g}",
+            human(float(answer.bandwidth_hz[i]), "Hz") if sends else "",
+            human(float(problem.compute_s[i]), "s"),
+            human(float(detail.upload_s[i]), "s") if sends else "",
+            human(float(detail.finish_s[i]), "s") if sends else "",
+            detail.reason[i],
+            style=None if sends else "dim",
+        )
+    return table
+
+
+def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> Iterable[str]:
+    if problem.num_devices > MOST_ROWS:
+        more = answer.num_selected - min(answer.num_selected, MOST_ROWS)
+        if more:
+            yield f"… and {more} more that send."
+        yield "--csv lists every device."
+    left_out = Counter(reason for reason in detail.reason if reason)
+    reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
+    yield f"{answer.num_selected} of {problem.num_devices} devices send" + (f"; left out: {reasons}." if reasons else ".")
+    if answer.status is Status.INFEASIBLE:
+        yield f"Status infeasible: {_why_nobody(problem, answer)} Nobody sends this round."
+        return
+    optimal = answer.status is Status.OPTIMAL
+    proof = "proven optimal" if optimal else f"at most {_percent(answer.gap)} above the optimum"
+    yield f"Objective {answer.objective:.6g}, proven bound {answer.lower_bound:.6g}: {proof} (policy {answer.policy})."
+    yield (
+        f"The round ends after {human(answer.latency_s, 's')}, "
+        f"{human(problem.deadline_s - answer.latency_s, 's')} before the deadline of {human(problem.deadline_s, 's')}."
+    )
+
+
+def _why_nobody(problem: RoundProblem, answer: Schedule) -> str:
+    if problem.reachable.size:
+        return f"policy {answer.policy} chose none of the {problem.reachable.size} devices that could meet the deadline."
+    return f"no device can meet the deadline of {human(problem.deadline_s, 's')}, not even with the whole band."
+
+
+def _compared(problem: RoundProblem, answer: Schedule, took_s: float, bound: float) -> dict[str, Any]:
+    return {
+        "policy": answer.policy,
+        "status": answer.status.value,
+        "num_selected": answer.num_selected,
+        "mean_tau": float(np.mean(problem.tau[answer.selected])) if answer.num_selected else math.nan,
+        "objective": answer.objective,
+        "gap": answer.objective / bound - 1.0 if answer.num_selected else math.nan,
+        "latency_s": answer.latency_s,
+        "solve_s": took_s,
+    }
+
+
+def _best_first(row: dict[str, Any]) -> tuple[float, int]:
+    return (row["objective"], list(POLICIES).index(row["policy"]))
+
+
+def _comparison_table(problem: RoundProblem, rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("policy", "devices", "mean tau", "objective", "above optimum", "latency", "time taken"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
+    table.add_column("what it does", style="dim")
+    for row in rows:
+        nobody = row["num_selected"] == 0
+        table.add_row(
+            row["policy"],
+            str(row["num_selected"]),
+            "–" if nobody else f"{row['mean_tau']:.2f}",
+            "–" if nobody else f"{row['objective']:.4f}",
+            "–" if nobody else ("optimal" if row["status"] == "optimal" else _percent(row["gap"])),
+            human(row["latency_s"], "s"),
+            human(row["solve_s"], "s", digits=3),
+            POLICIES[row["policy"]].summary.split(":")[0].rstrip("."),
+        )
+    return table
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * max(share, 0.0):.1f} %"
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no nan and no infinity: null stands for both."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _print_csv(rows: Iterable[dict[str, Any]]) -> None:
+    writer = None
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(sys.stdout, list(row), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow({key: _cell(value) for key, value in row.items()})
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,297 @@
+"""Every setting of a run: frozen dataclasses, read from a TOML file once at the edge.
+
+A setting is declared in one line with its default, what it means and what it may be. Checks, error messages and the
+complete file with a comment for each key (`to_toml`) all come from that line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What a setting may be, beside its type."""
+
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+
+    def hold(self, value: Any) -> bool:
+        """Whether a value of the right type is allowed; of a list, whether each of its values is."""
+        if isinstance(value, tuple):
+            return all(self.hold(each) for each in value)
+        return (
+            (not self.choices or value in self.choices)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+        )
+
+    def words(self) -> list[str]:
+        """The limits on a number, in words."""
+        limits = [("at least", self.at_least), ("greater than", self.above), ("at most", self.at_most)]
+        return [f"{words} {limit:.15g}" for words, limit in limits if limit is not None]
+
+
+def _setting(
+    default: T,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+) -> T:
+    """A field with its meaning in one line and its limits; its type is the type of the default."""
+    return field(default=default, metadata={"doc": doc, "limits": _Limits(choices, at_least, above, at_most)})
+
+
+@dataclass(frozen=True)
+class WirelessConfig:
+    """The cell: where the devices are, what the radio and their processors do. The defaults are the paper's cell."""
+
+    num_devices: int = _setting(40, "devices in the cell, K", at_least=1, at_most=10_000_000)
+    min_distance_m: float = _setting(100.0, "least distance to the base station, metre", at_least=1.0)
+    max_distance_m: float = _setting(500.0, "greatest distance to the base station, metre", at_most=1e7)
+    path_loss: str = _setting(
+        "exponent",
+        "path loss: power gain d^-path_loss_exponent, or 3GPP urban macro, 128.1 + 37.6 log10(d in km) dB",
+        choices=("exponent", "3gpp-uma"),
+    )
+    path_loss_exponent: float = _setting(3.76, "path-loss exponent", above=0.0, at_most=20.0)
+    shadowing_db: float = _setting(
+        0.0, "log-normal shadowing, drawn once for each device: standard deviation in dB", at_least=0.0, at_most=100.0
+    )
+    fading: str = _setting(
+        "none", "block fading, drawn for each device and round", choices=("none", "rician", "rayleigh")
+    )
+    rician_k_db: float = _setting(
+        6.0, "Rician fading: power of the direct path over the scattered, dB", at_least=-100.0, at_most=100.0
+    )
+    power_dbm: float = _setting(20.0, "transmit power of a device, dBm", at_least=-200.0, at_most=200.0)
+    noise_dbm_per_mhz: float = _setting(-114.0, "noise power density, dBm/MHz", at_least=-300.0, at_most=200.0)
+    total_bandwidth_hz: float = _setting(10e6, "the band to divide among the devices, Hz", above=0.0)
+    deadline_s: float = _setting(0.4, "when a round must be over, s", above=0.0)
+    payload_bits: float = _setting(1e7, "size of a model update, bit", above=0.0)
+    cycles_per_sample: float = _setting(110.0 * 6272.0, "processor cycles for one training sample", above=0.0)
+    batch_size: int = _setting(40, "training samples in one local step", at_least=1)
+    cpu_min_hz: float = _setting(2e9, "slowest processor, Hz", above=0.0)
+    cpu_max_hz: float = _setting(4e9, "fastest processor, Hz", above=0.0)
+    cpu_every_round: bool = _setting(True, "draw the processor speeds anew every round, or once")
+    tau_law: str = _setting(
+        "exponential",
+        "local steps: max(1, round(Exp(tau_mean))) for each device and round, or tau_values for each device or group",
+        choices=("exponential", "list", "groups"),
+    )
+    tau_mean: float = _setting(3.0, "mean of the exponential law of the local steps", above=0.0, at_most=1e9)
+    tau_values: tuple[int, ...] = _setting(
+        (), "local steps of each device (list), or of each of as many equal groups of devices (groups)", at_least=1
+    )
+    trace: str = _setting(
+        "", "CSV or NPZ file of gain_db, cpu_hz, tau for each round and device; relative to this file; empty: none"
+    )
+    trace_repeat: bool = _setting(False, "start the trace again where it ends; otherwise that is an error")
+    capacitance: float = _setting(1e-28, "effective capacitance: energy of a cycle is this x (CPU speed)^2", at_least=0)
+
+    def __post_init__(self) -> None:
+        _check(self, "wireless")
+        if self.trace:
+            object.__setattr__(self, "trace", os.path.abspath(self.trace))
+        for least, greatest in (("min_distance_m", "max_distance_m"), ("cpu_min_hz", "cpu_max_hz")):
+            low, high = getattr(self, least), getattr(self, greatest)
+            if low > high:
+                raise ValueError(
+                    f"wireless.{least} is {low:g}, more than wireless.{greatest}, {high:g}; it must be at most that"
+                )
+        self._check_tau_values()
+
+    def _check_tau_values(self) -> None:
+        given = f"wireless.tau_values has {len(self.tau_values)} values"
+        if self.tau_law == "exponential" and self.tau_values:
+            raise ValueError(
+                f'{given}, but wireless.tau_law is "exponential", which takes none; '
+                'it must be empty, or wireless.tau_law one of "list", "groups"'
+            )
+        if self.tau_law == "list" and len(self.tau_values) != self.num_devices:
+            raise ValueError(
+                f'{given}, but wireless.num_devices is {self.num_devices}; with tau_law "list" it must have one for '
+                "each device"
+            )
+        if self.tau_law == "groups" and (not self.tau_values or self.num_devices % len(self.tau_values) != 0):
+            raise ValueError(
+                f'{given}, but wireless.num_devices is {self.num_devices}; with tau_law "groups" it must have one for '
+                "each group of equally many devices, so that their number divides num_devices"
+            )
+
+
+@dataclass(frozen=True)
+class SchedulingConfig:
+    """Who sends, and how participation is weighed against local steps."""
+
+    policy: str = _setting("exact", "name of the policy that selects the devices")
+    gamma: float = _setting(10.0, "weight of participation in problem P2", at_least=0.0)
+
+    def __post_init__(self) -> None:
+        _check(self, "scheduling")
+        if not self.policy.strip():
+            raise ValueError(f'scheduling.policy is "{self.policy}"; it must be the name of a policy, such as "exact"')
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run; a field that is itself a dataclass is a section of the file."""
+
+    seed: int = _setting(0, "seed of every random draw; the same seed gives the same run", at_least=0)
+    wireless: WirelessConfig = field(default_factory=WirelessConfig)
+    scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+
+    def __post_init__(self) -> None:
+        _check(self, "")
+
+
+def load(path: str | Path) -> Config:
+    """Read a TOML file; what it leaves out keeps its default.
+
+    Raises ValueError that names the file, the key and what would be right.
+    """
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is not UTF-8 text ({error}); give the path of a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: is not valid TOML: {error}") from None
+    try:
+        return _from_table(table, path.parent)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """The complete file of a configuration, with a comment for each key; `load` reads the same configuration back."""
+    blocks = [_keys_to_toml(config)]
+    blocks += [f"[{name}]\n" + _keys_to_toml(getattr(config, name)) for name in _SECTIONS]
+    return "\n".join(blocks)
+
+
+_SECTIONS: dict[str, Any] = {
+    each.name: each.default_factory for each in fields(Config) if is_dataclass(each.default_factory)
+}
+
+
+def _from_table(table: dict[str, Any], folder: Path) -> Config:
+    _refuse_unknown(table, "", Config)
+    values = dict(table)
+    for name, section in _SECTIONS.items():
+        if name not in table:
+            continue
+        if not isinstance(table[name], dict):
+            raise ValueError(f"{name} is {_shown(table[name])}; it must be a section: write [{name}], its keys below")
+        _refuse_unknown(table[name], name, section)
+        values[name] = section(**_resolved(table[name], folder))
+    return Config(**values)
+
+
+def _resolved(section: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The section with its trace, if it has one, as seen from the folder of the file."""
+    trace = section.get("trace")
+    return {**section, "trace": str(folder / trace)} if trace and isinstance(trace, str) else section
+
+
+def _refuse_unknown(keys: Iterable[str], section: str, config: type[Any]) -> None:
+    own = {each.name: _dotted(section, each.name) for each in fields(config)}
+    unknown = next((key for key in keys if key not in own), None)
+    if unknown is not None:
+        known = {each.name: f"{name}.{each.name}" for name, kind in _SECTIONS.items() for each in fields(kind)} | own
+        nearest = known[difflib.get_close_matches(unknown, known, n=1, cutoff=0.0)[0]]
+        raise ValueError(f"unknown key {_dotted(section, unknown)}; the nearest known key is {nearest}")
+
+
+def _dotted(section: str, key: str) -> str:
+    return f"{section}.{key}" if section else key
+
+
+def _check(config: Any, section: str) -> None:
+    """Bring every setting to the type of its default (a whole number may stand for a number, a list for a tuple)."""
+    for each in fields(config):
+        if "limits" not in each.metadata:
+            continue
+        given = getattr(config, each.name)
+        limits: _Limits = each.metadata["limits"]
+        value = _converted(given, each.default)
+        if value is None or not limits.hold(value):
+            allowed = _allowed(each.default, limits)
+            raise ValueError(f"{_dotted(section, each.name)} is {_shown(given)}; it must be {allowed}")
+        object.__setattr__(config, each.name, value)
+
+
+def _converted(value: Any, default: Any) -> Any:
+    """The value in the type of the default, or None where it is of another type."""
+    if isinstance(default, tuple):
+        numbers = [_converted(each, 0) for each in value] if isinstance(value, list | tuple) else [None]
+        return None if None in numbers else tuple(numbers)
+    if isinstance(default, bool | str):
+        return value if isinstance(value, type(default)) else None
+    if isinstance(value, bool) or not isinstance(value, Integral if isinstance(default, int) else Real):
+        return None
+    try:
+        return int(value) if isinstance(default, int) else (float(value) if math.isfinite(value) else None)
+    except OverflowError:  # a whole number beyond any float
+        return None
+
+
+def _allowed(default: Any, limits: _Limits) -> str:
+    if limits.choices:
+        return "one of " + _quoted(limits.choices)
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, str):
+        return "text in quotes"
+    if isinstance(default, tuple):
+        return ", each ".join(["a list of whole numbers", *limits.words()])
+    return ", ".join(["a whole number" if isinstance(default, int) else "a finite number", *limits.words()])
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f'"{word}"' for word in words)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return f'the text "{value}"'
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _keys_to_toml(config: Any) -> str:
+    lines = []
+    for each in fields(config):
+        if "doc" in each.metadata:
+            choices = each.metadata["limits"].choices
+            lines.append(f"# {each.metadata['doc']}" + (f" ({_quoted(choices)})" if choices else ""))
+            lines.append(f"{each.name} = {_literal(getattr(config, each.name))}")
+    return "\n".join(lines) + "\n"
+
+
+def _literal(value: bool | int | float | str | tuple[int, ...]) -> str:
+    """A value as TOML writes it: JSON's way, save for DEL, which TOML wants escaped."""
+    written = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    return written.replace("\x7f", "\\u007f")

@@ -1,0 +1,457 @@
+"""One picture of one round: who sends from where, how long each device takes, and who gets which part of the band."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from matplotlib.transforms import ScaledTranslation
+from PIL import Image
+
+from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.schedule import Schedule, Status
+from flare.units import Floats, human
+from flare.wireless.rate import upload_s
+
+FORMATS = (".png", ".svg", ".pdf")
+"""What can be written, by suffix."""
+NO_DATE: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Metadata to leave out, so that the same round gives the same file."""
+MOST_BARS = 30
+"""Devices shown one by one in the panels of times and of the band; the rest is one block."""
+MOST_CELL_LABELS = 12
+"""Names written into the cell; with more senders they would cover each other."""
+
+# Okabe and Ito's palette. Blue is the radio in every panel, orange is computing; in grey they are dark and light.
+BLUE, ORANGE, PALE = "#0072B2", "#E69F00", "#BFDCEC"
+INK, GREY, FAINT, PAPER = "#1A1A1A", "#6B6B6B", "#D4D4D4", "#F4F4F4"
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "xtick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "hatch.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.hashsalt": "flare",
+}
+Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+GOLDEN_ANGLE_RAD = math.pi * (3.0 - math.sqrt(5.0))
+WIDTH_IN, CELL_IN, STRIP_IN = 11.4, 4.3, 0.8
+POINTS_PER_IN = 72.0
+LABEL_PT = 8.0  # font size of names in the cell
+CHARACTER_EM = 0.56  # width of an average character of the font, in font sizes
+
+
+def draw_schedule(
+    path: Path,
+    problem: RoundProblem,
+    schedule: Schedule,
+    *,
+    names: Sequence[str],
+    distance_m: Floats | None = None,
+    angle_rad: Floats | None = None,
+) -> None:
+    """Draw a round into `path`, as png, svg or pdf by its suffix. The file appears whole or not at all.
+
+    Parameters
+    ----------
+    problem, schedule : the round and its answer.
+    names : what to call each device, shape (devices,).
+    distance_m : distance of each device from the base station; None places them by the rank of their channel.
+    angle_rad : direction of each device; None spreads them evenly.
+
+    Raises ValueError for another suffix and for arguments that do not fit the round, OSError where `path` cannot be
+    written.
+    """
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise ValueError(f"cannot draw into '{path.name}': the name must end in {', '.join(FORMATS)}")
+    image = io.BytesIO()
+    with matplotlib.style.context(["default", STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # a name in a script it lacks
+        figure = schedule_figure(problem, schedule, names=names, distance_m=distance_m, angle_rad=angle_rad)
+        if kind == ".png":
+            _save_png(figure, image)
+        else:
+            figure.savefig(image, format=kind[1:], metadata=NO_DATE[kind])
+    _write_whole(path, image.getvalue())
+
+
+def schedule_figure(
+    problem: RoundProblem,
+    schedule: Schedule,
+    *,
+    names: Sequence[str],
+    distance_m: Floats | None = None,
+    angle_rad: Floats | None = None,
+) -> Figure:
+    """The figure that `draw_schedule` writes, with the axes "cell", "times" and "band"."""
+    for name, values in (("names", names), ("distance_m", distance_m), ("angle_rad", angle_rad)):
+        if values is not None and len(values) != problem.num_devices:
+            raise ValueError(f"{name} has {len(values)} entries, the round has {problem.num_devices} devices")
+    for name, numbers in (("distance_m", distance_m), ("angle_rad", angle_rad)):
+        if numbers is not None and not np.isfinite(numbers).all():
+            raise ValueError(f"{name} of device {int(np.flatnonzero(~np.isfinite(numbers))[0])} is not finite")
+    if distance_m is not None and (distance_m < 0.0).any():
+        raise ValueError(f"distance_m of device {int(np.flatnonzero(distance_m < 0.0)[0])} is negative")
+    labels = [_printable(name) for name in names]
+    order = _widest_first(problem, schedule)
+    shown = order[:MOST_BARS]
+    figure, cell, times, band = _panels(len(shown), max((len(_short(labels[i])) for i in shown), default=0))
+    _draw_title(figure, problem, schedule)
+    _draw_cell(cell, problem, schedule, order, labels, distance_m, angle_rad)
+    if len(order):
+        _draw_times(times, problem, schedule, order, labels)
+        _draw_band(band, problem, schedule, order, labels)
+    else:
+        _draw_nobody(times, band, problem)
+    return figure
+
+
+def _panels(num_bars: int, longest_name: int) -> tuple[Figure, Axes, Axes, Axes]:
+    """The cell on the left; on the right the times, taller with more bars, and under them the band."""
+    height = 6.55 + 0.075 * max(0, num_bars - 14)
+    figure = Figure(figsize=(WIDTH_IN, height), dpi=120, facecolor="white")
+    left = 5.35 + max(0.0, longest_name * CHARACTER_EM * 9.0 / POINTS_PER_IN - 0.3)
+    right, top = 10.45, height - 1.45
+
+    def place(label: str, x: float, y: float, width: float, tall: float) -> Axes:
+        box = (x / WIDTH_IN, y / height, width / WIDTH_IN, tall / height)
+        return figure.add_axes(box, label=label)
+
+    cell = place("cell", 0.3, top - CELL_IN + 0.1, CELL_IN, CELL_IN)
+    times = place("times", left, 2.4, right - left, top - 2.4)
+    band = place("band", left, 0.6, right - left, STRIP_IN)
+    return figure, cell, times, band
+
+
+def _draw_title(figure: Figure, problem: RoundProblem, schedule: Schedule) -> None:
+    height = figure.get_figheight()
+    headline = f"Policy {_printable(schedule.policy)}: {schedule.num_selected} of {problem.num_devices} devices send"
+    if schedule.num_selected == 0:
+        headline = f"Policy {_printable(schedule.policy)}: none of {problem.num_devices} devices sends"
+    place: dict[str, Any] = {"x": 0.3 / WIDTH_IN, "ha": "left", "va": "top", "parse_math": False}
+    figure.text(y=1.0 - 0.18 / height, s=headline, fontsize=15, fontweight="bold", **place)
+    figure.text(y=1.0 - 0.55 / height, s=_outcome(problem, schedule), fontsize=10.5, **place)
+
+
+def _outcome(problem: RoundProblem, schedule: Schedule) -> str:
+    """Objective, gap and latency in words; or why nobody sends."""
+    if schedule.num_selected == 0:
+        return f"{_why_nobody(problem)}."
+    known = f", gap {100.0 * schedule.gap:.2g} %" if math.isfinite(schedule.gap) else ""
+    if schedule.status is Status.OPTIMAL:
+        known = ", proven optimal (gap 0)"
+    return (
+        f"Objective {schedule.objective:.4g}{known}.  The round ends after {human(schedule.latency_s, 's')} "
+        f"of the {human(problem.deadline_s, 's')} that the deadline allows."
+    )
+
+
+def _why_nobody(problem: RoundProblem) -> str:
+    deadline, able = human(problem.deadline_s, "s"), problem.reachable.size
+    if able == 0:
+        return f"No device can meet the deadline of {deadline}, not even with the whole band for itself"
+    return f"The policy found no device for the deadline of {deadline}, though {able} could meet it alone"
+
+
+# --- the cell ---------------------------------------------------------------------------------------------------
+
+
+def _draw_cell(
+    axes: Axes,
+    problem: RoundProblem,
+    schedule: Schedule,
+    order: Indices,
+    labels: list[str],
+    distance_m: Floats | None,
+    angle_rad: Floats | None,
+) -> None:
+    ranked = -problem.snr_hz if distance_m is None else distance_m
+    rank = np.argsort(np.argsort(ranked, kind="stable"), kind="stable")
+    radius = np.sqrt((rank + 0.5) / problem.num_devices) if distance_m is None else distance_m
+    angle = rank * GOLDEN_ANGLE_RAD if angle_rad is None else angle_rad
+    spot = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])  # (devices, 2)
+    rings = {0.5: "best 25 %", 0.5**0.5: "best 50 %", 1.0: "all"} if distance_m is None else _rings(distance_m)
+
+    edge = max(rings)
+    axes.set(xlim=(-1.06 * edge, 1.06 * edge), ylim=(-1.06 * edge, 1.06 * edge), xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_visible(False)
+    axes.set_title("The cell from above", pad=17)
+    _draw_rings(axes, rings, spot)
+    _draw_devices(axes, problem, schedule, order, spot)
+    if 0 < len(order) <= MOST_CELL_LABELS:
+        _name_senders(axes, schedule, order, spot, labels)
+    meaning = "radius: rank of the channel, the strongest inmost (no distances given)"
+    if distance_m is not None:
+        meaning = "radius: distance from the base station"
+    axes.set_xlabel(meaning + ("\nangle: arbitrary, only to spread the devices" if angle_rad is None else ""))
+    key = axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, handletextpad=0.3, columnspacing=1.2)
+    for handle in key.legend_handles:
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([55.0])
+
+
+def _rings(distance_m: Floats) -> dict[float, str]:
+    """Three to five round distances, the last one beyond the farthest device."""
+    farthest = float(distance_m.max()) or 1.0
+    power = 10.0 ** math.floor(math.log10(farthest / 5.0))
+    step = next(power * nice for nice in (1.0, 2.0, 5.0, 10.0) if power * nice * 5.0 >= farthest * (1.0 - 1e-9))
+    count = math.ceil(farthest / step - 1e-9)
+    return {step * ring: f"{step * ring:g} m" for ring in range(1, count + 1)}
+
+
+def _draw_rings(axes: Axes, rings: dict[float, str], spot: Floats) -> None:
+    """Circles, labelled along the direction that keeps farthest from all devices."""
+    radii = np.array(list(rings))
+    directions = np.linspace(0.0, 2.0 * math.pi, 72, endpoint=False)
+    points = radii[:, None, None] * np.stack([np.cos(directions), np.sin(directions)], axis=-1)  # (rings, 72, 2)
+    nearest = [min(np.hypot(*(spot - point).T).min() for point in points[:, j]) for j in range(len(directions))]
+    best = int(np.argmax(nearest))
+    for (radius, label), (x, y) in zip(rings.items(), points[:, best], strict=True):
+        axes.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=FAINT, linewidth=0.9, zorder=0, clip_on=False))
+        paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
+        axes.text(x, y, label, fontsize=7.5, color=GREY, ha="center", va="center", bbox=paper, zorder=4.5)
+
+
+def _draw_devices(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, spot: Floats) -> None:
+    waits = np.setdiff1d(np.arange(problem.num_devices), schedule.selected)
+    unable = waits[problem.needed_hz[waits] > problem.capacity_hz]
+    passed_over = waits[problem.needed_hz[waits] <= problem.capacity_hz]
+    small = float(np.clip(1600.0 / problem.num_devices, 7.0, 34.0))
+    axes.scatter([0.0], [0.0], s=95, marker="^", color=INK, zorder=5, label="base station")
+    if len(order):
+        axes.scatter(
+            spot[order, 0], spot[order, 1], s=_areas(schedule.bandwidth_hz[order]), facecolor=BLUE, edgecolor="#00324F", linewidth=0.7,
+            alpha=0.92, zorder=4, clip_on=False, gid="sends", label=f"{len(order)} sending (area: bandwidth)",
+        )  # fmt: skip
+    if len(passed_over):
+        axes.scatter(
+            spot[passed_over, 0], spot[passed_over, 1], s=small, facecolor="none", edgecolor=GREY, linewidth=0.9, zorder=3, clip_on=False,
+            gid="not-chosen", label=f"{len(passed_over)} not chosen",
+        )  # fmt: skip
+    if len(unable):
+        axes.scatter(
+            spot[unable, 0], spot[unable, 1], s=0.8 * small, marker="x", color=GREY, linewidth=0.9, zorder=3, clip_on=False,
+            gid="unable", label=f"{len(unable)} too late even alone",
+        )  # fmt: skip
+
+
+def _areas(bandwidth_hz: Floats) -> Floats:
+    """Marker areas in square points, proportional to bandwidth; less each where many would cover the cell."""
+    return bandwidth_hz * min(320.0 / float(bandwidth_hz.max()), 4200.0 / float(bandwidth_hz.sum()))
+
+
+def _name_senders(axes: Axes, schedule: Schedule, order: Indices, spot: Floats, labels: list[str]) -> None:
+    """Each sender's name beside its marker, on the side where it covers the fewest other senders and names."""
+    span = axes.get_xlim()[1] - axes.get_xlim()[0]
+    centre = spot[order] * (CELL_IN * POINTS_PER_IN / span)  # in points from the base station, (senders, 2)
+    reach = np.sqrt(_areas(schedule.bandwidth_hz[order]) / math.pi)
+    taken = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centre.tolist(), reach.tolist(), strict=True)]
+    taken.append((-7.0, -7.0, 7.0, 7.0))  # the base station
+    for device, (x, y), radius in zip(order, centre.tolist(), reach.tolist(), strict=True):
+        text = _short(labels[device])
+        wide, high = len(text) * CHARACTER_EM * LABEL_PT, 1.2 * LABEL_PT
+        gap = radius + 2.5
+        sides: list[tuple[Box, str, str, float, float]] = [
+            ((x + gap, y - high / 2, x + gap + wide, y + high / 2), "left", "center", gap, 0.0),
+            ((x - gap - wide, y - high / 2, x - gap, y + high / 2), "right", "center", -gap, 0.0),
+            ((x - wide / 2, y + gap, x + wide / 2, y + gap + high), "center", "bottom", 0.0, gap),
+            ((x - wide / 2, y - gap - high, x + wide / 2, y - gap), "center", "top", 0.0, -gap),
+        ]
+        box, across, upright, dx, dy = min(sides, key=lambda side: _clashes(side[0], taken))
+        taken.append(box)
+        axes.annotate(
+            text, tuple(spot[device]), (dx, dy), textcoords="offset points", ha=across, va=upright, fontsize=LABEL_PT,
+            parse_math=False, zorder=6, annotation_clip=False,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
+        )  # fmt: skip
+
+
+def _clashes(box: Box, taken: list[Box]) -> int:
+    """How many boxes of `taken` the box covers; leaving the panel counts as many."""
+    covered = sum(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
+    return covered + (10 if max(-box[0], box[2]) > CELL_IN * POINTS_PER_IN / 2 + 15.0 else 0)
+
+
+# --- times and band ---------------------------------------------------------------------------------------------
+
+
+def _widest_first(problem: RoundProblem, schedule: Schedule) -> Indices:
+    """The senders, widest share first, of equal shares the last to finish first: one order for both panels."""
+    devices = schedule.selected
+    share = np.round(schedule.bandwidth_hz[devices] / problem.total_bandwidth_hz, 9)
+    finish_s = problem.compute_s[devices] + _upload_s(problem, schedule, devices)
+    return devices[np.lexsort((devices, -finish_s, -share))]
+
+
+def _upload_s(problem: RoundProblem, schedule: Schedule, devices: Indices) -> Floats:
+    return upload_s(problem.payload_bits, schedule.bandwidth_hz[devices], problem.snr_hz[devices])
+
+
+def _draw_times(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, labels: list[str]) -> None:
+    shown, more = order[:MOST_BARS], max(0, len(order) - MOST_BARS)
+    place = np.arange(len(shown))
+    compute_s, sending_s = problem.compute_s[shown], _upload_s(problem, schedule, shown)
+    look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": INK}
+    axes.barh(place, compute_s, color=ORANGE, hatch="//////", label="computing", **look)
+    axes.barh(place, sending_s, left=compute_s, color=BLUE, label="upload", **look)
+
+    spare = max(0.0, 5.0 - len(shown)) / 2.0  # few bars stay slim
+    axes.set_ylim(len(shown) - 0.4 + spare + (1.0 if more else 0.0), -0.6 - spare)
+    small = 9.0 if len(shown) <= 16 else 7.5
+    axes.set_yticks(place, [_short(labels[i]) for i in shown], fontsize=small, parse_math=False)
+    axes.tick_params(axis="y", length=0)
+    _note_steps(axes, problem, shown, small)
+    if more:
+        axes.text(0.0, len(shown), f" and {more} more with narrower shares", fontsize=9, style="italic", va="center")
+    _mark_times(axes, problem, schedule, float((compute_s + sending_s).max()))
+    axes.set_title("Time of each sender, widest share of the band first", pad=24)
+    axes.set_xlabel("time since the start of the round (s)", labelpad=2)
+    below = axes.transAxes + ScaledTranslation(0.0, -0.42, axes.figure.dpi_scale_trans)
+    place_at: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below}
+    axes.legend(loc="upper center", ncols=2, borderaxespad=0.0, **place_at)
+
+
+def _note_steps(axes: Axes, problem: RoundProblem, shown: Indices, size_pt: float) -> None:
+    """The local steps of each device, what the objective rewards, right of its bar."""
+    for place, device in enumerate(shown):
+        steps = f"{problem.tau[device]:g} step" + ("s" if problem.tau[device] != 1.0 else "")
+        axes.text(
+            1.01, place, steps, transform=axes.get_yaxis_transform(), fontsize=size_pt, color=GREY, va="center_baseline"
+        )
+
+
+def _mark_times(axes: Axes, problem: RoundProblem, schedule: Schedule, last_s: float) -> None:
+    """The two vertical lines. A deadline far beyond the round's end is said, not drawn: the bars would vanish."""
+    end_s, deadline_s = schedule.latency_s, problem.deadline_s
+    far = deadline_s > 12.0 * max(end_s, last_s)
+    right_s = 1.3 * max(end_s, last_s) if far else 1.04 * max(deadline_s, last_s)
+    axes.set_xlim(0.0, right_s)
+    above: dict[str, Any] = {
+        "xycoords": ("data", "axes fraction"),
+        "textcoords": "offset points",
+        "va": "bottom",
+        "fontsize": 9,
+    }
+    axes.axvline(end_s, color=INK, linewidth=1.3, gid="round-end")
+    side = "right" if end_s > 0.45 * right_s else "left"
+    nudge = -2 if side == "right" else 2
+    axes.annotate(f"round ends {human(end_s, 's')}", (end_s, 1.0), (nudge, 3), ha=side, **above)
+    if far:
+        axes.annotate(f"deadline {human(deadline_s, 's')} →", (right_s, 1.0), (0, 3), ha="right", **above)
+    else:
+        axes.axvline(deadline_s, color=INK, linewidth=1.5, linestyle=(0, (4, 2)), gid="deadline")
+        axes.annotate(f"deadline {human(deadline_s, 's')}", (deadline_s, 1.0), (2, 3), ha="left", **above)
+
+
+def _draw_band(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, labels: list[str]) -> None:
+    shown, rest = order[:MOST_BARS], order[MOST_BARS:]
+    texts = [_short(labels[i]) for i in shown]
+    widths_hz = schedule.bandwidth_hz[shown]
+    if len(rest):
+        texts.append(f"{len(rest)} more senders")
+        widths_hz = np.append(widths_hz, math.fsum(schedule.bandwidth_hz[rest]))
+    starts_hz = np.cumsum(widths_hz) - widths_hz
+    room_pt = widths_hz * (axes.get_position().width * WIDTH_IN * POINTS_PER_IN / problem.total_bandwidth_hz)
+    line_pt = float(np.clip(0.15 * room_pt.min(), 0.2, 1.2))  # between narrow shares a thin line
+    bars = axes.barh(
+        np.zeros(len(texts)), widths_hz, left=starts_hz, height=1.0, color=BLUE, edgecolor="white", linewidth=line_pt
+    )
+    if len(rest):
+        bars[-1].set_facecolor(PALE)
+    _frame_band(axes, problem)
+    for place, text in enumerate(texts):
+        colour = "white" if place < len(shown) else INK
+        lines = (text, human(widths_hz[place], "Hz"))
+        _name_share(axes, starts_hz[place] + widths_hz[place] / 2.0, room_pt[place], lines, colour)
+    if len(rest):
+        axes.set_title(f"{axes.get_title(loc='left')}, the {len(shown)} widest shares one by one")
+
+
+def _name_share(axes: Axes, middle_hz: float, room_pt: float, lines: tuple[str, str], colour: str) -> None:
+    """Name and bandwidth inside a share: across where there is room, else upright, else the name, else nothing."""
+    tall_pt = STRIP_IN * POINTS_PER_IN
+    for size_pt, written, upright in ((9.0, lines, False), (8.0, lines, True), (7.0, lines[:1], True)):
+        long_pt = max(map(len, written)) * CHARACTER_EM * size_pt + 4.0
+        thick_pt = 1.2 * size_pt * len(written) + 2.0
+        if (long_pt <= tall_pt and thick_pt <= room_pt) if upright else long_pt <= room_pt:
+            axes.text(
+                middle_hz, 0.0, "\n".join(written), ha="center", va="center", rotation=90.0 if upright else 0.0,
+                fontsize=size_pt, color=colour, parse_math=False, linespacing=1.15,
+            )  # fmt: skip
+            return
+
+
+def _frame_band(axes: Axes, problem: RoundProblem) -> None:
+    axes.set(xlim=(0.0, problem.total_bandwidth_hz), ylim=(-0.5, 0.5), yticks=[])
+    axes.spines[:].set_visible(True)
+    axes.xaxis.set_major_formatter(lambda hz, _: f"{hz * 1e-6:g}")
+    axes.set_xlabel("bandwidth (MHz)", labelpad=2)
+    axes.set_title(f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}")
+
+
+def _draw_nobody(times: Axes, band: Axes, problem: RoundProblem) -> None:
+    times.set(xticks=[], yticks=[])
+    times.spines[:].set_visible(False)
+    times.set_facecolor(PAPER)
+    times.set_title("Time of each sender", pad=24)
+    why = _why_nobody(problem).replace(", ", ",\n", 1)
+    times.text(0.5, 0.5, f"Nobody sends.\n\n{why}.", ha="center", va="center", transform=times.transAxes, fontsize=11)
+    _frame_band(band, problem)
+    band.set_facecolor(PAPER)
+    band.text(0.5, 0.5, "unused: nobody sends", ha="center", va="center", transform=band.transAxes, fontsize=11)
+
+
+# --- text and files ---------------------------------------------------------------------------------------------
+
+
+def _printable(name: str) -> str:
+    """A name on one line, without characters that cannot be drawn or written."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(name).split()))
+
+
+def _short(name: str, most: int = 18) -> str:
+    """A long name without its middle: what tells devices apart tends to stand at the ends."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
+
+
+def _save_png(figure: Figure, image: io.BytesIO) -> None:
+    """A png of 128 colours: a third of the size, and the eye sees no difference."""
+    full = io.BytesIO()
+    figure.savefig(full, format="png")
+    pixels = Image.open(full).convert("RGB")
+    dots = (figure.dpi, figure.dpi)
+    pixels.quantize(128, dither=Image.Dither.NONE).save(image, format="png", optimize=True, dpi=dots)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write beside `path`, then rename: a reader sees the old file or the new one, never half of one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

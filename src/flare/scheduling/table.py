@@ -1,0 +1,194 @@
+"""A table of devices from a CSV file.
+
+Each row is a device, each column a quantity in the unit of its name. `tau` is always there. Computing is given as
+`compute_s`, or as `cpu_hz` with `cycles_per_sample`; the radio as `snr_hz`, or as `power_dbm` with `gain_db` (a power
+gain) or `distance_m`. With `gain_db` or `snr_hz` a `distance_m` only places the device in a picture. `name` is kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flare.scheduling.problem import ABSURD, RoundProblem
+from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
+from flare.wireless.compute import compute_s
+from flare.wireless.rate import snr_hz
+
+_Rule = tuple[Callable[[float], bool], str]
+_POSITIVE: _Rule = (lambda x: 0.0 < x <= ABSURD, f"must be greater than 0 (and at most {ABSURD:g})")
+_DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
+_COLUMNS: dict[str, _Rule] = {
+    "tau": (lambda x: 1.0 <= x <= ABSURD, "must be at least 1 local step"),
+    "compute_s": (lambda x: 0.0 <= x <= ABSURD, "must not be negative"),
+    "cpu_hz": _POSITIVE,
+    "cycles_per_sample": _POSITIVE,
+    "snr_hz": _POSITIVE,
+    "power_dbm": _DECIBEL,
+    "gain_db": _DECIBEL,
+    "distance_m": _POSITIVE,
+}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the physical columns need beside themselves; `path_gain` turns distances in metre into power gains."""
+
+    batch_size: int
+    noise_dbm_per_mhz: float
+    path_gain: Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """The devices of a round, arrays of shape (devices,)."""
+
+    names: list[str]
+    tau: Floats
+    compute_s: Floats
+    snr_hz: Floats
+    distance_m: Floats | None
+
+    def problem(
+        self, *, payload_bits: float, total_bandwidth_hz: float, deadline_s: float, gamma: float
+    ) -> RoundProblem:
+        """The round that these devices and the base station's settings make."""
+        return RoundProblem(
+            self.tau, self.compute_s, self.snr_hz, payload_bits, total_bandwidth_hz, deadline_s, gamma
+        )
+
+
+def read_table(path: Path, surroundings: Surroundings) -> DeviceTable:
+    """Read devices from a CSV file; ValueError with file, line, column, reason and remedy where it cannot be used."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    lines = _rows(str(path), text)
+    _, header = next(lines, (0, []))
+    columns = _header(str(path), [cell.strip() for cell in header])
+    names, values = _cells(str(path), columns, lines)
+    return _devices(str(path), names, values, surroundings)
+
+
+def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, with their line numbers."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: not a CSV row: {error}") from None
+
+
+def _header(path: str, columns: list[str]) -> list[str]:
+    if not columns:
+        raise ValueError(f"{path}: the file is empty; it needs a line of column names and a line for each device")
+    known = ["name", *_COLUMNS]
+    for place, column in enumerate(columns):
+        if column in columns[:place]:
+            raise ValueError(f"{path}, line 1: column {column!r} stands twice; remove one")
+        if column not in known:
+            near = difflib.get_close_matches(column, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"{path}, line 1: unknown column {column!r}; {hint}Columns: {', '.join(known)}")
+    have = set(columns)
+    _need(path, have, "tau")
+    if "compute_s" in have:
+        _refuse(path, have, "compute_s", ("cpu_hz", "cycles_per_sample"))
+    else:
+        _need(path, have, "cpu_hz", "compute_s")
+        _need(path, have, "cycles_per_sample", "compute_s")
+    if "snr_hz" in have:
+        _refuse(path, have, "snr_hz", ("power_dbm", "gain_db"))
+    else:
+        _need(path, have, "power_dbm", "snr_hz")
+        if not have & {"gain_db", "distance_m"}:
+            raise ValueError(f"{path}, line 1: no column 'gain_db' or 'distance_m'; add one of them, or use 'snr_hz'")
+    return columns
+
+
+def _need(path: str, have: set[str], column: str, instead: str | None = None) -> None:
+    if column not in have:
+        other = f", or give '{instead}' instead" if instead else ""
+        raise ValueError(f"{path}, line 1: no column '{column}'; add it{other}")
+
+
+def _refuse(path: str, have: set[str], column: str, others: tuple[str, ...]) -> None:
+    for other in others:
+        if other in have:
+            raise ValueError(f"{path}, line 1: '{column}' and '{other}' say the same twice; remove one of them")
+
+
+def _cells(
+    path: str, columns: list[str], lines: Iterator[tuple[int, list[str]]]
+) -> tuple[list[str], dict[str, Floats]]:
+    names: list[str] = []
+    first_line: dict[str, int] = {}
+    numbers: dict[str, list[float]] = {column: [] for column in columns if column != "name"}
+    for line, row in lines:
+        if len(row) != len(columns):
+            raise ValueError(f"{path}, line {line}: {len(row)} cells where the header has {len(columns)} columns")
+        name = str(len(names))
+        for column, cell in zip(columns, row, strict=True):
+            if column == "name":
+                name = cell.strip()
+            else:
+                numbers[column].append(_number(path, line, column, cell.strip()))
+        if not name:
+            raise ValueError(f"{path}, line {line}, column name: the device has no name; give it one")
+        if name in first_line:
+            raise ValueError(
+                f"{path}, line {line}, column name: '{name}' is already the device of line {first_line[name]}; "
+                "names must differ"
+            )
+        first_line[name] = line
+        names.append(name)
+    if not names:
+        raise ValueError(f"{path}: no devices below the column names; add a line for each device")
+    return names, {column: np.array(values) for column, values in numbers.items()}
+
+
+def _number(path: str, line: int, column: str, cell: str) -> float:
+    where = f"{path}, line {line}, column {column}"
+    if not cell:
+        raise ValueError(f"{where}: empty; give a number")
+    try:
+        value = float(cell)
+    except ValueError:
+        raise ValueError(f"{where}: '{cell}' is not a number; write it plainly in the column's unit") from None
+    allowed, rule = _COLUMNS[column]
+    if math.isnan(value) or not allowed(value):
+        raise ValueError(f"{where}: {cell} is out of range; {column} {rule}")
+    return value
+
+
+def _devices(path: str, names: list[str], values: dict[str, Floats], around: Surroundings) -> DeviceTable:
+    if "compute_s" not in values:
+        values["compute_s"] = compute_s(
+            values["tau"], values["cycles_per_sample"], around.batch_size, values["cpu_hz"]
+        )
+    if "snr_hz" not in values:
+        gain = db_to_linear(values["gain_db"]) if "gain_db" in values else around.path_gain(values["distance_m"])
+        with np.errstate(over="ignore", under="ignore"):
+            values["snr_hz"] = snr_hz(
+                dbm_to_watt(values["power_dbm"]), gain, dbm_per_mhz_to_watt_per_hz(around.noise_dbm_per_mhz)
+            )
+    for column in ("compute_s", "snr_hz"):
+        absurd = np.flatnonzero(~(values[column] <= ABSURD) | ((values["snr_hz"] <= 0.0) & (column == "snr_hz")))
+        if absurd.size:
+            raise ValueError(
+                f"{path}: device '{names[absurd[0]]}' comes to {column} = {values[column][absurd[0]]:g}; "
+                "check the units of its columns"
+            )
+    return DeviceTable(names, values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"))

@@ -1,0 +1,147 @@
+"""A cell: devices at fixed places whose radio, processor and local steps are drawn anew for every round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flare.config import WirelessConfig
+from flare.rng import stream
+from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, linear_to_db
+from flare.wireless.channel import exponent_gain, rayleigh_gain, rician_gain, shadowing_gain, urban_macro_gain
+from flare.wireless.compute import compute_energy_j, compute_s
+from flare.wireless.geometry import place_devices
+from flare.wireless.rate import snr_hz, upload_energy_j
+from flare.wireless.trace import read_trace
+
+CELLS: dict[str, WirelessConfig] = {
+    "paper": WirelessConfig(),
+    "paper-cifar10": WirelessConfig(payload_bits=6.4e7, cycles_per_sample=85 * 24576, deadline_s=1.5),
+}
+"""Cells by name: the paper's, with the payload, the cycles and the deadline of MNIST and of CIFAR-10."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellRound:
+    """What the radio and the processors allow in one round; every array has shape (devices,).
+
+    distance_m, angle_rad   where the device is, seen from the base station
+    gain_db                 power gain h^2 of its channel, in dB
+    cpu_hz                  speed of its processor
+    tau                     local steps that it can do, whole numbers
+    compute_s               time that those take, Eq. (4)
+    snr_hz                  p h^2 / N_0
+    compute_energy_j        energy that they take
+    power_w                 power that it sends with
+    """
+
+    distance_m: Floats
+    angle_rad: Floats
+    gain_db: Floats
+    cpu_hz: Floats
+    tau: Floats
+    compute_s: Floats
+    snr_hz: Floats
+    compute_energy_j: Floats
+    power_w: Floats
+
+    def upload_energy_j(self, upload_s: Floats) -> Floats:
+        """Energy that each device radiates if it sends for `upload_s`, in joule; zero seconds where it does not."""
+        return upload_energy_j(self.power_w, upload_s)
+
+
+class Cell:
+    """The devices of a configuration; the same seed gives the same devices and the same rounds, in whatever order.
+
+    What a trace file holds (gains, processor speeds, local steps) is taken from it; the rest is drawn.
+    """
+
+    def __init__(self, config: WirelessConfig, seed: int) -> None:
+        self.config = config
+        self.seed = seed
+        self.trace = read_trace(config.trace) if config.trace else None
+        if self.trace is not None and self.trace.num_devices != config.num_devices:
+            raise ValueError(
+                f"{self.trace.path}: the trace has {self.trace.num_devices} devices, wireless.num_devices is "
+                f"{config.num_devices}; set wireless.num_devices = {self.trace.num_devices}"
+            )
+        num_devices = config.num_devices
+        self.distance_m, self.angle_rad = place_devices(
+            num_devices, config.min_distance_m, config.max_distance_m, rng=stream(seed, "geometry")
+        )
+        self.shadowing = shadowing_gain(num_devices, config.shadowing_db, rng=stream(seed, "shadowing"))
+        self.mean_gain = self._path_gain() * self.shadowing
+        self.power_w = np.full(num_devices, dbm_to_watt(config.power_dbm))
+        self._mean_gain_db = linear_to_db(self.mean_gain)
+        self._noise_w_per_hz = dbm_per_mhz_to_watt_per_hz(config.noise_dbm_per_mhz)
+        self._fixed_cpu_hz = None if config.cpu_every_round else self._draw_cpu_hz(stream(seed, "cpu"))
+        self._fixed_tau = self._listed_tau()
+        for shared in (self.distance_m, self.angle_rad, self.shadowing, self.mean_gain, self.power_w):
+            shared.setflags(write=False)  # every round hands them out
+        for kept in (self._mean_gain_db, self._fixed_cpu_hz, self._fixed_tau):
+            if kept is not None:
+                kept.setflags(write=False)
+
+    def draw(self, round: int) -> CellRound:
+        """The cell in a round, counted from 0."""
+        if round < 0:
+            raise ValueError(f"round is {round}; rounds are counted from 0")
+        config = self.config
+        traced = {} if self.trace is None else self.trace.round(round, repeat=config.trace_repeat)
+        if "gain_db" in traced:
+            gain_db = traced["gain_db"]
+            gain = db_to_linear(gain_db)
+        else:
+            gain, gain_db = self._gain(round)
+        cpu_hz = traced["cpu_hz"] if "cpu_hz" in traced else self._cpu_hz(round)
+        tau = traced["tau"] if "tau" in traced else self._tau(round)
+        work = (tau, config.cycles_per_sample, config.batch_size, cpu_hz)
+        return CellRound(
+            distance_m=self.distance_m,
+            angle_rad=self.angle_rad,
+            gain_db=gain_db,
+            cpu_hz=cpu_hz,
+            tau=tau,
+            compute_s=compute_s(*work),
+            snr_hz=snr_hz(self.power_w, gain, self._noise_w_per_hz),
+            compute_energy_j=compute_energy_j(*work, config.capacitance),
+            power_w=self.power_w,
+        )
+
+    def _path_gain(self) -> Floats:
+        if self.config.path_loss == "3gpp-uma":
+            return urban_macro_gain(self.distance_m)
+        return exponent_gain(self.distance_m, self.config.path_loss_exponent)
+
+    def _gain(self, round: int) -> tuple[Floats, Floats]:
+        """The power gains with this round's fading, and the same in dB."""
+        config = self.config
+        if config.fading == "none":
+            return self.mean_gain, self._mean_gain_db
+        rng = stream(self.seed, "fading", round)
+        if config.fading == "rayleigh":
+            fading = rayleigh_gain(config.num_devices, rng=rng)
+        else:
+            fading = rician_gain(config.num_devices, db_to_linear(config.rician_k_db), rng=rng)
+        gain = self.mean_gain * fading
+        return gain, linear_to_db(gain)
+
+    def _cpu_hz(self, round: int) -> Floats:
+        return self._draw_cpu_hz(stream(self.seed, "cpu", round)) if self._fixed_cpu_hz is None else self._fixed_cpu_hz
+
+    def _draw_cpu_hz(self, rng: np.random.Generator) -> Floats:
+        return rng.uniform(self.config.cpu_min_hz, self.config.cpu_max_hz, self.config.num_devices)
+
+    def _tau(self, round: int) -> Floats:
+        if self._fixed_tau is not None:
+            return self._fixed_tau
+        drawn = stream(self.seed, "tau", round).exponential(self.config.tau_mean, self.config.num_devices)
+        return np.maximum(1.0, np.rint(drawn))
+
+    def _listed_tau(self) -> Floats | None:
+        """The local steps of the laws "list" and "groups" (equal and contiguous), which no round changes."""
+        if self.config.tau_law == "exponential":
+            return None
+        values = np.array(self.config.tau_values, dtype=np.float64)
+        return np.repeat(values, self.config.num_devices // len(values))

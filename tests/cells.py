@@ -1,0 +1,202 @@
+"""Rounds that the tests schedule: the paper's cell, cells solved by hand, awkward ones and random ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from flare.scheduling.problem import RoundProblem
+
+SAME = 3e-12
+"""Objectives closer than this are equal: `exact` tells them apart from 1e-12 on, and compares three times at most."""
+
+MNIST_CYCLES_A_STEP = 110 * 6272 * 40  # cycles/bit x bit/sample x samples/step
+NOISE_W_PER_HZ = 10.0 ** (-114 / 10) * 1e-3 * 1e-6  # -114 dBm/MHz
+PAPER_BAND_HZ = 10e6
+
+
+def paper_cell(
+    seed: int,
+    *,
+    num_devices: int = 40,
+    deadline_s: float = 0.4,
+    gamma: float = 10.0,
+    whole_taus: bool = True,
+    total_bandwidth_hz: float = PAPER_BAND_HZ,
+) -> RoundProblem:
+    """A round of the paper's cell (section V-A, MNIST): 100-500 m, exponent 3.76, 20 dBm, 2-4 GHz, tau ~ Exp(3)."""
+    rng = np.random.default_rng(seed)
+    distance_m = rng.uniform(100.0, 500.0, num_devices)
+    steps = rng.exponential(3.0, num_devices)
+    tau = np.maximum(1.0, np.round(steps)) if whole_taus else 1.0 + steps
+    return RoundProblem(
+        tau=tau,
+        compute_s=tau * MNIST_CYCLES_A_STEP / rng.uniform(2e9, 4e9, num_devices),  # Eq. (4)
+        snr_hz=0.1 * distance_m**-3.76 / NOISE_W_PER_HZ,
+        payload_bits=1e7,
+        total_bandwidth_hz=total_bandwidth_hz,
+        deadline_s=deadline_s,
+        gamma=gamma,
+    )
+
+
+def hand_cell(tau: list[float], share: list[float], gamma: float) -> RoundProblem:
+    """Devices that need the given shares of the band: b = share B carries S = B bit in 1 s if snr = b (2^(S/b) - 1)."""
+    need_hz = np.array(share) * 1e6
+    return RoundProblem(
+        tau=tau,
+        compute_s=np.zeros(len(tau)),
+        snr_hz=need_hz * (2.0 ** (1e6 / need_hz) - 1.0),
+        payload_bits=1e6,
+        total_bandwidth_hz=1e6,
+        deadline_s=1.0,
+        gamma=gamma,
+    )
+
+
+def changed(problem: RoundProblem, **changes: object) -> RoundProblem:
+    """The same round with other values of the named arguments."""
+    names = ("tau", "compute_s", "snr_hz", "payload_bits", "total_bandwidth_hz", "deadline_s", "gamma")
+    return RoundProblem(**{name: changes.get(name, getattr(problem, name)) for name in names})
+
+
+def reordered(problem: RoundProblem, order: np.ndarray) -> RoundProblem:
+    """The same devices listed in another order."""
+    return changed(
+        problem, tau=problem.tau[order], compute_s=problem.compute_s[order], snr_hz=problem.snr_hz[order]
+    )
+
+
+def alone_s(problem: RoundProblem) -> np.ndarray:
+    """When each device finishes if it has the whole band, Eqs. (5)-(7)."""
+    band = problem.total_bandwidth_hz
+    return problem.compute_s + problem.payload_bits / (band * np.log2(1.0 + problem.snr_hz / band))
+
+
+def fading_rounds(problem: RoundProblem, num_rounds: int) -> list[RoundProblem]:
+    """Rounds in which the channels come and go; devices that are identical stay so."""
+    phase = np.log(problem.snr_hz)
+    return [
+        changed(problem, snr_hz=problem.snr_hz * (1.0 + 0.4 * np.sin(1.7 * turn + phase))) for turn in range(num_rounds)
+    ]
+
+
+def _exactly_one_meets() -> RoundProblem:
+    cell = paper_cell(11, num_devices=9)
+    first, second = np.sort(alone_s(cell))[:2]
+    return changed(cell, deadline_s=0.5 * (first + second))
+
+
+def _at_the_latency_of(cell: RoundProblem, devices: list[int]) -> RoundProblem:
+    return changed(cell, deadline_s=cell.min_latency(np.array(devices)))
+
+
+def _two_classes(num_devices: int, deadline_s: float) -> RoundProblem:
+    strong = np.arange(num_devices) % 2 == 0
+    return RoundProblem(
+        tau=np.where(strong, 2.0, 6.0),
+        compute_s=np.where(strong, 0.02, 0.06),
+        snr_hz=np.where(strong, 3e11, 4e9),
+        payload_bits=1e7,
+        total_bandwidth_hz=1e7,
+        deadline_s=deadline_s,
+        gamma=10.0,
+    )
+
+
+def _same(num_devices: int, tau: float, snr_hz: float, deadline_s: float, gamma: float) -> RoundProblem:
+    return RoundProblem(
+        [tau] * num_devices, [0.03] * num_devices, [snr_hz] * num_devices, 1e7, 1e7, deadline_s, gamma
+    )
+
+
+def _widely_spread(exponents: tuple[float, float], deadline_s: float) -> RoundProblem:
+    """SNRs on the whole band spread over many decades."""
+    decades = np.linspace(*exponents, 10)
+    return RoundProblem(
+        tau=[3, 1, 4, 1, 5, 9, 2, 6, 5, 3],
+        compute_s=np.linspace(0.0, 0.01, 10),
+        snr_hz=1e7 * 10.0**decades,
+        payload_bits=1e7,
+        total_bandwidth_hz=1e7,
+        deadline_s=deadline_s,
+        gamma=10.0,
+    )
+
+
+def bank() -> dict[str, RoundProblem]:
+    """Every awkward round by name; those of up to ten devices are small enough for all subsets."""
+    small = paper_cell(3, num_devices=10)
+    rounds = {
+        "one device": paper_cell(1, num_devices=1),
+        "one device that misses": paper_cell(1, num_devices=1, deadline_s=0.01),
+        "all identical": _same(8, 4.0, 1e10, 0.45, 10.0),
+        "all identical, gamma 0": _same(8, 4.0, 1e10, 0.45, 0.0),
+        "two classes": _two_classes(9, 0.5),
+        "two classes, many": _two_classes(60, 1.0),
+        "nobody meets the deadline": paper_cell(5, num_devices=10, deadline_s=0.02),
+        "exactly one meets the deadline": _exactly_one_meets(),
+        "weak channels": _widely_spread((-9.0, 0.0), 1e3),
+        "weakest channels": _at_the_latency_of(_widely_spread((-9.0, -8.99), 1.0), [1, 4, 6, 9]),
+        "strong channels": _widely_spread((4.0, 12.0), 0.08),
+        "weak and strong channels": _widely_spread((-9.0, 12.0), 3.0),
+        "no computing": changed(small, compute_s=np.zeros(10)),
+        "equal taus": changed(small, tau=np.full(10, 3.0)),
+        "float taus": paper_cell(7, num_devices=10, whole_taus=False),
+        "float taus, many": paper_cell(7, whole_taus=False),
+        "deadline at a set's own latency": _at_the_latency_of(small, [0, 2, 5]),
+        "deadline at one device's own latency": _at_the_latency_of(small, [4]),
+        "deadline at everybody's own latency": _at_the_latency_of(small, list(range(10))),
+        "everybody fits": changed(small, deadline_s=50.0),
+        "large": paper_cell(9, num_devices=300, total_bandwidth_hz=75e6),
+    }
+    for gamma in (0.0, 1.0, 10.0, 100.0):
+        rounds[f"small, gamma {gamma:g}"] = changed(small, gamma=gamma)
+    for deadline_s in (0.1, 0.4, 1.5):
+        rounds[f"paper, {deadline_s:g} s"] = paper_cell(2, deadline_s=deadline_s)
+    return rounds
+
+
+# Random rounds. Values lie on grids: devices and times are then either equal or far more than rounding apart, which
+# is what a comparison of two ways to the same selection needs.
+
+
+def whole_taus() -> st.SearchStrategy[float]:
+    return st.integers(1, 12).map(float)
+
+
+def float_taus() -> st.SearchStrategy[float]:
+    return st.integers(0, 1000).map(lambda step: 1.0 + step / 97.0)
+
+
+@st.composite
+def random_rounds(draw: st.DrawFn, max_devices: int, min_devices: int = 1) -> RoundProblem:
+    """A random round of a few kinds of devices, so that equal and repeated ones are common."""
+    taus = draw(st.sampled_from([whole_taus(), float_taus()]))
+    kind = st.tuples(taus, st.integers(0, 300), st.integers(0, 96))  # tau, computing in ms, channel in 1/16 decade
+    kinds = draw(st.lists(kind, min_size=1, max_size=max_devices))
+    one = st.one_of(st.sampled_from(kinds), kind)
+    devices = draw(st.lists(one, min_size=min_devices, max_size=max_devices))
+    tau, compute_ms, channel = np.array(devices).T
+    return RoundProblem(
+        tau=tau,
+        compute_s=compute_ms / 1e3,
+        snr_hz=10.0 ** (6.0 + channel / 16.0),
+        payload_bits=1e7,
+        total_bandwidth_hz=1e7,
+        deadline_s=10.0 ** draw(st.integers(-20, 15).map(lambda step: step / 16.0)),
+        gamma=draw(st.sampled_from([0.0, 0.1, 1.0, 10.0, 100.0])),
+    )
+
+
+@st.composite
+def uploads(draw: st.DrawFn, min_exponent: float = -9.0, max_exponent: float = 12.0) -> tuple[float, float, float]:
+    """(payload_bits, slack_s, snr_hz) of an upload that needs a bandwidth with SNR x = 10^min .. 10^max on it."""
+    x = 10.0 ** draw(st.floats(min_exponent, max_exponent))
+    payload_bits = 10.0 ** draw(st.floats(2.0, 10.0))
+    snr_hz = 10.0 ** draw(st.floats(0.0, 14.0))
+    bandwidth_hz = snr_hz / x
+    slack_s = payload_bits * math.log(2.0) / (bandwidth_hz * math.log1p(x))
+    return payload_bits, slack_s, snr_hz

@@ -1,0 +1,251 @@
+"""What every policy owes its caller, one check a promise. `check_policy` puts a policy of your own through all.
+
+A check takes the name of a policy and a round, and asserts. Latencies and rates are computed here from Eqs. (5)-(7),
+not by the code under test.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from flare.rng import stream
+from flare.scheduling import POLICIES, RoundProblem, Schedule, Status, solve
+from tests.cells import SAME, alone_s, changed, fading_rounds, reordered
+from tests.oracles import brute_force
+
+CERTIFICATE = 1e-9  # what a schedule promises of the band and of the finishing times
+NUM_ROUNDS = 4
+FIELDS = ("selected", "bandwidth_hz", "latency_s", "objective", "lower_bound", "band_residual", "finish_spread")
+
+Check = Callable[[str, RoundProblem], None]
+CHECKS: list[Check] = []
+
+
+def check(function: Check) -> Check:
+    CHECKS.append(function)
+    return function
+
+
+def check_policy(policy: str, problem: RoundProblem) -> None:
+    """Put one policy through every check on one round."""
+    for one in CHECKS:
+        one(policy, problem)
+
+
+def run(policy: str, problem: RoundProblem, *, turn: int = 0, memory: np.ndarray | None = None) -> Schedule:
+    return solve(problem, policy, rng=stream(7, "policy", turn), memory=memory)
+
+
+def run_rounds(policy: str, problems: list[RoundProblem]) -> list[Schedule]:
+    """A run of several rounds: the memory of each goes to the next."""
+    schedules: list[Schedule] = []
+    for turn, problem in enumerate(problems):
+        memory = schedules[-1].memory if schedules else None
+        schedules.append(run(policy, problem, turn=turn, memory=memory))
+    return schedules
+
+
+def finish_s(problem: RoundProblem, schedule: Schedule) -> np.ndarray:
+    """When each selected device has computed and sent, Eqs. (5)-(7), shape (num_selected,)."""
+    at = schedule.selected
+    bandwidth_hz = schedule.bandwidth_hz[at]
+    rate_bps = bandwidth_hz * np.log1p(problem.snr_hz[at] / bandwidth_hz) / math.log(2.0)
+    return problem.compute_s[at] + problem.payload_bits / rate_bps
+
+
+@functools.cache
+def proven(problem: RoundProblem) -> Schedule:
+    return solve(problem, "exact")
+
+
+@functools.cache
+def least_objective(problem: RoundProblem) -> float:
+    return brute_force(problem)
+
+
+@check
+def selects_devices_of_the_round_once_and_in_order(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    assert np.issubdtype(schedule.selected.dtype, np.integer)
+    assert schedule.selected.tolist() == sorted(set(schedule.selected.tolist()) & set(range(problem.num_devices)))
+    assert schedule.num_selected == len(schedule.selected)
+    assert schedule.policy == policy
+
+
+@check
+def gives_bandwidth_to_the_selected_alone(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    assert schedule.bandwidth_hz.shape == (problem.num_devices,)
+    assert np.flatnonzero(schedule.bandwidth_hz).tolist() == schedule.selected.tolist()
+    assert (schedule.bandwidth_hz >= 0.0).all()
+
+
+@check
+def stays_within_the_band(policy: str, problem: RoundProblem) -> None:
+    total = math.fsum(run(policy, problem).bandwidth_hz)
+    assert total <= problem.total_bandwidth_hz * (1.0 + CERTIFICATE)
+
+
+@check
+def everybody_finishes_by_the_deadline(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    assert (finish_s(problem, schedule) <= problem.deadline_s * (1.0 + CERTIFICATE)).all()
+
+
+@check
+def latency_is_the_last_finish(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    if schedule.num_selected == 0:
+        assert math.isnan(schedule.latency_s)
+    else:
+        assert schedule.latency_s <= problem.deadline_s
+        assert math.isclose(schedule.latency_s, finish_s(problem, schedule).max(), rel_tol=CERTIFICATE)
+
+
+@check
+def objective_is_that_of_p2(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    number = schedule.num_selected
+    if number == 0:
+        assert schedule.objective == math.inf
+    else:
+        objective = (1.0 / number + problem.gamma / number**2) * sum(1.0 / problem.tau[schedule.selected])
+        assert math.isclose(schedule.objective, objective, rel_tol=1e-13)
+
+
+@check
+def the_division_of_the_band_is_certified(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    if schedule.num_selected == 0:
+        return
+    residual = abs(math.fsum(schedule.bandwidth_hz) / problem.total_bandwidth_hz - 1.0)
+    assert residual <= CERTIFICATE
+    assert abs(schedule.band_residual - residual) <= 1e-12
+    finish = finish_s(problem, schedule)
+    spread = (finish.max() - finish.min()) / finish.max()
+    assert abs(schedule.finish_spread - spread) <= 1e-12
+    if POLICIES[policy].split_evenly:
+        share = problem.total_bandwidth_hz / schedule.num_selected
+        np.testing.assert_allclose(schedule.bandwidth_hz[schedule.selected], share, rtol=1e-12)
+    else:
+        assert spread <= CERTIFICATE
+
+
+@check
+def infeasible_means_that_nobody_sends(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    assert (schedule.status is Status.INFEASIBLE) == (schedule.num_selected == 0)
+
+
+@check
+def an_infinite_bound_means_that_nobody_can(policy: str, problem: RoundProblem) -> None:
+    nobody_can = bool((alone_s(problem) > problem.deadline_s * (1.0 + CERTIFICATE)).all())
+    assert (run(policy, problem).lower_bound == math.inf) == nobody_can
+
+
+@check
+def objective_is_not_under_the_proven_bound(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    assert schedule.objective >= proven(problem).lower_bound * (1.0 - SAME)
+    if not math.isnan(schedule.lower_bound):
+        assert schedule.lower_bound <= proven(problem).objective * (1.0 + SAME)
+
+
+@check
+def optimal_means_the_least_over_all_subsets(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    if schedule.status is Status.OPTIMAL:
+        assert schedule.lower_bound == schedule.objective
+        if problem.num_devices <= 10:
+            assert math.isclose(schedule.objective, least_objective(problem), rel_tol=SAME)
+
+
+@check
+def the_same_stream_gives_the_same_schedule(policy: str, problem: RoundProblem) -> None:
+    rounds = fading_rounds(problem, NUM_ROUNDS)
+    for one, other in zip(run_rounds(policy, rounds), run_rounds(policy, rounds), strict=True):
+        for name in FIELDS:
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+        np.testing.assert_equal(one.memory, other.memory)
+
+
+@check
+def the_order_of_the_devices_does_not_matter(policy: str, problem: RoundProblem) -> None:
+    rounds = fading_rounds(problem, NUM_ROUNDS)
+    memory = None
+    for turn, (one, schedule) in enumerate(zip(rounds, run_rounds(policy, rounds), strict=True)):
+        for seed in range(3):
+            order = np.random.default_rng(seed).permutation(problem.num_devices)
+            other = reordered(one, order)
+            moved = None if memory is None else memory[order]
+            _assert_alike(one, schedule, other, run(policy, other, turn=turn, memory=moved))
+        memory = schedule.memory
+
+
+def _assert_alike(
+    problem_1: RoundProblem, schedule_1: Schedule, problem_2: RoundProblem, schedule_2: Schedule
+) -> None:
+    """Equal up to the listing; identical devices may stand in for one another."""
+    selected_1, bandwidth_1 = _selection(problem_1, schedule_1)
+    selected_2, bandwidth_2 = _selection(problem_2, schedule_2)
+    assert selected_1 == selected_2
+    np.testing.assert_allclose(bandwidth_1, bandwidth_2, rtol=CERTIFICATE)
+    assert schedule_1.objective == schedule_2.objective
+    assert schedule_1.status is schedule_2.status
+    np.testing.assert_allclose(schedule_1.latency_s, schedule_2.latency_s, rtol=1e-12)
+    assert _remembered(problem_1, schedule_1) == _remembered(problem_2, schedule_2)
+
+
+def _selection(problem: RoundProblem, schedule: Schedule) -> tuple[list[tuple[float, float, float]], list[float]]:
+    at = schedule.selected
+    columns = (problem.tau[at], problem.compute_s[at], problem.snr_hz[at], schedule.bandwidth_hz[at])
+    rows = sorted(zip(*(column.tolist() for column in columns), strict=True))
+    return [row[:3] for row in rows], [row[3] for row in rows]
+
+
+def _remembered(problem: RoundProblem, schedule: Schedule) -> list[tuple[float, ...]]:
+    if schedule.memory is None:
+        return []
+    columns = (problem.tau, problem.compute_s, problem.snr_hz, schedule.memory)
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@check
+def every_round_of_a_run_is_feasible(policy: str, problem: RoundProblem) -> None:
+    rounds = fading_rounds(problem, NUM_ROUNDS)
+    for one, schedule in zip(rounds, run_rounds(policy, rounds), strict=True):
+        assert (schedule.status is Status.INFEASIBLE) == (schedule.num_selected == 0)
+        assert (finish_s(one, schedule) <= one.deadline_s * (1.0 + CERTIFICATE)).all()
+        assert math.fsum(schedule.bandwidth_hz) <= one.total_bandwidth_hz * (1.0 + CERTIFICATE)
+        assert schedule.objective >= solve(one).lower_bound * (1.0 - SAME)
+
+
+@check
+def a_memory_is_one_finite_number_a_device(policy: str, problem: RoundProblem) -> None:
+    for schedule in run_rounds(policy, fading_rounds(problem, NUM_ROUNDS)):
+        if POLICIES[policy].remembers:
+            assert schedule.memory is not None
+            assert schedule.memory.shape == (problem.num_devices,)
+            assert np.isfinite(schedule.memory).all()
+        else:
+            assert schedule.memory is None
+
+
+@check
+def what_is_passed_in_stays_as_it_is(policy: str, problem: RoundProblem) -> None:
+    given = {name: np.array(getattr(problem, name)) for name in ("tau", "compute_s", "snr_hz")}
+    kept = {name: array.copy() for name, array in given.items()}
+    fresh = changed(problem, **given)
+    memory = run(policy, fresh).memory
+    memory_kept = None if memory is None else memory.copy()
+    run(policy, fresh, turn=1, memory=memory)
+    for name, array in kept.items():
+        np.testing.assert_array_equal(given[name], array)
+        np.testing.assert_array_equal(getattr(fresh, name), array)
+    np.testing.assert_array_equal(fresh.needed_hz, changed(problem).needed_hz)
+    np.testing.assert_array_equal(fresh.canonical_order, changed(problem).canonical_order)
+    np.testing.assert_equal(memory, memory_kept)
