@@ -29,8 +29,7 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from flare import RoundProblem, Status, round_problem, solve  # noqa: E402
-from flare.wireless.cell import CELLS, Cell  # noqa: E402
+from flare import CELLS, Cell, RoundProblem, Status, round_problem, solve, stream  # noqa: E402
 from tests.oracles import greedy_literal, highs_fixed_size  # noqa: E402
 
 OUT = ROOT / "docs" / "benchmarks"
@@ -43,20 +42,7 @@ def paper_round(num_devices: int, seed: int, *, gamma: float = 10.0, deadline_s:
         total_bandwidth_hz=10e6 * num_devices / 40,
         deadline_s=deadline_s,
     )
-    return round_problem(Cell(config, seed), 0, gamma=gamma)
-
-
-def fresh(problem: RoundProblem) -> RoundProblem:
-    """The same round with nothing computed yet."""
-    return RoundProblem(
-        problem.tau,
-        problem.compute_s,
-        problem.snr_hz,
-        problem.payload_bits,
-        problem.total_bandwidth_hz,
-        problem.deadline_s,
-        problem.gamma,
-    )
+    return round_problem(Cell(config, seed).draw(0), gamma=gamma)
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -73,8 +59,8 @@ def against(peer: Callable[[RoundProblem], Any], policy: str, rounds: list[Round
     """Median times of a peer and of ours over the same rounds, in turn, and the median of their ratios."""
     pairs = []
     for problem in rounds:
-        peer_s = seconds(lambda p=problem: peer(fresh(p)))  # type: ignore[misc]
-        ours_s = best_of(3, lambda p=problem: solve(fresh(p), policy))  # type: ignore[misc]
+        peer_s = seconds(lambda p=problem: peer(replace(p)))  # type: ignore[misc]
+        ours_s = best_of(3, lambda p=problem: solve(replace(p), policy))  # type: ignore[misc]
         pairs.append((peer_s, ours_s))
     return {
         "peer_s": statistics.median(peer_s for peer_s, _ in pairs),
@@ -122,9 +108,9 @@ def time_a_figure(rounds: int) -> dict[str, float]:
     """Draw and schedule the rounds of a figure (K = 40), two deadlines; seconds for each policy, scheduling alone."""
     print(f"{rounds} rounds of a figure", flush=True)
     cells = [Cell(replace(CELLS["paper"], deadline_s=deadline_s), seed=1) for deadline_s in (0.4, 1.0)]
-    drawn = [round_problem(cell, r) for cell in cells for r in range(rounds // 2)]
+    drawn = [round_problem(cell.draw(r)) for cell in cells for r in range(rounds // 2)]
     return {
-        policy: seconds(lambda p=policy: [solve(fresh(one), p) for one in drawn])  # type: ignore[misc]
+        policy: seconds(lambda p=policy: [solve(replace(one), p) for one in drawn])  # type: ignore[misc]
         for policy in ("exact", "greedy")
     }
 
@@ -137,7 +123,7 @@ def grow(sizes: list[int], repeats: int) -> dict[str, dict[int, float]]:
         grown[name] = {}
         for size in sizes:
             rounds = [paper_round(size, seed, gamma=gamma) for seed in range(repeats)]
-            taken = [best_of(2, lambda p=p, how=policy: solve(fresh(p), how)) for p in rounds]  # type: ignore[misc]
+            taken = [best_of(2, lambda p=p, how=policy: solve(replace(p), how)) for p in rounds]  # type: ignore[misc]
             grown[name][size] = statistics.median(taken)
             print(f"{name}, K = {size:,}: {grown[name][size] * 1e3:.2f} ms", flush=True)
     return grown
@@ -154,7 +140,7 @@ def prove(cells: int) -> dict[str, Any]:
     print(f"proofs in {cells} random cells", flush=True)
     unproven, largest = 0, 0.0
     for seed in range(cells):
-        draw = np.random.default_rng(seed)
+        draw = stream(seed, "benchmark")
         answer = solve(
             paper_round(
                 int(draw.choice([5, 40, 200])),
@@ -196,19 +182,23 @@ def report(results: dict[str, Any]) -> str:
         "| --- | ---: | ---: | ---: |",
     ]
     for what, row in results["peers"].items():
-        lines.append(f"| {what} | {1e3 * row['peer_s']:.4g} ms | {1e3 * row['ours_s']:.3g} ms | {row['ratio']:,.0f} x |")
+        lines.append(
+            f"| {what} | {1e3 * row['peer_s']:.4g} ms | {1e3 * row['ours_s']:.3g} ms | {row['ratio']:,.0f} x |"
+        )
     rounds, proofs = results["figure"]["rounds"], results["proofs"]
     figure = ", ".join(f"{policy} {taken:.1f} s" for policy, taken in results["figure"]["seconds"].items())
     lines += [
         "",
         f"- {rounds:,} rounds of a figure (K = 40, deadlines 0.4 and 1 s): {figure}.",
-        f"- Proven optimal or proven infeasible: {proofs['cells'] - proofs['unproven']:,} of {proofs['cells']:,} random "
-        f"cells (K in 5, 40, 200; gamma in 0, 0.1, 1, 10, 100; deadlines from infeasible to loose); "
+        f"- Proven optimal or proven infeasible: {proofs['cells'] - proofs['unproven']:,} of {proofs['cells']:,} "
+        f"random cells (K in 5, 40, 200; gamma in 0, 0.1, 1, 10, 100; deadlines from infeasible to loose); "
         f"largest gap {proofs['largest_gap']:.1e}.",
     ]
     for name, times in results["growth"].items():
         per_size = ", ".join(f"{int(size):,}: {1e3 * taken:.3g} ms" for size, taken in times.items())
-        lines.append(f"- {name}, time by K: {per_size}. Exponent from 1,000 devices on: {results['exponents'][name]:.2f}.")
+        lines.append(
+            f"- {name}, time by K: {per_size}. Exponent from 1,000 devices on: {results['exponents'][name]:.2f}."
+        )
     return "\n".join([*lines, "", "![time against the number of devices](scheduling.png)", ""])
 
 

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flare import solve, stream
-from flare.scheduling.cells import round_problem
-from flare.wireless.cell import CELLS, Cell
+from flare import CELLS, Cell, round_problem, solve, stream
 
 config = replace(CELLS["paper"], deadline_s=1.0, fading="rayleigh")
 cell = Cell(config, seed=1)
@@ -15,7 +13,7 @@ for policy in ("exact", "round-robin", "proportional-fair"):
     served = np.zeros(config.num_devices)
     memory = None
     for r in range(100):
-        problem = round_problem(config, gamma=10.0, drawn=cell.draw(r))
+        problem = round_problem(cell.draw(r))
         schedule = solve(problem, policy, rng=stream(1, "policy", r), memory=memory)
         memory = schedule.memory
         served[schedule.selected] += 1

@@ -1,7 +1,7 @@
 """A policy of your own: a function from the round to the devices that shall send.
 
-Here: the devices that need the least bandwidth for each local step go first. Dividing the band, checking the deadline and the
-objective come from the package; the new policy is compared with the built-in ones by name.
+Here: the devices that need the least bandwidth for each local step go first. Dividing the band,
+checking the deadline and the objective come from the package; the new policy is called by name like the built-in ones.
 """
 
 import numpy as np

@@ -1,12 +1,9 @@
 """One round of the paper's cell: who sends, on how much bandwidth, and how far that is from the best possible."""
 
-from flare import solve, stream
-from flare.scheduling.cells import round_problem
-from flare.wireless.cell import CELLS, Cell
+from flare import CELLS, Cell, round_problem, solve, stream
 
-config = CELLS["paper"]
-cell = Cell(config, seed=3)
-problem = round_problem(config, gamma=10.0, drawn=cell.draw(0))
+cell = Cell(CELLS["paper"], seed=3)
+problem = round_problem(cell.draw(0))
 
 best = solve(problem, "exact")
 print(f"exact:  {best.num_selected} devices, objective {best.objective:.4f}, {best.status.value}")

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from flare.scheduling.problem import RoundProblem
 
@@ -42,18 +43,34 @@ def paper_cell(
     )
 
 
-def hand_cell(tau: list[float], share: list[float], gamma: float) -> RoundProblem:
-    """Devices that need the given shares of the band: b = share B carries S = B bit in 1 s if snr = b (2^(S/b) - 1)."""
-    need_hz = np.array(share) * 1e6
+def hand_cell(tau: ArrayLike, share: ArrayLike, gamma: float) -> RoundProblem:
+    """Devices that need the given shares of the band: b = share B carries S bit in 1 s if snr = b (2^(S/b) - 1)."""
+    need_hz = np.asarray(share) * 1e6
+    payload_bits = 4.0 * need_hz.min()
     return RoundProblem(
         tau=tau,
-        compute_s=np.zeros(len(tau)),
-        snr_hz=need_hz * (2.0 ** (1e6 / need_hz) - 1.0),
-        payload_bits=1e6,
+        compute_s=np.zeros(len(need_hz)),
+        snr_hz=need_hz * (2.0 ** (payload_bits / need_hz) - 1.0),
+        payload_bits=payload_bits,
         total_bandwidth_hz=1e6,
         deadline_s=1.0,
         gamma=gamma,
     )
+
+
+def knapsack_cell(
+    seed: int, *, num_devices: int, noise: float = 0.0, whole_taus: bool = False, gamma: float = 10.0
+) -> RoundProblem:
+    """A cell in which whoever does more steps asks for more bandwidth, so that no price tells the devices apart.
+
+    Without noise c_i = a - d / tau_i for all: then sum c = M a - d sum 1/tau over M devices, the objective is fixed by
+    how well the set fills the band, and P2 is a subset-sum problem.
+    """
+    rng = np.random.default_rng(seed)
+    nu = rng.uniform(0.1, 1.0, num_devices)
+    tau = np.round(1.0 / nu) if whole_taus else 1.0 / nu
+    share = (1.6 - 1.0 / tau) / num_devices * rng.uniform(1.0, 4.0) * rng.uniform(1.0, 1.0 + noise, num_devices)
+    return hand_cell(tau, np.minimum(share, 1.0), gamma)
 
 
 def changed(problem: RoundProblem, **changes: object) -> RoundProblem:
@@ -64,9 +81,7 @@ def changed(problem: RoundProblem, **changes: object) -> RoundProblem:
 
 def reordered(problem: RoundProblem, order: np.ndarray) -> RoundProblem:
     """The same devices listed in another order."""
-    return changed(
-        problem, tau=problem.tau[order], compute_s=problem.compute_s[order], snr_hz=problem.snr_hz[order]
-    )
+    return changed(problem, tau=problem.tau[order], compute_s=problem.compute_s[order], snr_hz=problem.snr_hz[order])
 
 
 def alone_s(problem: RoundProblem) -> np.ndarray:
@@ -107,9 +122,7 @@ def _two_classes(num_devices: int, deadline_s: float) -> RoundProblem:
 
 
 def _same(num_devices: int, tau: float, snr_hz: float, deadline_s: float, gamma: float) -> RoundProblem:
-    return RoundProblem(
-        [tau] * num_devices, [0.03] * num_devices, [snr_hz] * num_devices, 1e7, 1e7, deadline_s, gamma
-    )
+    return RoundProblem([tau] * num_devices, [0.03] * num_devices, [snr_hz] * num_devices, 1e7, 1e7, deadline_s, gamma)
 
 
 def _widely_spread(exponents: tuple[float, float], deadline_s: float) -> RoundProblem:
@@ -173,21 +186,33 @@ def float_taus() -> st.SearchStrategy[float]:
 
 @st.composite
 def random_rounds(draw: st.DrawFn, max_devices: int, min_devices: int = 1) -> RoundProblem:
-    """A random round of a few kinds of devices, so that equal and repeated ones are common."""
+    """A random round: devices all their own, or of a few kinds, so that equal and repeated ones are common."""
+    number = draw(st.integers(min_devices, max_devices))
     taus = draw(st.sampled_from([whole_taus(), float_taus()]))
-    kind = st.tuples(taus, st.integers(0, 300), st.integers(0, 96))  # tau, computing in ms, channel in 1/16 decade
-    kinds = draw(st.lists(kind, min_size=1, max_size=max_devices))
-    one = st.one_of(st.sampled_from(kinds), kind)
-    devices = draw(st.lists(one, min_size=min_devices, max_size=max_devices))
-    tau, compute_ms, channel = np.array(devices).T
+    device = st.tuples(taus, st.integers(0, 150), st.integers(0, 64))  # tau, computing in ms, channel in 1/16 decade
+    if draw(st.booleans()):
+        device = st.sampled_from(draw(st.lists(device, min_size=2, max_size=4)))
+    tau, compute_ms, channel = np.array(draw(st.lists(device, min_size=number, max_size=number))).T
     return RoundProblem(
         tau=tau,
         compute_s=compute_ms / 1e3,
-        snr_hz=10.0 ** (6.0 + channel / 16.0),
+        snr_hz=10.0 ** (8.0 + channel / 16.0),
         payload_bits=1e7,
         total_bandwidth_hz=1e7,
-        deadline_s=10.0 ** draw(st.integers(-20, 15).map(lambda step: step / 16.0)),
+        deadline_s=draw(st.integers(1, 40)) / 16.0,
         gamma=draw(st.sampled_from([0.0, 0.1, 1.0, 10.0, 100.0])),
+    )
+
+
+def knapsack_rounds(max_devices: int, min_devices: int = 2) -> st.SearchStrategy[RoundProblem]:
+    """Rounds of `knapsack_cell` with every kind of noise, gamma and taus."""
+    return st.builds(
+        knapsack_cell,
+        st.integers(0, 2**31),
+        num_devices=st.integers(min_devices, max_devices),
+        noise=st.sampled_from([0.0, 0.01, 0.3]),
+        whole_taus=st.booleans(),
+        gamma=st.sampled_from([0.1, 1.0, 10.0, 100.0, 1000.0]),
     )
 
 

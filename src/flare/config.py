@@ -86,10 +86,12 @@ class WirelessConfig:
     total_bandwidth_hz: float = _setting(10e6, "the band to divide among the devices, Hz", above=0.0)
     deadline_s: float = _setting(0.4, "when a round must be over, s", above=0.0)
     payload_bits: float = _setting(1e7, "size of a model update, bit", above=0.0)
-    cycles_per_sample: float = _setting(110.0 * 6272.0, "processor cycles for one training sample", above=0.0)
-    batch_size: int = _setting(40, "training samples in one local step", at_least=1)
-    cpu_min_hz: float = _setting(2e9, "slowest processor, Hz", above=0.0)
-    cpu_max_hz: float = _setting(4e9, "fastest processor, Hz", above=0.0)
+    cycles_per_sample: float = _setting(
+        110.0 * 6272.0, "processor cycles for one training sample", above=0.0, at_most=1e18
+    )
+    batch_size: int = _setting(40, "training samples in one local step", at_least=1, at_most=1_000_000_000)
+    cpu_min_hz: float = _setting(2e9, "slowest processor, Hz", at_least=1.0, at_most=1e15)
+    cpu_max_hz: float = _setting(4e9, "fastest processor, Hz", at_least=1.0, at_most=1e15)
     cpu_every_round: bool = _setting(True, "draw the processor speeds anew every round, or once")
     tau_law: str = _setting(
         "exponential",
@@ -98,13 +100,18 @@ class WirelessConfig:
     )
     tau_mean: float = _setting(3.0, "mean of the exponential law of the local steps", above=0.0, at_most=1e9)
     tau_values: tuple[int, ...] = _setting(
-        (), "local steps of each device (list), or of each of as many equal groups of devices (groups)", at_least=1
+        (),
+        "local steps of each device (list), or of each of as many equal groups of devices (groups)",
+        at_least=1,
+        at_most=1_000_000_000,
     )
     trace: str = _setting(
         "", "CSV or NPZ file of gain_db, cpu_hz, tau for each round and device; relative to this file; empty: none"
     )
     trace_repeat: bool = _setting(False, "start the trace again where it ends; otherwise that is an error")
-    capacitance: float = _setting(1e-28, "effective capacitance: energy of a cycle is this x (CPU speed)^2", at_least=0)
+    capacitance: float = _setting(
+        1e-28, "effective capacitance: a cycle takes this x (CPU speed)^2 joule", at_least=0.0, at_most=1.0
+    )
 
     def __post_init__(self) -> None:
         _check(self, "wireless")
@@ -174,7 +181,7 @@ def load(path: str | Path) -> Config:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8 text ({error}); give the path of a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ValueError(f"{path}: is not valid TOML: {error}") from None
     try:
         return _from_table(table, path.parent)
@@ -250,9 +257,10 @@ def _converted(value: Any, default: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, Integral if isinstance(default, int) else Real):
         return None
     try:
-        return int(value) if isinstance(default, int) else (float(value) if math.isfinite(value) else None)
+        number = type(default)(value)
     except OverflowError:  # a whole number beyond any float
         return None
+    return number if isinstance(number, int) or math.isfinite(number) else None
 
 
 def _allowed(default: Any, limits: _Limits) -> str:
@@ -263,7 +271,7 @@ def _allowed(default: Any, limits: _Limits) -> str:
     if isinstance(default, str):
         return "text in quotes"
     if isinstance(default, tuple):
-        return ", each ".join(["a list of whole numbers", *limits.words()])
+        return "a list of whole numbers, each " + " and ".join(limits.words())
     return ", ".join(["a whole number" if isinstance(default, int) else "a finite number", *limits.words()])
 
 
@@ -292,6 +300,8 @@ def _keys_to_toml(config: Any) -> str:
 
 
 def _literal(value: bool | int | float | str | tuple[int, ...]) -> str:
-    """A value as TOML writes it: JSON's way, save for DEL, which TOML wants escaped."""
+    """A value as TOML writes it: JSON's way, save that TOML wants DEL escaped and people want round numbers short."""
+    if isinstance(value, float) and value >= 1e6 and float(f"{value:g}") == value:
+        return f"{value:g}".replace("e+0", "e").replace("e+", "e")
     written = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
     return written.replace("\x7f", "\\u007f")

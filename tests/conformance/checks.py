@@ -186,9 +186,7 @@ def the_order_of_the_devices_does_not_matter(policy: str, problem: RoundProblem)
         memory = schedule.memory
 
 
-def _assert_alike(
-    problem_1: RoundProblem, schedule_1: Schedule, problem_2: RoundProblem, schedule_2: Schedule
-) -> None:
+def _assert_alike(problem_1: RoundProblem, schedule_1: Schedule, problem_2: RoundProblem, schedule_2: Schedule) -> None:
     """Equal up to the listing; identical devices may stand in for one another."""
     selected_1, bandwidth_1 = _selection(problem_1, schedule_1)
     selected_2, bandwidth_2 = _selection(problem_2, schedule_2)

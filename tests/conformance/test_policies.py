@@ -17,22 +17,23 @@ BLIND = ("random", "grouped")  # they may draw only devices that cannot meet the
 
 
 @pytest.fixture
-def cleanest() -> Iterator[str]:
+def fairest_first() -> Iterator[str]:
     """A user's policy with everything a policy may have: a stream, a memory and an option."""
 
-    @policy("cleanest")
-    def cleanest(
+    @policy("fairest-first")
+    def fairest_first(
         problem: RoundProblem, *, rng: np.random.Generator, memory: np.ndarray | None, most: int = 5
     ) -> Choice:
         """Whoever has sent least often, by lot among equals."""
         sent = np.zeros(problem.num_devices) if memory is None else memory.copy()
-        order = problem.canonical_order[np.lexsort((rng.random(problem.num_devices), sent[problem.canonical_order]))]
-        selected = admit(problem, order, most=most)
+        listed = np.lexsort((sent, problem.snr_hz, problem.compute_s, problem.tau))  # by what they are, not by listing
+        fairest = np.lexsort((rng.random(problem.num_devices), sent[listed]))
+        selected = admit(problem, listed[fairest], most=most)
         sent[selected] += 1.0
         return Choice(selected, memory=sent)
 
-    yield "cleanest"
-    del POLICIES["cleanest"]
+    yield "fairest-first"
+    del POLICIES["fairest-first"]
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def test_policy(name: str, problem: RoundProblem, check: Check) -> None:
 
 
 @pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
-def test_policy_of_a_user_with_memory(cleanest: str, problem: RoundProblem) -> None:
-    check_policy(cleanest, problem)
+def test_policy_of_a_user_with_memory(fairest_first: str, problem: RoundProblem) -> None:
+    check_policy(fairest_first, problem)
 
 
 @pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))

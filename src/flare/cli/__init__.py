@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flare import __version__
+from flare.cli.guard import guarded
 from flare.cli.schedule import schedule
 
 app = typer.Typer(
@@ -17,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(schedule)
+app.command()(guarded(schedule))
 
 
 def _print_version(wanted: bool) -> None:

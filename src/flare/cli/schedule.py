@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from flare.cli import show
-from flare.config import Config, SchedulingConfig, load
-from flare.report.schedule_plot import draw_schedule
+from flare.config import Config, WirelessConfig, load
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
@@ -21,8 +20,6 @@ from flare.scheduling.table import Surroundings, read_table
 from flare.units import Floats, parse
 from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
-
-DEFAULT_GAMMA = SchedulingConfig().gamma
 
 
 class PathLoss(StrEnum):
@@ -43,21 +40,19 @@ class Round:
 
 
 def schedule(
-    table: Annotated[
-        Path | None, typer.Argument(help="CSV file of devices, one a row.", show_default=False)
-    ] = None,
+    table: Annotated[Path | None, typer.Argument(help="CSV file of devices, one a row.", show_default=False)] = None,
     bandwidth: Annotated[str | None, typer.Option(help="The band to divide, such as 10MHz.")] = None,
     deadline: Annotated[str | None, typer.Option(help="When the round must be over, such as 400ms.")] = None,
     payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. [default: 10]")] = None,
-    policy: Annotated[str, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}.")] = "exact",
+    policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. [default: exact]")] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5.")
     ] = None,
     cell: Annotated[
         str | None, typer.Option(help=f"Draw a cell instead of reading a table: {', '.join(CELLS)}, or a TOML file.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything drawn.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. [default: 0]")] = None,
     round_: Annotated[int, typer.Option("--round", min=0, help="Which round of the cell to draw.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples a local step (for cycles_per_sample).")] = 40,
     noise: Annotated[float, typer.Option(help="Noise density in dBm/MHz (for power_dbm).")] = -114.0,
@@ -75,18 +70,25 @@ def schedule(
     """
     if json_ and csv_:
         raise ValueError("--json and --csv are two forms of one answer; give one of them")
-    get_policy(policy)
-    settings = {
-        "total_bandwidth_hz": None if bandwidth is None else _parsed("--bandwidth", bandwidth, "bandwidth"),
-        "deadline_s": None if deadline is None else _parsed("--deadline", deadline, "time"),
-        "payload_bits": None if payload is None else _parsed("--payload", payload, "data size"),
-    }
     if (table is None) == (cell is None):
         raise ValueError("give either a table of devices (a CSV file) or --cell, such as --cell paper")
-    if cell is not None:
-        this = _from_cell(cell, seed, round_, settings, gamma)
+    whole = Config() if cell is None else _named_cell(cell)
+    policy = whole.scheduling.policy if policy is None else policy
+    seed = whole.seed if seed is None else seed
+    gamma = whole.scheduling.gamma if gamma is None else gamma
+    get_policy(policy)
+    settings: dict[str, Any] = {
+        name: parse_option(option, text, quantity)
+        for name, option, text, quantity in (
+            ("total_bandwidth_hz", "--bandwidth", bandwidth, "bandwidth"),
+            ("deadline_s", "--deadline", deadline, "time"),
+            ("payload_bits", "--payload", payload, "data size"),
+        )
+        if text is not None
+    }
+    if table is None:
+        this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
     else:
-        assert table is not None
         around = Surroundings(
             batch_size, noise, lambda distance_m: path_gain(distance_m, path_loss.value, path_loss_exponent)
         )
@@ -94,8 +96,15 @@ def schedule(
     options = {policy: _policy_options(policy, option or [])}
     answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in {policy, "exact"}}
     if plot is not None:
+        from flare.report.schedule_plot import draw_schedule  # here, because matplotlib takes its time to import
+
         draw_schedule(
-            plot, this.problem, answers[policy][0], names=this.names, distance_m=this.distance_m, angle_rad=this.angle_rad
+            plot,
+            this.problem,
+            answers[policy][0],
+            names=this.names,
+            distance_m=this.distance_m,
+            angle_rad=this.angle_rad,
         )
     bound = answers["exact"][0].lower_bound
     if compare:
@@ -111,48 +120,38 @@ def schedule(
         print(f"The picture is in {plot}.")
 
 
-def _parsed(option: str, text: str, quantity: str) -> float:
+def parse_option(option: str, text: str, quantity: str) -> float:
+    """The quantity that an option's text means; the error names the option."""
     try:
         return parse(text, quantity)
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from None
 
 
-def _from_table(
-    path: Path, surroundings: Surroundings, settings: dict[str, float | None], gamma: float | None
-) -> Round:
-    for name, value in settings.items():
-        if value is None:
-            option, example = _OPTIONS[name]
-            raise ValueError(f"{option} is missing: a table of devices does not say it; give for example {example}")
+def _from_table(path: Path, surroundings: Surroundings, settings: dict[str, Any], gamma: float) -> Round:
+    for name, option, example in (
+        ("total_bandwidth_hz", "--bandwidth", "10MHz"),
+        ("deadline_s", "--deadline", "400ms"),
+        ("payload_bits", "--payload", "10Mbit"),
+    ):
+        if name not in settings:
+            raise ValueError(f"{option} is missing; a table of devices does not say it: add {option} {example}")
     table = read_table(path, surroundings)
-    given = {name: value for name, value in settings.items() if value is not None}
-    problem = table.problem(**given, gamma=DEFAULT_GAMMA if gamma is None else gamma)
-    return Round(problem, table.names, table.distance_m, None)
+    return Round(table.problem(**settings, gamma=gamma), table.names, table.distance_m, None)
 
 
-_OPTIONS = {
-    "total_bandwidth_hz": ("--bandwidth", "--bandwidth 10MHz"),
-    "deadline_s": ("--deadline", "--deadline 400ms"),
-    "payload_bits": ("--payload", "--payload 10Mbit"),
-}
-
-
-def _from_cell(
-    name: str, seed: int, round_: int, settings: dict[str, float | None], gamma: float | None
-) -> Round:
+def _named_cell(name: str) -> Config:
     if name in CELLS:
-        whole = Config(wireless=CELLS[name])
-    elif Path(name).suffix == ".toml":
-        whole = load(Path(name))
-    else:
-        raise ValueError(f"--cell: there is no cell '{name}'; give one of {', '.join(CELLS)}, or a .toml file")
-    given: dict[str, Any] = {key: value for key, value in settings.items() if value is not None}
-    wireless = replace(whole.wireless, **given)
-    drawn = Cell(wireless, seed).draw(round_)
-    problem = round_problem(wireless, whole.scheduling.gamma if gamma is None else gamma, drawn)
-    names = [str(device) for device in range(problem.num_devices)]
-    return Round(problem, names, drawn.distance_m, drawn.angle_rad)
+        return Config(wireless=CELLS[name])
+    if Path(name).suffix == ".toml":
+        return load(Path(name))
+    raise ValueError(f"--cell: there is no cell '{name}'; give one of {', '.join(CELLS)}, or a .toml file")
+
+
+def _from_cell(wireless: WirelessConfig, seed: int, round_: int, gamma: float) -> Round:
+    cell = Cell(wireless, seed)
+    problem = round_problem(cell.draw(round_), gamma=gamma)
+    return Round(problem, [str(device) for device in range(problem.num_devices)], cell.distance_m, cell.angle_rad)
 
 
 def _policy_options(policy: str, given: list[str]) -> dict[str, Any]:
@@ -174,6 +173,14 @@ def _policy_options(policy: str, given: list[str]) -> dict[str, Any]:
 def _timed(
     problem: RoundProblem, policy: str, seed: int, round_: int, options: dict[str, Any]
 ) -> tuple[Schedule, float]:
-    start = time.perf_counter()
-    answer = solve(problem, policy, rng=stream(seed, "policy", round_), **options)
-    return answer, time.perf_counter() - start
+    """A schedule and the time it took: the better of two where it is short, the first one warming up."""
+    best_s = math.inf
+    while True:
+        rng = stream(seed, "policy", round_)
+        fresh = replace(problem)  # nothing that another policy has computed counts
+        start = time.perf_counter()
+        answer = solve(fresh, policy, rng=rng, **options)
+        took_s = time.perf_counter() - start
+        if best_s < math.inf or took_s > 1.0:
+            return answer, min(took_s, best_s)
+        best_s = took_s

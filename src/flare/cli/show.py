@@ -55,7 +55,7 @@ def comparison(
 
 def _console() -> Console:
     """Standard output; where it is not a terminal, wide enough for every column."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 def _summary(problem: RoundProblem, answer: Schedule) -> dict[str, Any]:
@@ -130,8 +130,13 @@ def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> I
             yield f"… and {more} more that send."
         yield "--csv lists every device."
     left_out = Counter(reason for reason in detail.reason if reason)
-    reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
-    yield f"{answer.num_selected} of {problem.num_devices} devices send" + (f"; left out: {reasons}." if reasons else ".")
+    reasons = ", ".join(
+        f"{count} {reason if count == 1 else reason.replace(' its ', ' their ')}"
+        for reason, count in left_out.most_common()
+    )
+    yield f"{answer.num_selected} of {problem.num_devices} devices send" + (
+        f"; left out: {reasons}." if reasons else "."
+    )
     if answer.status is Status.INFEASIBLE:
         yield f"Status infeasible: {_why_nobody(problem, answer)} Nobody sends this round."
         return
@@ -146,7 +151,9 @@ def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> I
 
 def _why_nobody(problem: RoundProblem, answer: Schedule) -> str:
     if problem.reachable.size:
-        return f"policy {answer.policy} chose none of the {problem.reachable.size} devices that could meet the deadline."
+        return (
+            f"policy {answer.policy} chose none of the {problem.reachable.size} devices that could meet the deadline."
+        )
     return f"no device can meet the deadline of {human(problem.deadline_s, 's')}, not even with the whole band."
 
 
@@ -171,7 +178,7 @@ def _comparison_table(problem: RoundProblem, rows: list[dict[str, Any]]) -> Tabl
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("policy", "devices", "mean tau", "objective", "above optimum", "latency", "time taken"):
         table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
-    table.add_column("what it does", style="dim")
+    table.add_column("rule", style="dim", no_wrap=True)
     for row in rows:
         nobody = row["num_selected"] == 0
         table.add_row(
@@ -182,7 +189,7 @@ def _comparison_table(problem: RoundProblem, rows: list[dict[str, Any]]) -> Tabl
             "–" if nobody else ("optimal" if row["status"] == "optimal" else _percent(row["gap"])),
             human(row["latency_s"], "s"),
             human(row["solve_s"], "s", digits=3),
-            POLICIES[row["policy"]].summary.split(":")[0].rstrip("."),
+            POLICIES[row["policy"]].summary.split(":")[0],
         )
     return table
 

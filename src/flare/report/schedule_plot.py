@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ MOST_CELL_LABELS = 12
 """Names written into the cell; with more senders they would cover each other."""
 
 # Okabe and Ito's palette. Blue is the radio in every panel, orange is computing; in grey they are dark and light.
-BLUE, ORANGE, PALE = "#0072B2", "#E69F00", "#BFDCEC"
+BLUE, EDGE, PALE, ORANGE = "#0072B2", "#00324F", "#BFDCEC", "#E69F00"
 INK, GREY, FAINT, PAPER = "#1A1A1A", "#6B6B6B", "#D4D4D4", "#F4F4F4"
 STYLE = {
     "font.family": "DejaVu Sans",
@@ -88,7 +89,7 @@ def draw_schedule(
     if kind not in FORMATS:
         raise ValueError(f"cannot draw into '{path.name}': the name must end in {', '.join(FORMATS)}")
     image = io.BytesIO()
-    with matplotlib.style.context(["default", STYLE]), warnings.catch_warnings():
+    with _style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # a name in a script it lacks
         figure = schedule_figure(problem, schedule, names=names, distance_m=distance_m, angle_rad=angle_rad)
         if kind == ".png":
@@ -107,6 +108,28 @@ def schedule_figure(
     angle_rad: Floats | None = None,
 ) -> Figure:
     """The figure that `draw_schedule` writes, with the axes "cell", "times" and "band"."""
+    _check(problem, names, distance_m, angle_rad)
+    labels = [_printable(name) for name in names]
+    order = _widest_first(problem, schedule)
+    shown = order[:MOST_BARS]
+    with _style():
+        figure, cell, times, band = _panels(len(shown), max((len(_short(labels[i])) for i in shown), default=0))
+        _draw_title(figure, problem, schedule)
+        _draw_cell(cell, problem, schedule, order, labels, distance_m, angle_rad)
+        if len(order):
+            _draw_times(times, problem, schedule, order, labels)
+            _draw_band(band, problem, schedule, order, labels)
+        else:
+            _draw_nobody(times, band, problem)
+    return figure
+
+
+def _style() -> AbstractContextManager[None]:
+    """This picture's settings, whatever the user's own are; for as long as it is drawn."""
+    return matplotlib.style.context(["default", STYLE])
+
+
+def _check(problem: RoundProblem, names: Sequence[str], distance_m: Floats | None, angle_rad: Floats | None) -> None:
     for name, values in (("names", names), ("distance_m", distance_m), ("angle_rad", angle_rad)):
         if values is not None and len(values) != problem.num_devices:
             raise ValueError(f"{name} has {len(values)} entries, the round has {problem.num_devices} devices")
@@ -115,18 +138,6 @@ def schedule_figure(
             raise ValueError(f"{name} of device {int(np.flatnonzero(~np.isfinite(numbers))[0])} is not finite")
     if distance_m is not None and (distance_m < 0.0).any():
         raise ValueError(f"distance_m of device {int(np.flatnonzero(distance_m < 0.0)[0])} is negative")
-    labels = [_printable(name) for name in names]
-    order = _widest_first(problem, schedule)
-    shown = order[:MOST_BARS]
-    figure, cell, times, band = _panels(len(shown), max((len(_short(labels[i])) for i in shown), default=0))
-    _draw_title(figure, problem, schedule)
-    _draw_cell(cell, problem, schedule, order, labels, distance_m, angle_rad)
-    if len(order):
-        _draw_times(times, problem, schedule, order, labels)
-        _draw_band(band, problem, schedule, order, labels)
-    else:
-        _draw_nobody(times, band, problem)
-    return figure
 
 
 def _panels(num_bars: int, longest_name: int) -> tuple[Figure, Axes, Axes, Axes]:
@@ -134,7 +145,7 @@ def _panels(num_bars: int, longest_name: int) -> tuple[Figure, Axes, Axes, Axes]
     height = 6.55 + 0.075 * max(0, num_bars - 14)
     figure = Figure(figsize=(WIDTH_IN, height), dpi=120, facecolor="white")
     left = 5.35 + max(0.0, longest_name * CHARACTER_EM * 9.0 / POINTS_PER_IN - 0.3)
-    right, top = 10.45, height - 1.45
+    right, top = 10.25, height - 1.45
 
     def place(label: str, x: float, y: float, width: float, tall: float) -> Axes:
         box = (x / WIDTH_IN, y / height, width / WIDTH_IN, tall / height)
@@ -148,9 +159,9 @@ def _panels(num_bars: int, longest_name: int) -> tuple[Figure, Axes, Axes, Axes]
 
 def _draw_title(figure: Figure, problem: RoundProblem, schedule: Schedule) -> None:
     height = figure.get_figheight()
-    headline = f"Policy {_printable(schedule.policy)}: {schedule.num_selected} of {problem.num_devices} devices send"
-    if schedule.num_selected == 0:
-        headline = f"Policy {_printable(schedule.policy)}: none of {problem.num_devices} devices sends"
+    count, devices = schedule.num_selected or "none", "device" if problem.num_devices == 1 else "devices"
+    sends = "send" if schedule.num_selected > 1 else "sends"
+    headline = f"Policy {_printable(schedule.policy)}: {count} of {problem.num_devices} {devices} {sends}"
     place: dict[str, Any] = {"x": 0.3 / WIDTH_IN, "ha": "left", "va": "top", "parse_math": False}
     figure.text(y=1.0 - 0.18 / height, s=headline, fontsize=15, fontweight="bold", **place)
     figure.text(y=1.0 - 0.55 / height, s=_outcome(problem, schedule), fontsize=10.5, **place)
@@ -239,23 +250,21 @@ def _draw_devices(axes: Axes, problem: RoundProblem, schedule: Schedule, order: 
     waits = np.setdiff1d(np.arange(problem.num_devices), schedule.selected)
     unable = waits[problem.needed_hz[waits] > problem.capacity_hz]
     passed_over = waits[problem.needed_hz[waits] <= problem.capacity_hz]
+    areas = _areas(schedule.bandwidth_hz[order]) if len(order) else np.zeros(0)
     small = float(np.clip(1600.0 / problem.num_devices, 7.0, 34.0))
+    common: dict[str, Any] = {"clip_on": False, "linewidth": 0.9}
+    # The smaller marks lie on top, so that a wide share hides no neighbour.
+    above = 3.5 if len(order) and areas.min() > 2.0 * small else 2.5
     axes.scatter([0.0], [0.0], s=95, marker="^", color=INK, zorder=5, label="base station")
-    if len(order):
-        axes.scatter(
-            spot[order, 0], spot[order, 1], s=_areas(schedule.bandwidth_hz[order]), facecolor=BLUE, edgecolor="#00324F", linewidth=0.7,
-            alpha=0.92, zorder=4, clip_on=False, gid="sends", label=f"{len(order)} sending (area: bandwidth)",
-        )  # fmt: skip
-    if len(passed_over):
-        axes.scatter(
-            spot[passed_over, 0], spot[passed_over, 1], s=small, facecolor="none", edgecolor=GREY, linewidth=0.9, zorder=3, clip_on=False,
-            gid="not-chosen", label=f"{len(passed_over)} not chosen",
-        )  # fmt: skip
-    if len(unable):
-        axes.scatter(
-            spot[unable, 0], spot[unable, 1], s=0.8 * small, marker="x", color=GREY, linewidth=0.9, zorder=3, clip_on=False,
-            gid="unable", label=f"{len(unable)} too late even alone",
-        )  # fmt: skip
+    groups: list[tuple[str, Indices, str, dict[str, Any]]] = [
+        ("sends", order, "sending (area: bandwidth)", {"s": areas, "fc": BLUE, "ec": EDGE, "zorder": 3}),
+        ("not-chosen", passed_over, "not chosen", {"s": small, "fc": "white", "ec": GREY, "zorder": above}),
+        ("unable", unable, "too late even alone", {"s": small, "marker": "x", "color": GREY, "zorder": above}),
+    ]
+    for kind, devices, label, look in groups:
+        if len(devices):
+            x, y = spot[devices].T
+            axes.scatter(x, y, gid=kind, label=f"{len(devices)} {label}", **common, **look)
 
 
 def _areas(bandwidth_hz: Floats) -> Floats:
@@ -266,10 +275,12 @@ def _areas(bandwidth_hz: Floats) -> Floats:
 def _name_senders(axes: Axes, schedule: Schedule, order: Indices, spot: Floats, labels: list[str]) -> None:
     """Each sender's name beside its marker, on the side where it covers the fewest other senders and names."""
     span = axes.get_xlim()[1] - axes.get_xlim()[0]
-    centre = spot[order] * (CELL_IN * POINTS_PER_IN / span)  # in points from the base station, (senders, 2)
+    points = spot * (CELL_IN * POINTS_PER_IN / span)  # from the base station, (devices, 2)
+    centre, others = points[order], np.delete(points, order, axis=0)
     reach = np.sqrt(_areas(schedule.bandwidth_hz[order]) / math.pi)
     taken = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centre.tolist(), reach.tolist(), strict=True)]
     taken.append((-7.0, -7.0, 7.0, 7.0))  # the base station
+    taken += [(x - 4.0, y - 4.0, x + 4.0, y + 4.0) for x, y in others.tolist()]
     for device, (x, y), radius in zip(order, centre.tolist(), reach.tolist(), strict=True):
         text = _short(labels[device])
         wide, high = len(text) * CHARACTER_EM * LABEL_PT, 1.2 * LABEL_PT
@@ -325,9 +336,11 @@ def _draw_times(axes: Axes, problem: RoundProblem, schedule: Schedule, order: In
     axes.tick_params(axis="y", length=0)
     _note_steps(axes, problem, shown, small)
     if more:
-        axes.text(0.0, len(shown), f" and {more} more with narrower shares", fontsize=9, style="italic", va="center")
+        axes.text(0.0, len(shown), f" and {more} more senders", fontsize=9, style="italic", va="center")
     _mark_times(axes, problem, schedule, float((compute_s + sending_s).max()))
-    axes.set_title("Time of each sender, widest share of the band first", pad=24)
+    even = np.ptp(schedule.bandwidth_hz[order]) < 1e-6 * problem.total_bandwidth_hz
+    sorting = f", {'last to finish' if even else 'widest share of the band'} first" if len(order) > 1 else ""
+    axes.set_title(f"Time of each sender{sorting}", pad=24)
     axes.set_xlabel("time since the start of the round (s)", labelpad=2)
     below = axes.transAxes + ScaledTranslation(0.0, -0.42, axes.figure.dpi_scale_trans)
     place_at: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below}
@@ -346,8 +359,8 @@ def _note_steps(axes: Axes, problem: RoundProblem, shown: Indices, size_pt: floa
 def _mark_times(axes: Axes, problem: RoundProblem, schedule: Schedule, last_s: float) -> None:
     """The two vertical lines. A deadline far beyond the round's end is said, not drawn: the bars would vanish."""
     end_s, deadline_s = schedule.latency_s, problem.deadline_s
-    far = deadline_s > 12.0 * max(end_s, last_s)
-    right_s = 1.3 * max(end_s, last_s) if far else 1.04 * max(deadline_s, last_s)
+    far = deadline_s > 25.0 * max(end_s, last_s)
+    right_s = 1.5 * max(end_s, last_s) if far else 1.04 * max(deadline_s, last_s)
     axes.set_xlim(0.0, right_s)
     above: dict[str, Any] = {
         "xycoords": ("data", "axes fraction"),
@@ -371,7 +384,7 @@ def _draw_band(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Ind
     texts = [_short(labels[i]) for i in shown]
     widths_hz = schedule.bandwidth_hz[shown]
     if len(rest):
-        texts.append(f"{len(rest)} more senders")
+        texts.append(f"{len(rest)} more")
         widths_hz = np.append(widths_hz, math.fsum(schedule.bandwidth_hz[rest]))
     starts_hz = np.cumsum(widths_hz) - widths_hz
     room_pt = widths_hz * (axes.get_position().width * WIDTH_IN * POINTS_PER_IN / problem.total_bandwidth_hz)
@@ -381,19 +394,18 @@ def _draw_band(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Ind
     )
     if len(rest):
         bars[-1].set_facecolor(PALE)
-    _frame_band(axes, problem)
+    _frame_band(axes, problem, f": {len(shown)} shares, {len(rest)} more together" if len(rest) else "")
     for place, text in enumerate(texts):
         colour = "white" if place < len(shown) else INK
         lines = (text, human(widths_hz[place], "Hz"))
         _name_share(axes, starts_hz[place] + widths_hz[place] / 2.0, room_pt[place], lines, colour)
-    if len(rest):
-        axes.set_title(f"{axes.get_title(loc='left')}, the {len(shown)} widest shares one by one")
 
 
 def _name_share(axes: Axes, middle_hz: float, room_pt: float, lines: tuple[str, str], colour: str) -> None:
     """Name and bandwidth inside a share: across where there is room, else upright, else the name, else nothing."""
     tall_pt = STRIP_IN * POINTS_PER_IN
-    for size_pt, written, upright in ((9.0, lines, False), (8.0, lines, True), (7.0, lines[:1], True)):
+    fitting = _short(lines[0], int((tall_pt - 4.0) / (CHARACTER_EM * 7.0)))
+    for size_pt, written, upright in ((9.0, lines, False), (8.0, lines, True), (7.0, (fitting,), True)):
         long_pt = max(map(len, written)) * CHARACTER_EM * size_pt + 4.0
         thick_pt = 1.2 * size_pt * len(written) + 2.0
         if (long_pt <= tall_pt and thick_pt <= room_pt) if upright else long_pt <= room_pt:
@@ -404,12 +416,12 @@ def _name_share(axes: Axes, middle_hz: float, room_pt: float, lines: tuple[str, 
             return
 
 
-def _frame_band(axes: Axes, problem: RoundProblem) -> None:
+def _frame_band(axes: Axes, problem: RoundProblem, remark: str = "") -> None:
     axes.set(xlim=(0.0, problem.total_bandwidth_hz), ylim=(-0.5, 0.5), yticks=[])
     axes.spines[:].set_visible(True)
     axes.xaxis.set_major_formatter(lambda hz, _: f"{hz * 1e-6:g}")
     axes.set_xlabel("bandwidth (MHz)", labelpad=2)
-    axes.set_title(f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}")
+    axes.set_title(f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}{remark}")
 
 
 def _draw_nobody(times: Axes, band: Axes, problem: RoundProblem) -> None:
@@ -433,8 +445,8 @@ def _printable(name: str) -> str:
 
 
 def _short(name: str, most: int = 18) -> str:
-    """A long name without its middle: what tells devices apart tends to stand at the ends."""
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
+    """At most that many characters: a long name loses its middle, since its ends tell devices apart."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-((most - 1) // 2) :]}"
 
 
 def _save_png(figure: Figure, image: io.BytesIO) -> None:

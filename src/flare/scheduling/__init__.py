@@ -3,8 +3,8 @@
 from flare.scheduling import baselines, exact, greedy, linear  # noqa: F401  (they register the policies)
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import tune_num_selected
-from flare.scheduling.registry import POLICIES, Choice, Policy, admit, get_policy, policy, solve
 from flare.scheduling.problem import RoundProblem
+from flare.scheduling.registry import POLICIES, Choice, Policy, admit, get_policy, policy, solve
 from flare.scheduling.schedule import Schedule, Status
 
 __all__ = [

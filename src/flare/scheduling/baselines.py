@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from flare.scheduling.registry import Choice, admit, policy, solve
 from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.registry import Choice, admit, policy, solve
 from flare.units import Floats
 from flare.wireless.rate import upload_s
 
@@ -22,7 +22,7 @@ GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
 
 @policy("ps")
 def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
-    """Pre-tuned scheduling: devices in random order while the deadline holds, up to a tuned number of them."""
+    """Pre-tuned random: devices in random order while the deadline holds, up to a tuned number of them."""
     return admit(problem, _shuffled(problem, rng), most=_positive(num_selected))
 
 
@@ -53,13 +53,13 @@ def tune_num_selected(
 
 @policy("cp")
 def cp(problem: RoundProblem) -> Indices:
-    """Channel proportion: the best channels first, one after another until the deadline is reached."""
+    """Best channels first: one after another until the deadline is reached (channel proportion)."""
     return admit(problem, _by(problem, -problem.snr_hz), stop_at_first=True)
 
 
 @policy("dm", split_evenly=True)
 def dm(problem: RoundProblem) -> Indices:
-    """Device maximisation: add the device that delays the round least, band split evenly, until the deadline."""
+    """Least delay, even split: add the device that delays the round least until the deadline (device maximisation)."""
     # On an even share of B/m device i makes the deadline exactly if c_i <= B/m, and the one that delays the round
     # least is the one that finishes first. Finishing times only grow as the share shrinks, so a time computed for a
     # larger share is a lower bound and the heap refreshes it when it comes up.
@@ -67,7 +67,9 @@ def dm(problem: RoundProblem) -> Indices:
     dearest_hz = 0.0
     rank = np.argsort(problem.canonical_order)
     able = problem.reachable
-    heap = list(zip(_finish_s(problem, able, 1).tolist(), rank[able].tolist(), able.tolist(), [1] * len(able), strict=True))
+    heap = list(
+        zip(_finish_s(problem, able, 1).tolist(), rank[able].tolist(), able.tolist(), [1] * len(able), strict=True)
+    )
     heapq.heapify(heap)
     while heap:
         sharing = len(chosen) + 1
@@ -90,7 +92,7 @@ def _finish_s(problem: RoundProblem, device: int | Indices, sharing: int) -> Flo
 
 @policy("cm")
 def cm(problem: RoundProblem) -> Indices:
-    """Computation minimisation: the largest set of the fastest devices that meets the deadline."""
+    """Fastest computing first: the largest set that meets the deadline (computation minimisation)."""
     fastest = _by(problem, problem.compute_s)
     fastest = fastest[problem.needed_hz[fastest] <= problem.capacity_hz]
     # The needed bandwidth grows with every device: a binary search for the largest set that fits.
@@ -103,7 +105,7 @@ def cm(problem: RoundProblem) -> Indices:
 
 @policy("random")
 def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
-    """A uniform draw of devices, blind to channel and speed; of those drawn, the ones that fit send."""
+    """Uniform draw: blind to channel and speed; of those drawn, the ones that fit send."""
     return admit(problem, _shuffled(problem, rng)[: _positive(num_selected)])
 
 
@@ -111,7 +113,7 @@ def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int
 def grouped(
     problem: RoundProblem, *, rng: np.random.Generator, memory: Floats | None, num_selected: int = 10
 ) -> Choice:
-    """A draw of devices from four fixed groups called with probability 0.05, 0.15, 0.2 and 0.6 (Fig. 4)."""
+    """Draw from four groups: fixed, called with probability 0.05, 0.15, 0.2 and 0.6 (Fig. 4)."""
     # The memory is the group of each device, drawn once "before training".
     if memory is None:
         memory = np.empty(problem.num_devices)
@@ -129,7 +131,7 @@ def grouped(
 def round_robin(
     problem: RoundProblem, *, rng: np.random.Generator, memory: Floats | None, num_selected: int | None = None
 ) -> Choice:
-    """Whoever has waited longest goes first, while the deadline holds."""
+    """Longest wait first: while the deadline holds."""
     # The memory is the rounds that each device has waited, plus a fraction drawn once that fixes the turn among those
     # who have waited equally long.
     if memory is None:
@@ -151,11 +153,11 @@ def proportional_fair(
     num_selected: int | None = None,
     window: float = 10.0,
 ) -> Choice:
-    """The best channels relative to their own average go first, while the deadline holds."""
+    """Best relative channel first: a channel against its own average, while the deadline holds."""
     # The memory is the average of snr_hz over about `window` rounds. Equal ratios (the first round, or channels that
     # never change) are ordered at random.
-    if not window >= 1.0:
-        raise ValueError(f"window is {window:g}; it must be at least 1 round")
+    if not (isinstance(window, int | float) and window >= 1.0):
+        raise ValueError(f"window is {window!r}; it must be at least 1 round")
     average = problem.snr_hz.copy() if memory is None else memory + (problem.snr_hz - memory) / window
     order = _shuffled(problem, rng)
     order = order[np.argsort(-(problem.snr_hz / average)[order], kind="stable")]
@@ -164,7 +166,7 @@ def proportional_fair(
 
 @policy("all")
 def everyone(problem: RoundProblem) -> Indices:
-    """As many devices as fit: the cheapest in bandwidth first."""
+    """As many as fit: the cheapest in bandwidth first."""
     return admit(problem, _by(problem, problem.needed_hz), stop_at_first=True)
 
 

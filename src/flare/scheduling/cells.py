@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from flare.config import WirelessConfig
 from flare.scheduling.problem import RoundProblem
 from flare.wireless.cell import CellRound
 
 
-def round_problem(config: WirelessConfig, gamma: float, drawn: CellRound) -> RoundProblem:
-    """Problem P2 of a drawn round."""
+def round_problem(drawn: CellRound, *, gamma: float = 10.0) -> RoundProblem:
+    """Problem P2 of a drawn round, with the band, the deadline and the payload of its cell."""
     return RoundProblem(
         tau=drawn.tau,
         compute_s=drawn.compute_s,
         snr_hz=drawn.snr_hz,
-        payload_bits=config.payload_bits,
-        total_bandwidth_hz=config.total_bandwidth_hz,
-        deadline_s=config.deadline_s,
+        payload_bits=drawn.config.payload_bits,
+        total_bandwidth_hz=drawn.config.total_bandwidth_hz,
+        deadline_s=drawn.config.deadline_s,
         gamma=gamma,
     )

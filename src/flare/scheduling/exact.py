@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.scheduling.core import better_set
-from flare.scheduling.registry import Choice, policy
 from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.registry import Choice, policy
 from flare.units import Floats
 
 _RELATIVE = 1e-12  # objectives closer than this are equal: sums of 1/tau differ by rounding alone
@@ -37,9 +37,9 @@ _ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a s
 
 @policy("exact")
 def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
-    """The proven optimum of P2 over all numbers of devices; past `time_limit_s` the best found, with its bound."""
-    if not time_limit_s > 0.0:
-        raise ValueError(f"time_limit_s is {time_limit_s:g}; it must be greater than 0")
+    """Proven optimum of P2: over all numbers of devices; past `time_limit_s` the best found, with its bound."""
+    if not (isinstance(time_limit_s, int | float) and time_limit_s > 0.0):
+        raise ValueError(f"time_limit_s is {time_limit_s!r}; it must be a number of seconds greater than 0")
     order = problem.canonical_order
     order = order[problem.needed_hz[order] <= problem.capacity_hz]
     if order.size == 0:
@@ -124,9 +124,7 @@ class _Search:
     def close(self, at: int, stop_at: float) -> None:
         """Find the best set of this M, or prove that it is no better than the best one known."""
         target = self.best_objective / float(self.weight[at]) * (1.0 - _RELATIVE)
-        found = better_set(
-            self.nu, self.needed, float(self.price[at]), at + 1, float(self.limit[at]), target, stop_at
-        )
+        found = better_set(self.nu, self.needed, float(self.price[at]), at + 1, float(self.limit[at]), target, stop_at)
         if found is not None:
             self.best = found
             self.best_objective = float(self.weight[at]) * math.fsum(self.nu[found])

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.scheduling.registry import policy
 from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.registry import policy
 from flare.units import Floats
 
 _CLOSEST = 1e-15  # relative distance of two probes under which candidates are equal to rounding
@@ -40,7 +40,7 @@ class _Probe:
 
 @policy("greedy")
 def greedy(problem: RoundProblem) -> Indices:
-    """Algorithm 1: add the device that delays the round least while that lowers the objective (SPF, SP)."""
+    """Algorithm 1 of the paper: add the device that delays the round least while that lowers the objective."""
     order = problem.canonical_order
     order = order[problem.needed_hz[order] <= problem.capacity_hz]
     if order.size == 0:

@@ -13,17 +13,15 @@ form is the relaxation at a fixed number of devices that `exact` prices.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
-from flare.scheduling.registry import admit, policy
 from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.registry import admit, policy
 from flare.units import Floats
 
 
 @policy("lp")
 def lp(problem: RoundProblem) -> Indices:
-    """Problem P5 and its rounding: for gamma near 0; selects the single largest tau, ties apart (erratum 4)."""
+    """Linear program P5: for gamma near 0; selects the single largest tau, ties apart (erratum 4)."""
     order = problem.canonical_order
     order = order[problem.needed_hz[order] <= problem.capacity_hz]
     if order.size == 0:
@@ -39,6 +37,9 @@ def lp(problem: RoundProblem) -> Indices:
 
 def _relaxation(nu: Floats, band_share: Floats) -> tuple[Floats, float]:
     """Solve P5 for (alpha, theta); variables are alpha_1 .. alpha_n, theta."""
+    from scipy.optimize import linprog  # here, because it takes longer to import than all other policies together
+    from scipy.sparse import coo_array
+
     n = len(nu)
     device = np.arange(n)
     # Rows 0 .. n-1: alpha_i - theta <= 0. Row n: sum c_i / B alpha_i - theta <= 0.

@@ -154,7 +154,9 @@ def solve(
     )
 
 
-def admit(problem: RoundProblem, order: Iterable[int], *, most: int | None = None, stop_at_first: bool = False) -> Indices:
+def admit(
+    problem: RoundProblem, order: Iterable[int], *, most: int | None = None, stop_at_first: bool = False
+) -> Indices:
     """Go through the devices in `order` and take each one that still fits before the deadline, up to `most` of them.
 
     With `stop_at_first` the walk ends at the first device that does not fit; devices that could not meet the
@@ -211,7 +213,7 @@ def _checked_selection(chosen: Policy, problem: RoundProblem, selected: ArrayLik
     devices = np.unique(np.asarray(selected, dtype=np.intp))
     if devices.size != np.size(selected):
         raise ValueError(f"policy '{chosen.name}' named a device twice")
-    if devices.size and not (0 <= devices[0] and devices[-1] < problem.num_devices):
+    if devices.size and not (devices[0] >= 0 and devices[-1] < problem.num_devices):
         raise ValueError(f"policy '{chosen.name}' named a device outside 0 to {problem.num_devices - 1}")
     if not problem.fits(devices):
         raise ValueError(

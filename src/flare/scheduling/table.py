@@ -60,9 +60,7 @@ class DeviceTable:
         self, *, payload_bits: float, total_bandwidth_hz: float, deadline_s: float, gamma: float
     ) -> RoundProblem:
         """The round that these devices and the base station's settings make."""
-        return RoundProblem(
-            self.tau, self.compute_s, self.snr_hz, payload_bits, total_bandwidth_hz, deadline_s, gamma
-        )
+        return RoundProblem(self.tau, self.compute_s, self.snr_hz, payload_bits, total_bandwidth_hz, deadline_s, gamma)
 
 
 def read_table(path: Path, surroundings: Surroundings) -> DeviceTable:
@@ -175,9 +173,7 @@ def _number(path: str, line: int, column: str, cell: str) -> float:
 
 def _devices(path: str, names: list[str], values: dict[str, Floats], around: Surroundings) -> DeviceTable:
     if "compute_s" not in values:
-        values["compute_s"] = compute_s(
-            values["tau"], values["cycles_per_sample"], around.batch_size, values["cpu_hz"]
-        )
+        values["compute_s"] = compute_s(values["tau"], values["cycles_per_sample"], around.batch_size, values["cpu_hz"])
     if "snr_hz" not in values:
         gain = db_to_linear(values["gain_db"]) if "gain_db" in values else around.path_gain(values["distance_m"])
         with np.errstate(over="ignore", under="ignore"):

@@ -1,0 +1,1 @@
+"""What the radio and the processors of a cell allow."""

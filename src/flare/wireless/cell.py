@@ -9,7 +9,7 @@ import numpy as np
 from flare.config import WirelessConfig
 from flare.rng import stream
 from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, linear_to_db
-from flare.wireless.channel import exponent_gain, rayleigh_gain, rician_gain, shadowing_gain, urban_macro_gain
+from flare.wireless.channel import path_gain, rayleigh_gain, rician_gain, shadowing_gain
 from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.geometry import place_devices
 from flare.wireless.rate import snr_hz, upload_energy_j
@@ -26,6 +26,7 @@ CELLS: dict[str, WirelessConfig] = {
 class CellRound:
     """What the radio and the processors allow in one round; every array has shape (devices,).
 
+    config                  the cell's settings
     distance_m, angle_rad   where the device is, seen from the base station
     gain_db                 power gain h^2 of its channel, in dB
     cpu_hz                  speed of its processor
@@ -36,6 +37,7 @@ class CellRound:
     power_w                 power that it sends with
     """
 
+    config: WirelessConfig
     distance_m: Floats
     angle_rad: Floats
     gain_db: Floats
@@ -71,7 +73,7 @@ class Cell:
             num_devices, config.min_distance_m, config.max_distance_m, rng=stream(seed, "geometry")
         )
         self.shadowing = shadowing_gain(num_devices, config.shadowing_db, rng=stream(seed, "shadowing"))
-        self.mean_gain = self._path_gain() * self.shadowing
+        self.mean_gain = self.shadowing * path_gain(self.distance_m, config.path_loss, config.path_loss_exponent)
         self.power_w = np.full(num_devices, dbm_to_watt(config.power_dbm))
         self._mean_gain_db = linear_to_db(self.mean_gain)
         self._noise_w_per_hz = dbm_per_mhz_to_watt_per_hz(config.noise_dbm_per_mhz)
@@ -98,6 +100,7 @@ class Cell:
         tau = traced["tau"] if "tau" in traced else self._tau(round)
         work = (tau, config.cycles_per_sample, config.batch_size, cpu_hz)
         return CellRound(
+            config=config,
             distance_m=self.distance_m,
             angle_rad=self.angle_rad,
             gain_db=gain_db,
@@ -108,11 +111,6 @@ class Cell:
             compute_energy_j=compute_energy_j(*work, config.capacitance),
             power_w=self.power_w,
         )
-
-    def _path_gain(self) -> Floats:
-        if self.config.path_loss == "3gpp-uma":
-            return urban_macro_gain(self.distance_m)
-        return exponent_gain(self.distance_m, self.config.path_loss_exponent)
 
     def _gain(self, round: int) -> tuple[Floats, Floats]:
         """The power gains with this round's fading, and the same in dB."""

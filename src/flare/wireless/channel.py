@@ -10,6 +10,11 @@ import numpy as np
 from flare.units import Floats, db_to_linear
 
 
+def path_gain(distance_m: Floats, law: str, exponent: float) -> Floats:
+    """Path loss as a power gain, by one of the laws "exponent" (which alone reads `exponent`) and "3gpp-uma"."""
+    return urban_macro_gain(distance_m) if law == "3gpp-uma" else exponent_gain(distance_m, exponent)
+
+
 def exponent_gain(distance_m: Floats, exponent: float) -> Floats:
     """d^-exponent: the paper's law, 3.76 there."""
     return distance_m**-exponent

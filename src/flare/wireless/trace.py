@@ -23,11 +23,11 @@ from flare.units import Floats
 Allowed = Callable[[Floats], NDArray[np.bool_]]
 
 _QUANTITIES: dict[str, tuple[Allowed, str]] = {
-    "gain_db": (np.isfinite, "a finite number of dB"),
-    "cpu_hz": (lambda hz: np.isfinite(hz) & (hz > 0.0), "a finite number of Hz, greater than 0"),
+    "gain_db": (lambda db: np.abs(db) <= 1000.0, "a power gain in dB, between -1000 and 1000"),
+    "cpu_hz": (lambda hz: (hz >= 1.0) & (hz <= 1e15), "a speed in Hz, between 1 and 1e15"),
     "tau": (
-        lambda tau: np.isfinite(tau) & (tau >= 1.0) & (tau == np.rint(tau)),
-        "a whole number of local steps, at least 1",
+        lambda tau: (tau >= 1.0) & (tau <= 1e9) & (tau == np.rint(tau)),
+        "a whole number of local steps, between 1 and 1e9",
     ),
 }
 _INDEX: tuple[Allowed, str] = (

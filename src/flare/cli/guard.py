@@ -1,0 +1,50 @@
+"""What a user sees when something goes wrong: one clear line, and an exit code for scripts."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+P = ParamSpec("P")
+
+BAD_INPUT = 2
+FAULT = 1
+INTERRUPTED = 130
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, ending with one line on standard error instead of a traceback (FLARE_DEBUG=1 shows it).
+
+    Bad input (ValueError) and files that cannot be used (OSError) end with exit code 2, Ctrl-C with 130, a fault of
+    the program with 1. A reader of our output that has seen enough (`| head`) is no error.
+    """
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+        except KeyboardInterrupt:
+            _end("interrupted", INTERRUPTED)
+        except (ValueError, OSError) as error:
+            _end(f"error: {error}", BAD_INPUT)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            _end(f"error: unexpected {type(error).__name__}: {error} (a fault of flare; please report it)", FAULT)
+
+    return run
+
+
+def _end(message: str, code: int) -> None:
+    if os.environ.get("FLARE_DEBUG"):
+        raise
+    print(message, file=sys.stderr)
+    raise typer.Exit(code) from None

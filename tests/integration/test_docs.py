@@ -1,0 +1,99 @@
+"""Every command and every piece of Python that the documents show is run, and every link in them leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    return [
+        (page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language
+    ]
+
+
+COMMANDS = [
+    (page, line.split("#")[0].strip())
+    for page, text in blocks("sh")
+    for line in text.splitlines()
+    if line.split("#")[0].strip()
+]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """An empty folder with the examples in it, for commands that write files."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+def run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_flare(line: str, folder: Path) -> str:
+    return run([sys.executable, "-m", "flare", *shlex.split(line)[1:]], folder)
+
+
+def test_the_documents_show_commands() -> None:
+    assert any(line.startswith("flare ") for _, line in COMMANDS)
+    assert any(line.startswith("make ") for _, line in COMMANDS)
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line}" for page, line in COMMANDS])
+def test_command_shown(page: str, line: str, workplace: Path) -> None:
+    program = shlex.split(line)[0]
+    assert program in {"flare", "make", "python"}, f"{page} shows '{line}', which no test knows how to run"
+    if program == "flare":
+        assert run_flare(line, workplace)
+    elif program == "python":
+        assert run([sys.executable, *shlex.split(line)[1:]], workplace)
+    else:  # the targets of make set up environments and run this very suite: check that they are there
+        assert run(["make", "--dry-run", *shlex.split(line)[1:]], ROOT)
+
+
+def test_the_demo_does_what_it_says(workplace: Path) -> None:
+    recipe = run(["make", "--dry-run", "demo"], ROOT)
+    (command,) = [line for line in recipe.splitlines() if "/flare " in line]
+    assert "proportional-fair" in run_flare(command, workplace)
+    assert (workplace / "out" / "schedule.png").stat().st_size < 200_000
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda value: value if "\n" not in value else "code")
+def test_python_shown(page: str, code: str, workplace: Path) -> None:
+    assert run([sys.executable, "-c", code], workplace)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_example(script: Path, workplace: Path) -> None:
+    assert run([sys.executable, str(script)], workplace)
+
+
+def test_the_readme_shows_fifteen_lines_of_python_at_most() -> None:
+    (code,) = [text for page, text in blocks("python") if page == "README.md"]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_tests_named_in_the_errata_exist() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "errata.md").read_text())
+    assert len(named) >= 8
+    for path in named:
+        assert (ROOT / path).is_file(), path

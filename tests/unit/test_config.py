@@ -1,0 +1,244 @@
+import dataclasses
+import tomllib
+
+import numpy as np
+import pytest
+
+from flare.config import Config, SchedulingConfig, WirelessConfig, load, to_toml
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(text, encoding="utf-8"):
+        path = tmp_path / "run.toml"
+        path.write_bytes(text.encode(encoding))
+        return path
+
+    return written
+
+
+def settings():
+    """Every key of the file: (section, field)."""
+    yield from (("", each) for each in dataclasses.fields(Config) if "doc" in each.metadata)
+    for name, section in (("wireless", WirelessConfig), ("scheduling", SchedulingConfig)):
+        yield from ((name, each) for each in dataclasses.fields(section))
+
+
+def test_defaults_are_the_papers_mnist_cell():
+    cell = WirelessConfig()
+    assert (cell.num_devices, cell.min_distance_m, cell.max_distance_m, cell.path_loss_exponent) == (40, 100, 500, 3.76)
+    assert (cell.power_dbm, cell.noise_dbm_per_mhz, cell.total_bandwidth_hz) == (20, -114, 10e6)
+    assert (cell.cpu_min_hz, cell.cpu_max_hz, cell.payload_bits, cell.deadline_s) == (2e9, 4e9, 1e7, 0.4)
+    assert cell.cycles_per_sample == 110 * 28 * 28 * 8  # cycles/bit x bits of a sample
+    assert SchedulingConfig() == SchedulingConfig(policy="exact", gamma=10.0)
+
+
+def test_an_empty_file_is_the_default(write):
+    assert load(write("")) == Config()
+
+
+def test_what_a_file_says_replaces_the_default_and_nothing_else(write):
+    config = load(write("seed = 7\n[wireless]\nnum_devices = 60\n[scheduling]\ngamma = 0.5\n"))
+    assert config == Config(7, WirelessConfig(num_devices=60), SchedulingConfig(gamma=0.5))
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(write):
+    assert load(write("seed = 7\r\n[scheduling]\r\ngamma = 1\r\n", "utf-8-sig")).scheduling.gamma == 1.0
+
+
+def test_whole_numbers_stand_for_numbers_and_lists_for_tuples(write):
+    text = '[wireless]\ndeadline_s = 1\nnum_devices = 6\ntau_law = "groups"\ntau_values = [12, 6, 3]\n'
+    wireless = load(write(text)).wireless
+    assert isinstance(wireless.deadline_s, float)
+    assert wireless.deadline_s == 1.0
+    assert wireless.tau_values == (12, 6, 3)
+
+
+def test_numpy_numbers_become_plain_ones():
+    wireless = WirelessConfig(num_devices=np.int64(3), deadline_s=np.float32(0.5), tau_law="list", tau_values=[1, 2, 3])
+    assert (type(wireless.num_devices), type(wireless.deadline_s)) == (int, float)
+    assert hash(wireless) == hash(dataclasses.replace(wireless))
+
+
+CHANGED = Config(
+    seed=2**40,
+    wireless=WirelessConfig(
+        num_devices=3,
+        path_loss="3gpp-uma",
+        shadowing_db=8.0,
+        fading="rician",
+        rician_k_db=-1.5,
+        noise_dbm_per_mhz=-113.975,
+        total_bandwidth_hz=12345678.9,
+        payload_bits=1 / 3,
+        cpu_max_hz=1e15,
+        cpu_every_round=False,
+        tau_law="list",
+        tau_values=(1, 2, 3),
+        trace='/a "quoted"\\ \t\x7fäπ😀/t.csv',
+        trace_repeat=True,
+    ),
+    scheduling=SchedulingConfig(policy="my-own", gamma=0.0),
+)
+
+
+@pytest.mark.parametrize("config", [Config(), CHANGED], ids=["default", "changed"])
+def test_the_written_file_reads_back_the_same(write, config):
+    assert load(write(to_toml(config))) == config
+
+
+def test_the_written_file_has_every_key_with_its_comment_above():
+    text = to_toml(Config())
+    lines = text.splitlines()
+    table = tomllib.loads(text)
+    for section, each in settings():
+        assert each.name in (table[section] if section else table)
+        above = lines[next(i for i, line in enumerate(lines) if line.startswith(f"{each.name} = ")) - 1]
+        assert above.startswith(f"# {each.metadata['doc']}")
+        assert all(f'"{choice}"' in above for choice in each.metadata["limits"].choices)
+
+
+def test_every_setting_has_a_one_line_doc_of_its_own():
+    docs = [each.metadata["doc"] for _, each in settings()]
+    assert all(doc and "\n" not in doc for doc in docs)
+    assert len(set(docs)) == len(docs)
+
+
+def test_round_numbers_are_written_short():
+    assert "total_bandwidth_hz = 1e7\n" in to_toml(Config())
+    assert "cpu_min_hz = 2e9\n" in to_toml(Config())
+
+
+def test_a_relative_trace_is_seen_from_the_folder_of_the_file(write, tmp_path, monkeypatch):
+    path = write('[wireless]\ntrace = "traces/t.csv"\n')
+    assert load(path).wireless.trace == str(tmp_path / "traces" / "t.csv")
+    monkeypatch.chdir(tmp_path)
+    assert load("run.toml").wireless.trace == str(tmp_path / "traces" / "t.csv")
+    assert WirelessConfig(trace="t.csv").trace == str(tmp_path / "t.csv")  # in Python: from the working folder
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("[wireless]\nnum_device = 40\n", "wireless.num_device", "wireless.num_devices"),
+        ("[wireless]\nbandwidth_hz = 1e7\n", "wireless.bandwidth_hz", "wireless.total_bandwidth_hz"),
+        ("[wireless]\ngamma = 1\n", "wireless.gamma", "scheduling.gamma"),
+        ("num_devices = 40\n", "num_devices", "wireless.num_devices"),
+        ("sed = 1\n", "sed", "seed"),
+        ("[wireles]\nnum_devices = 40\n", "wireles", "wireless"),
+        ("[schedule]\ngamma = 1\n", "schedule", "scheduling"),
+        ("[scheduling.wireless]\n", "scheduling.wireless", ""),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(write, text, key, nearest):
+    path = write(text)
+    with pytest.raises(ValueError, match="unknown key") as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path}: unknown key {key}; the nearest known key is {nearest}")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("seed = -1", "seed is -1; it must be a whole number, at least 0"),
+        ("seed = 1.0", "seed is 1.0; it must be a whole number, at least 0"),
+        ("seed = true", "seed is true; it must be a whole number"),
+        ("[seed]", "seed is a section; it must be a whole number"),
+        ("wireless = 3", "wireless is 3; it must be a section: write [wireless]"),
+        ("[[wireless]]", "wireless is [{}]; it must be a section"),
+        ('[wireless]\nnum_devices = "40"', 'wireless.num_devices is the text "40"; it must be a whole number'),
+        ("[wireless]\nnum_devices = 0", "wireless.num_devices is 0; it must be a whole number, at least 1"),
+        ("[wireless]\nnum_devices = 40.0", "wireless.num_devices is 40.0; it must be a whole number"),
+        ("[wireless]\nnum_devices = true", "wireless.num_devices is true; it must be a whole number"),
+        ("[wireless]\nnum_devices = 1_000_000_000_000", "it must be a whole number, at least 1, at most 10000000"),
+        ("[wireless]\ndeadline_s = 0", "wireless.deadline_s is 0; it must be a finite number, greater than 0"),
+        ("[wireless]\ndeadline_s = nan", "wireless.deadline_s is nan; it must be a finite number"),
+        ("[wireless]\ndeadline_s = inf", "wireless.deadline_s is inf; it must be a finite number"),
+        ("[wireless]\ndeadline_s = true", "wireless.deadline_s is true; it must be a finite number"),
+        ("[wireless]\ndeadline_s = 1979-05-27", "wireless.deadline_s is 1979-05-27; it must be a finite number"),
+        ("[wireless]\npayload_bits = 1" + "0" * 400, "it must be a finite number, greater than 0"),
+        ("[wireless]\nshadowing_db = -1.5", "wireless.shadowing_db is -1.5; it must be a finite number, at least 0"),
+        ("[wireless]\npower_dbm = 1e5", "wireless.power_dbm is 100000.0; it must be a finite number, at least -200"),
+        ("[wireless]\ncpu_every_round = 1", "wireless.cpu_every_round is 1; it must be true or false"),
+        (
+            '[wireless]\nfading = "ricean"',
+            'fading is the text "ricean"; it must be one of "none", "rician", "rayleigh"',
+        ),
+        ("[wireless]\npath_loss = 3.76", 'wireless.path_loss is 3.76; it must be one of "exponent", "3gpp-uma"'),
+        ("[wireless]\ntrace = 3", "wireless.trace is 3; it must be text in quotes"),
+        ("[wireless]\ntau_values = 3", "wireless.tau_values is 3; it must be a list of whole numbers, each at least 1"),
+        ("[wireless]\ntau_values = [3, 0]", "wireless.tau_values is [3, 0]; it must be a list of whole numbers"),
+        ("[wireless]\ntau_values = [3, 1.5]", "wireless.tau_values is [3, 1.5]; it must be a list of whole numbers"),
+        ("[wireless]\ntau_values = [true]", "wireless.tau_values is [True]; it must be a list of whole numbers"),
+        ("[scheduling]\ngamma = -0.1", "scheduling.gamma is -0.1; it must be a finite number, at least 0"),
+        ('[scheduling]\npolicy = " "', 'scheduling.policy is " "; it must be the name of a policy'),
+        ("[scheduling]\npolicy = 1", "scheduling.policy is 1; it must be text in quotes"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(write, text, says):
+    path = write(text)
+    with pytest.raises(ValueError, match="must be") as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("min_distance_m = 600", "wireless.min_distance_m is 600, more than wireless.max_distance_m, 500"),
+        ("max_distance_m = 50", "wireless.min_distance_m is 100, more than wireless.max_distance_m, 50"),
+        ("cpu_min_hz = 5e9", "wireless.cpu_min_hz is 5e+09, more than wireless.cpu_max_hz, 4e+09"),
+        ("tau_values = [1, 2]", 'wireless.tau_values has 2 values, but wireless.tau_law is "exponential"'),
+        ('tau_law = "list"', "wireless.tau_values has 0 values, but wireless.num_devices is 40"),
+        ('tau_law = "list"\ntau_values = [1, 2]', "wireless.tau_values has 2 values, but wireless.num_devices is 40"),
+        ('tau_law = "groups"', "wireless.tau_values has 0 values, but wireless.num_devices is 40"),
+        ('tau_law = "groups"\ntau_values = [12, 6, 3]', "their number divides num_devices"),
+    ],
+)
+def test_settings_that_contradict_each_other(write, text, says):
+    path = write(f"[wireless]\n{text}\n")
+    with pytest.raises(ValueError, match="must") as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert says in str(raised.value)
+
+
+def test_equal_limits_are_no_contradiction():
+    assert WirelessConfig(min_distance_m=200.0, max_distance_m=200.0, cpu_min_hz=3e9, cpu_max_hz=3e9).num_devices == 40
+
+
+def test_the_constructor_checks_as_the_file_does():
+    with pytest.raises(ValueError, match=r"^wireless\.batch_size is 0; it must be a whole number, at least 1"):
+        WirelessConfig(batch_size=0)
+
+
+def test_a_syntax_error_names_the_file_and_the_line(write):
+    path = write("seed = 1\n[wireless\n")
+    with pytest.raises(ValueError, match=r"not valid TOML.*line 2") as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_a_key_given_twice_is_a_syntax_error(write):
+    with pytest.raises(ValueError, match=r"not valid TOML.*line 2"):
+        load(write("seed = 1\nseed = 2\n"))
+
+
+def test_a_number_too_long_to_read_names_the_file(write):
+    path = write("seed = 1" + "0" * 5000)
+    with pytest.raises(ValueError, match="not valid TOML") as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_a_file_that_is_no_text(write):
+    with pytest.raises(ValueError, match=r"run\.toml: is not UTF-8 text"):
+        load(write("# ä", "latin-1"))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.toml: cannot be read \(No such file"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(tmp_path)
