@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from flare import CELLS, Cell, RoundProblem, Status, round_problem, solve, stream  # noqa: E402
-from tests.oracles import greedy_literal, highs_fixed_size  # noqa: E402
+from tests.oracles import greedy_literal, highs_by_number, highs_fixed_size  # noqa: E402
 
 OUT = ROOT / "docs" / "benchmarks"
 
@@ -70,9 +70,7 @@ def against(peer: Callable[[RoundProblem], Any], policy: str, rounds: list[Round
 
 
 def one_milp_for_each_size(problem: RoundProblem) -> None:
-    cheapest = np.cumsum(np.sort(problem.needed_hz))
-    for size in range(1, int(np.searchsorted(cheapest, problem.capacity_hz)) + 1):
-        highs_fixed_size(problem, size)
+    list(highs_by_number(problem))
 
 
 def one_milp(problem: RoundProblem) -> None:

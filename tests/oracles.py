@@ -96,28 +96,36 @@ def slope_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> mpmat
 
 
 def highs_by_number(problem: RoundProblem) -> Iterator[Indices]:
-    """For each M one MILP: min sum nu_i, |Q| = M, sum c_i <= B. The sets found, each checked to fit.
+    """For each number of devices that can fit, the set that one MILP finds."""
+    most = int(np.searchsorted(np.cumsum(np.sort(problem.needed_hz)), problem.capacity_hz))
+    for number in range(1, most + 1):
+        chosen = highs_fixed_size(problem, number)
+        if chosen is not None:
+            yield chosen
+
+
+def highs_fixed_size(problem: RoundProblem, number: int) -> Indices | None:
+    """One MILP: min sum nu_i, |Q| = number, sum c_i <= B. The set found, checked to fit.
 
     HiGHS accepts a constraint that is violated by 1e-6. Where its set overruns the band for that reason, it is asked
     again with a band that is smaller by twice as much; what it then finds fits.
     """
     share = problem.needed_hz / problem.total_bandwidth_hz
     able = np.flatnonzero(share <= 1.0)
-    for number in range(1, len(able) + 1):
-        for band in (1.0, 1.0 - 2e-6):
-            answer = milp(
-                c=1.0 / problem.tau[able],
-                integrality=np.ones(len(able)),
-                bounds=Bounds(0.0, 1.0),
-                constraints=[
-                    LinearConstraint(np.ones(len(able)), number, number),
-                    LinearConstraint(share[able], -np.inf, band),
-                ],
-                options={"mip_rel_gap": 0.0},
-            )
-            if answer.x is None:
-                break
-            chosen = able[answer.x > 0.5]
-            if len(chosen) == number and problem.fits(chosen):
-                yield chosen
-                break
+    for band in (1.0, 1.0 - 2e-6):
+        answer = milp(
+            c=1.0 / problem.tau[able],
+            integrality=np.ones(len(able)),
+            bounds=Bounds(0.0, 1.0),
+            constraints=[
+                LinearConstraint(np.ones(len(able)), number, number),
+                LinearConstraint(share[able], -np.inf, band),
+            ],
+            options={"mip_rel_gap": 0.0},
+        )
+        if answer.x is None:
+            return None
+        chosen: Indices = able[answer.x > 0.5]
+        if len(chosen) == number and problem.fits(chosen):
+            return chosen
+    return None

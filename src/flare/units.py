@@ -102,6 +102,6 @@ def human(value: float, unit: str, digits: int = 4) -> str:
     if value == 0.0:
         return f"0 {unit}"
     for scale, prefix in _SCALES:
-        if abs(value) >= scale * 0.99995:
+        if abs(value) >= scale * (1.0 - 0.5 * 10.0**-digits):  # what rounds up to 1 of the next prefix
             return f"{value / scale:.{digits}g} {prefix}{unit}"
     return f"{value:.{digits}g} {unit}"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from flare import POLICIES
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    return [
-        (page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language
-    ]
+    return [(page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language]
 
 
 COMMANDS = [
@@ -97,3 +97,12 @@ def test_tests_named_in_the_errata_exist() -> None:
     assert len(named) >= 8
     for path in named:
         assert (ROOT / path).is_file(), path
+
+
+def test_the_guide_lists_every_policy_with_its_options() -> None:
+    lines = (ROOT / "docs" / "scheduling.md").read_text().splitlines()
+    for name, policy in POLICIES.items():
+        (row,) = [line for line in lines if line.startswith(f"| `{name}` |")]
+        assert policy.summary.partition(": ")[2].rstrip(".") in row
+        assert all(f"`{option}=" in row for option in policy.options)
+        assert ("draws" in row, "remembers" in row) == (policy.draws, policy.remembers)

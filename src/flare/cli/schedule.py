@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from flare.cli import show
@@ -16,10 +17,12 @@ from flare.config import Config, WirelessConfig, load
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
+from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.table import Surroundings, read_table
 from flare.units import Floats, parse
 from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
+from flare.wireless.rate import upload_energy_j
 
 
 class PathLoss(StrEnum):
@@ -37,6 +40,8 @@ class Round:
     names: list[str]
     distance_m: Floats | None
     angle_rad: Floats | None
+    power_w: Floats | None
+    compute_energy_j: Floats | None
 
 
 def schedule(
@@ -90,7 +95,10 @@ def schedule(
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
     else:
         around = Surroundings(
-            batch_size, noise, lambda distance_m: path_gain(distance_m, path_loss.value, path_loss_exponent)
+            batch_size=batch_size,
+            noise_dbm_per_mhz=noise,
+            capacitance=whole.wireless.capacitance,
+            path_gain=lambda distance_m: path_gain(distance_m, path_loss.value, path_loss_exponent),
         )
         this = _from_table(table, around, settings, gamma)
     options = {policy: _policy_options(policy, option or [])}
@@ -115,9 +123,18 @@ def schedule(
         answer = answers[policy][0]
         if math.isnan(answer.lower_bound):
             answer = replace(answer, lower_bound=bound)
-        show.schedule(this.problem, answer, this.names, as_json=json_, as_csv=csv_)
+        detail = explain(this.problem, answer)
+        energy_j = _energy_j(this, detail)
+        show.schedule(this.problem, answer, detail, energy_j, this.names, as_json=json_, as_csv=csv_)
     if plot is not None and not (json_ or csv_):
         print(f"The picture is in {plot}.")
+
+
+def _energy_j(this: Round, detail: Explanation) -> Floats:
+    """Energy of computing and sending of each device that sends; nan where it does not, or is not known."""
+    if this.power_w is None or this.compute_energy_j is None:
+        return np.full(len(this.names), np.nan)
+    return this.compute_energy_j + upload_energy_j(this.power_w, detail.upload_s)
 
 
 def parse_option(option: str, text: str, quantity: str) -> float:
@@ -137,7 +154,14 @@ def _from_table(path: Path, surroundings: Surroundings, settings: dict[str, Any]
         if name not in settings:
             raise ValueError(f"{option} is missing; a table of devices does not say it: add {option} {example}")
     table = read_table(path, surroundings)
-    return Round(table.problem(**settings, gamma=gamma), table.names, table.distance_m, None)
+    return Round(
+        problem=table.problem(**settings, gamma=gamma),
+        names=table.names,
+        distance_m=table.distance_m,
+        angle_rad=None,
+        power_w=table.power_w,
+        compute_energy_j=table.compute_energy_j,
+    )
 
 
 def _named_cell(name: str) -> Config:
@@ -149,9 +173,15 @@ def _named_cell(name: str) -> Config:
 
 
 def _from_cell(wireless: WirelessConfig, seed: int, round_: int, gamma: float) -> Round:
-    cell = Cell(wireless, seed)
-    problem = round_problem(cell.draw(round_), gamma=gamma)
-    return Round(problem, [str(device) for device in range(problem.num_devices)], cell.distance_m, cell.angle_rad)
+    drawn = Cell(wireless, seed).draw(round_)
+    return Round(
+        problem=round_problem(drawn, gamma=gamma),
+        names=[str(device) for device in range(wireless.num_devices)],
+        distance_m=drawn.distance_m,
+        angle_rad=drawn.angle_rad,
+        power_w=drawn.power_w,
+        compute_energy_j=drawn.compute_energy_j,
+    )
 
 
 def _policy_options(policy: str, given: list[str]) -> dict[str, Any]:

@@ -17,19 +17,28 @@ from rich.markup import escape
 from rich.table import Table
 
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
-from flare.scheduling.explain import Explanation, explain
-from flare.units import human
+from flare.scheduling.explain import Explanation
+from flare.units import Floats, human
 
 MOST_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
 
 
-def schedule(problem: RoundProblem, answer: Schedule, names: list[str], *, as_json: bool, as_csv: bool) -> None:
+def schedule(
+    problem: RoundProblem,
+    answer: Schedule,
+    detail: Explanation,
+    energy_j: Floats,
+    names: list[str],
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
     """Print one schedule."""
-    detail = explain(problem, answer)
+    devices = _device_rows(problem, answer, detail, energy_j, names)
     if as_json:
-        _print_json(_summary(problem, answer) | {"devices": list(_device_rows(problem, answer, detail, names))})
+        _print_json(_summary(problem, answer) | {"devices": list(devices)})
     elif as_csv:
-        _print_csv(_device_rows(problem, answer, detail, names))
+        _print_csv(devices)
     else:
         console = _console()
         console.print(_device_table(problem, answer, detail, names))
@@ -77,7 +86,7 @@ def _summary(problem: RoundProblem, answer: Schedule) -> dict[str, Any]:
 
 
 def _device_rows(
-    problem: RoundProblem, answer: Schedule, detail: Explanation, names: list[str]
+    problem: RoundProblem, answer: Schedule, detail: Explanation, energy_j: Floats, names: list[str]
 ) -> Iterable[dict[str, Any]]:
     sends = answer.bandwidth_hz > 0.0
     for i, name in enumerate(names):
@@ -89,6 +98,7 @@ def _device_rows(
             "upload_s": float(detail.upload_s[i]),
             "finish_s": float(detail.finish_s[i]),
             "tau": float(problem.tau[i]),
+            "energy_j": float(energy_j[i]),
             "reason": detail.reason[i],
         }
 

@@ -394,7 +394,7 @@ def _draw_band(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Ind
     )
     if len(rest):
         bars[-1].set_facecolor(PALE)
-    _frame_band(axes, problem, f": {len(shown)} shares, {len(rest)} more together" if len(rest) else "")
+    _frame_band(axes, problem, f": {len(shown)} shares + {len(rest)} more" if len(rest) else "")
     for place, text in enumerate(texts):
         colour = "white" if place < len(shown) else INK
         lines = (text, human(widths_hz[place], "Hz"))

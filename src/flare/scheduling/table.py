@@ -19,7 +19,7 @@ import numpy as np
 
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
-from flare.wireless.compute import compute_s
+from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.rate import snr_hz
 
 _Rule = tuple[Callable[[float], bool], str]
@@ -43,6 +43,7 @@ class Surroundings:
 
     batch_size: int
     noise_dbm_per_mhz: float
+    capacitance: float
     path_gain: Callable[[Floats], Floats]
 
 
@@ -55,6 +56,8 @@ class DeviceTable:
     compute_s: Floats
     snr_hz: Floats
     distance_m: Floats | None
+    power_w: Floats | None  # None where the table says snr_hz
+    compute_energy_j: Floats | None  # None where the table says compute_s
 
     def problem(
         self, *, payload_bits: float, total_bandwidth_hz: float, deadline_s: float, gamma: float
@@ -172,14 +175,17 @@ def _number(path: str, line: int, column: str, cell: str) -> float:
 
 
 def _devices(path: str, names: list[str], values: dict[str, Floats], around: Surroundings) -> DeviceTable:
+    power_w = dbm_to_watt(values["power_dbm"]) if "power_dbm" in values else None
+    energy_j = None
     if "compute_s" not in values:
-        values["compute_s"] = compute_s(values["tau"], values["cycles_per_sample"], around.batch_size, values["cpu_hz"])
-    if "snr_hz" not in values:
+        work = (values["tau"], values["cycles_per_sample"], around.batch_size, values["cpu_hz"])
+        with np.errstate(over="ignore"):
+            values["compute_s"] = compute_s(*work)
+            energy_j = compute_energy_j(*work, around.capacitance)
+    if power_w is not None:
         gain = db_to_linear(values["gain_db"]) if "gain_db" in values else around.path_gain(values["distance_m"])
         with np.errstate(over="ignore", under="ignore"):
-            values["snr_hz"] = snr_hz(
-                dbm_to_watt(values["power_dbm"]), gain, dbm_per_mhz_to_watt_per_hz(around.noise_dbm_per_mhz)
-            )
+            values["snr_hz"] = snr_hz(power_w, gain, dbm_per_mhz_to_watt_per_hz(around.noise_dbm_per_mhz))
     for column in ("compute_s", "snr_hz"):
         absurd = np.flatnonzero(~(values[column] <= ABSURD) | ((values["snr_hz"] <= 0.0) & (column == "snr_hz")))
         if absurd.size:
@@ -187,4 +193,6 @@ def _devices(path: str, names: list[str], values: dict[str, Floats], around: Sur
                 f"{path}: device '{names[absurd[0]]}' comes to {column} = {values[column][absurd[0]]:g}; "
                 "check the units of its columns"
             )
-    return DeviceTable(names, values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"))
+    return DeviceTable(
+        names, values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"), power_w, energy_j
+    )

@@ -1,0 +1,21 @@
+"""The benchmarks run on small sizes and write what they say they write."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_scheduling_benchmark_writes_numbers_a_page_and_a_picture(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/scheduling.py", "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "scheduling.json").read_text())
+    assert results["proofs"]["unproven"] == 0
+    assert all(row["ratio"] > 0.0 for row in results["peers"].values())
+    assert "| ratio |" in (tmp_path / "scheduling.md").read_text()
+    assert (tmp_path / "scheduling.png").read_bytes().startswith(b"\x89PNG")
