@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from flare import CELLS, Cell, RoundProblem, Status, round_problem, solve, stream  # noqa: E402
+from flare.report.figures import BLUE, GREY, ORANGE, write_figure  # noqa: E402
 from tests.oracles import greedy_literal, highs_by_number, highs_fixed_size  # noqa: E402
 
 OUT = ROOT / "docs" / "benchmarks"
@@ -154,19 +154,18 @@ def prove(cells: int) -> dict[str, Any]:
     return {"cells": cells, "unproven": unproven, "largest_gap": largest}
 
 
-def draw(grown: dict[str, dict[int, float]], path: Path) -> None:
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+def growth_figure(grown: dict[str, dict[int, float]]) -> Figure:
+    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
     axes = figure.add_subplot()
-    for (name, times), mark, shade in zip(grown.items(), "osD", ("#0b3c6f", "#d55e00", "#6a6a6a"), strict=True):
+    for (name, times), mark, shade in zip(grown.items(), "osD", (BLUE, ORANGE, GREY), strict=True):
         label = f"{name}: K^{exponent(times):.2f} from 1,000 on"
         axes.loglog(list(times), [1e3 * taken for taken in times.values()], marker=mark, color=shade, label=label)
     axes.set_xlabel("devices K (the band grows with them)")
     axes.set_ylabel("time for a round in ms")
     axes.set_title("Scheduling one round: time against the size of the cell")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    axes.legend()
+    return figure
 
 
 def report(results: dict[str, Any]) -> str:
@@ -220,7 +219,7 @@ def main() -> None:
         "exponents": {name: exponent(times) for name, times in growth.items()},
     }
     (arguments.out / "scheduling.json").write_text(json.dumps(results, indent=2) + "\n")
-    draw(growth, arguments.out / "scheduling.png")
+    write_figure(arguments.out / "scheduling.png", lambda: growth_figure(growth))
     (arguments.out / "scheduling.md").write_text(report(results))
     print((arguments.out / "scheduling.md").read_text())
 

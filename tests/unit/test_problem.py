@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ def refusal(**changes: object) -> str:
 def test_a_number_that_is_not_finite_is_refused_with_its_device(name: str, value: float) -> None:
     values = list(GOOD[name])
     values[1] = value
-    assert re.match(rf"{name} of device 1 is {value:g}; it must be finite", refusal(**{name: values}))
+    assert refusal(**{name: values}).startswith(f"{name} of device 1 is {value:g}; it must be finite")
 
 
 @pytest.mark.parametrize(

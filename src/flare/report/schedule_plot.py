@@ -2,59 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import math
-import os
-import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.transforms import ScaledTranslation
-from PIL import Image
 
+from flare.report.figures import BLUE, EDGE, FAINT, GREY, INK, ORANGE, PALE, PAPER, house_style, write_figure
 from flare.scheduling.problem import Indices, RoundProblem
 from flare.scheduling.schedule import Schedule, Status
 from flare.units import Floats, human
 from flare.wireless.rate import upload_s
 
-FORMATS = (".png", ".svg", ".pdf")
-"""What can be written, by suffix."""
-NO_DATE: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Metadata to leave out, so that the same round gives the same file."""
 MOST_BARS = 30
 """Devices shown one by one in the panels of times and of the band; the rest is one block."""
 MOST_CELL_LABELS = 12
 """Names written into the cell; with more senders they would cover each other."""
 
-# Okabe and Ito's palette. Blue is the radio in every panel, orange is computing; in grey they are dark and light.
-BLUE, EDGE, PALE, ORANGE = "#0072B2", "#00324F", "#BFDCEC", "#E69F00"
-INK, GREY, FAINT, PAPER = "#1A1A1A", "#6B6B6B", "#D4D4D4", "#F4F4F4"
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": INK,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "xtick.color": GREY,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "hatch.linewidth": 0.7,
-    "legend.frameon": False,
-    "svg.hashsalt": "flare",
-}
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 GOLDEN_ANGLE_RAD = math.pi * (3.0 - math.sqrt(5.0))
@@ -85,18 +55,9 @@ def draw_schedule(
     Raises ValueError for another suffix and for arguments that do not fit the round, OSError where `path` cannot be
     written.
     """
-    kind = path.suffix.lower()
-    if kind not in FORMATS:
-        raise ValueError(f"cannot draw into '{path.name}': the name must end in {', '.join(FORMATS)}")
-    image = io.BytesIO()
-    with _style(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # a name in a script it lacks
-        figure = schedule_figure(problem, schedule, names=names, distance_m=distance_m, angle_rad=angle_rad)
-        if kind == ".png":
-            _save_png(figure, image)
-        else:
-            figure.savefig(image, format=kind[1:], metadata=NO_DATE[kind])
-    _write_whole(path, image.getvalue())
+    write_figure(
+        path, lambda: schedule_figure(problem, schedule, names=names, distance_m=distance_m, angle_rad=angle_rad)
+    )
 
 
 def schedule_figure(
@@ -112,7 +73,7 @@ def schedule_figure(
     labels = [_printable(name) for name in names]
     order = _widest_first(problem, schedule)
     shown = order[:MOST_BARS]
-    with _style():
+    with house_style():
         figure, cell, times, band = _panels(len(shown), max((len(_short(labels[i])) for i in shown), default=0))
         _draw_title(figure, problem, schedule)
         _draw_cell(cell, problem, schedule, order, labels, distance_m, angle_rad)
@@ -122,11 +83,6 @@ def schedule_figure(
         else:
             _draw_nobody(times, band, problem)
     return figure
-
-
-def _style() -> AbstractContextManager[None]:
-    """This picture's settings, whatever the user's own are; for as long as it is drawn."""
-    return matplotlib.style.context(["default", STYLE])
 
 
 def _check(problem: RoundProblem, names: Sequence[str], distance_m: Floats | None, angle_rad: Floats | None) -> None:
@@ -447,23 +403,3 @@ def _printable(name: str) -> str:
 def _short(name: str, most: int = 18) -> str:
     """At most that many characters: a long name loses its middle, since its ends tell devices apart."""
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-((most - 1) // 2) :]}"
-
-
-def _save_png(figure: Figure, image: io.BytesIO) -> None:
-    """A png of 128 colours: a third of the size, and the eye sees no difference."""
-    full = io.BytesIO()
-    figure.savefig(full, format="png")
-    pixels = Image.open(full).convert("RGB")
-    dots = (figure.dpi, figure.dpi)
-    pixels.quantize(128, dither=Image.Dither.NONE).save(image, format="png", optimize=True, dpi=dots)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write beside `path`, then rename: a reader sees the old file or the new one, never half of one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

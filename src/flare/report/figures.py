@@ -1,0 +1,86 @@
+"""One look for all figures, and one way to write them."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+from matplotlib.figure import Figure
+from PIL import Image
+
+FORMATS = (".png", ".svg", ".pdf")
+"""What can be written, by suffix."""
+
+# Okabe and Ito's palette. Blue is the radio in every panel, orange is computing; in grey they are dark and light.
+BLUE, EDGE, PALE, ORANGE = "#0072B2", "#00324F", "#BFDCEC", "#E69F00"
+INK, GREY, FAINT, PAPER = "#1A1A1A", "#6B6B6B", "#D4D4D4", "#F4F4F4"
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "xtick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "hatch.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.hashsalt": "flare",
+}
+# Metadata to leave out, so that the same figure gives the same file.
+_NO_DATE: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+def house_style() -> AbstractContextManager[None]:
+    """The figures' settings, whatever the user's own are, for as long as one is drawn."""
+    return matplotlib.style.context(["default", _STYLE])
+
+
+def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
+    """Draw and write a figure as png, svg or pdf by the suffix of `path`. The file appears whole or not at all.
+
+    Raises ValueError for another suffix, OSError where `path` cannot be written.
+    """
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise ValueError(f"cannot draw into '{path.name}': the name must end in {', '.join(FORMATS)}")
+    image = io.BytesIO()
+    with house_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # a name in a script it lacks
+        figure = draw()
+        if kind == ".png":
+            _save_png(figure, image)
+        else:
+            figure.savefig(image, format=kind[1:], metadata=_NO_DATE[kind])
+    _write_whole(path, image.getvalue())
+
+
+def _save_png(figure: Figure, image: io.BytesIO) -> None:
+    """A png of 128 colours: a third of the size, and the eye sees no difference."""
+    full = io.BytesIO()
+    figure.savefig(full, format="png")
+    pixels = Image.open(full).convert("RGB")
+    dots = (figure.dpi, figure.dpi)
+    pixels.quantize(128, dither=Image.Dither.NONE).save(image, format="png", optimize=True, dpi=dots)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write beside `path`, then rename: a reader sees the old file or the new one, never half of one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flare.scheduling import RoundProblem, Status, solve
+from flare.scheduling.core import better_set
+from tests.cells import SAME, changed, hand_cell, knapsack_cell, paper_cell
+from tests.oracles import brute_force
+
+
+def test_exact_is_the_default_policy() -> None:
+    assert solve(paper_cell(0)).policy == "exact"
+
+
+def test_an_optimal_schedule_carries_its_own_objective_as_bound() -> None:
+    schedule = solve(paper_cell(0))
+    assert schedule.status is Status.OPTIMAL
+    assert schedule.lower_bound == schedule.objective
+    assert schedule.gap == 0.0
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])
+def test_a_time_limit_that_is_not_positive_is_refused(limit: float) -> None:
+    with pytest.raises(ValueError, match=r"time_limit_s is .*; it must be greater than 0"):
+        solve(paper_cell(0), "exact", time_limit_s=limit)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 8])
+def test_a_set_that_uses_up_the_rounding_tolerance_is_found(number: int) -> None:
+    # The band is such that everybody fits by the last bit of the tolerance: B (1 + 1e-12) is the sum of needs.
+    cell = RoundProblem([1.0] * number, [0.0] * number, [1e9] * number, 1e7, 1e9, 0.5, gamma=1.0)
+    band = math.fsum(cell.needed_hz) / (1.0 + 1e-12)
+    candidates = [changed(cell, total_bandwidth_hz=band * (1.0 + ulps * 2.0**-52)) for ulps in range(-2, 3)]
+    problem = next(one for one in candidates if one.fits(np.arange(number)))
+    schedule = solve(problem, "exact", time_limit_s=0.2)
+    assert schedule.status is Status.OPTIMAL
+    assert schedule.objective == pytest.approx(brute_force(problem), rel=SAME)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1.0, 1e3, 1e9])
+def test_the_optimum_does_not_depend_on_the_unit_of_frequency(unit: float) -> None:
+    for seed in range(15):
+        cell = knapsack_cell(seed, num_devices=9, noise=0.01, gamma=100.0)
+        scaled = changed(
+            cell,
+            snr_hz=cell.snr_hz * unit,
+            payload_bits=cell.payload_bits * unit,
+            total_bandwidth_hz=cell.total_bandwidth_hz * unit,
+        )
+        assert solve(scaled).objective == pytest.approx(brute_force(cell), rel=SAME)
+
+
+def test_the_optimum_does_not_depend_on_the_unit_of_time() -> None:
+    cell = paper_cell(6, num_devices=9)
+    slow = changed(
+        cell,
+        compute_s=cell.compute_s * 1e6,
+        deadline_s=cell.deadline_s * 1e6,
+        payload_bits=cell.payload_bits * 1e6,
+    )
+    assert solve(slow).objective == pytest.approx(solve(cell).objective, rel=SAME)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1e-9, 1e9])
+def test_extreme_gammas_are_solved(gamma: float) -> None:
+    for seed in range(10):
+        problem = paper_cell(seed, num_devices=9, gamma=gamma)
+        schedule = solve(problem)
+        assert schedule.status is Status.OPTIMAL
+        assert schedule.objective == pytest.approx(brute_force(problem), rel=SAME)
+
+
+def test_a_very_large_gamma_takes_as_many_as_fit() -> None:
+    schedule = solve(paper_cell(0, gamma=1e9))
+    assert schedule.num_selected == solve(paper_cell(0), "all").num_selected
+
+
+# The core search.
+
+
+def least_sum(nu: np.ndarray, needed: np.ndarray, number: int, band: float) -> float:
+    """The least sum of nu over sets of that size that fit, by going through all of them."""
+    sets = [members for members in range(2 ** len(nu)) if members.bit_count() == number]
+    inside = np.array([[members >> device & 1 for device in range(len(nu))] for members in sets], dtype=float)
+    sums = inside @ nu
+    return float(sums[inside @ needed <= band].min(initial=math.inf))
+
+
+@pytest.mark.parametrize("price", [0.0, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("classes", [3, 1000])
+def test_core_search_is_complete_at_any_price(price: float, classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    for _ in range(20):
+        nu = np.sort(rng.integers(1, classes + 1, 9) / classes)
+        needed = rng.uniform(0.1, 1.0, 9) * (1.3 - nu)
+        order = np.lexsort((needed, nu))
+        nu, needed = nu[order], needed[order]
+        number, band = int(rng.integers(1, 9)), float(rng.uniform(0.5, 2.0))
+        least = least_sum(nu, needed, number, band)
+        found = better_set(nu, needed, price, number, band, 100.0, math.inf)
+        if math.isinf(least):
+            assert found is None
+        else:
+            assert found is not None
+            assert len(found) == number
+            assert needed[found].sum() <= band * (1 + 1e-12)
+            assert nu[found].sum() == pytest.approx(least, rel=1e-12)
+            assert better_set(nu, needed, price, number, band, least * (1 - 1e-9), math.inf) is None
+
+
+def test_core_search_in_many_small_portions_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = [knapsack_cell(seed, num_devices=14, gamma=100.0) for seed in range(20)]
+    whole = [solve(one).objective for one in rounds]
+    monkeypatch.setattr("flare.scheduling.core._MOST_STATES", 4)
+    assert [solve(one).objective for one in rounds] == pytest.approx(whole, rel=SAME)
+
+
+def test_core_search_past_its_time_raises() -> None:
+    nu, needed = np.array([0.2, 0.32, 0.36, 0.5]), np.array([0.7, 0.5, 0.48, 0.26])
+    with pytest.raises(TimeoutError):
+        better_set(nu, needed, 0.7, 2, 1.0, 10.0, stop_at=-math.inf)
+
+
+def test_two_fractional_devices_do_not_hide_the_optimum() -> None:
+    # Shares 0.6, 0.6, 0.35, 0.35 with tau 8, 8, 2, 2: the relaxation of M = 2 mixes both kinds; {8, 2} fits.
+    schedule = solve(hand_cell([8.0, 8.0, 2.0, 2.0], [0.6, 0.6, 0.35, 0.35], gamma=1000.0))
+    assert schedule.objective == pytest.approx(1002 / 4 * (1 / 8 + 1 / 2), rel=1e-14)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flare.scheduling import Status, solve
+from flare.scheduling.greedy import _threshold
+from tests.cells import changed, hand_cell, paper_cell
+from tests.oracles import greedy_literal
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("deadline_s", [0.15, 0.3, 0.6])
+def test_greedy_is_algorithm_1_on_the_papers_cell(gamma: float, deadline_s: float) -> None:
+    problem = paper_cell(8, num_devices=20, gamma=gamma, deadline_s=deadline_s)
+    assert solve(problem, "greedy").selected.tolist() == greedy_literal(problem).tolist()
+
+
+def test_greedy_is_algorithm_1_with_float_taus() -> None:
+    problem = paper_cell(12, num_devices=20, gamma=100.0, deadline_s=0.8, whole_taus=False)
+    assert solve(problem, "greedy").selected.tolist() == greedy_literal(problem).tolist()
+
+
+def test_greedy_is_algorithm_1_where_curves_cross() -> None:
+    # Slow computers with strong channels against fast ones with weak channels: who delays least depends on the time.
+    rng = np.random.default_rng(5)
+    compute_s = rng.uniform(0.0, 0.3, 16)
+    snr_hz = 10.0 ** (8.5 + 10.0 * compute_s + rng.uniform(-0.2, 0.2, 16))
+    problem = changed(
+        paper_cell(0, num_devices=16), compute_s=compute_s, snr_hz=snr_hz, deadline_s=1.5, gamma=100.0, tau=np.ones(16)
+    )
+    schedule = solve(problem, "greedy")
+    assert schedule.num_selected > 5
+    assert schedule.selected.tolist() == greedy_literal(problem).tolist()
+
+
+def test_greedy_starts_with_the_largest_tau() -> None:
+    # gamma = 0: the largest tau alone is the optimum, nobody lowers the mean of 1/tau.
+    assert solve(hand_cell([3.0, 7.0, 5.0], [0.1, 0.2, 0.3], gamma=0.0), "greedy").selected.tolist() == [1]
+
+
+def test_greedy_adds_the_cheapest_improving_device_first() -> None:
+    # tau = 8 takes half of the band; then 0.2 (tau 2) before 0.3 (tau 7), after which 0.3 still fits and 0.4 does not.
+    # gamma = 100: threshold after one device (1 + 201 + 100) / 102 / 8 = 0.37 < 1/2, so tau 2 is no improvement and
+    # the 0.3 goes first.
+    problem = hand_cell([8.0, 2.0, 7.0, 6.0], [0.5, 0.2, 0.3, 0.4], gamma=100.0)
+    assert _threshold(1, 1 / 8, 100.0) == pytest.approx(302 / 102 / 8, rel=1e-15)
+    assert solve(problem, "greedy").selected.tolist() == [0, 1, 2]
+
+
+def test_greedy_stops_when_nobody_lowers_the_objective() -> None:
+    # Room for all, gamma = 1: after tau = 8 the threshold is (1 + 3 + 1) / 3 / 8 = 0.208 < 1/4: tau = 4 stays out.
+    assert solve(hand_cell([8.0, 4.0], [0.1, 0.1], gamma=1.0), "greedy").selected.tolist() == [0]
+
+
+def test_greedy_claims_no_bound() -> None:
+    schedule = solve(paper_cell(0), "greedy")
+    assert schedule.status is Status.FEASIBLE
+    assert np.isnan(schedule.lower_bound)
+    assert np.isnan(schedule.gap)
+
+
+def test_every_step_of_greedy_lowers_the_objective() -> None:
+    problem = paper_cell(3, gamma=100.0, deadline_s=1.0)
+    tighter = [changed(problem, deadline_s=deadline_s) for deadline_s in np.linspace(0.2, 1.0, 15)]
+    objectives = [solve(one, "greedy").objective for one in tighter]
+    singles = [(1.0 + one.gamma) / one.tau[one.reachable].max() for one in tighter]
+    assert all(objective <= single for objective, single in zip(objectives, singles, strict=True))
