@@ -158,12 +158,82 @@ class SchedulingConfig:
 
 
 @dataclass(frozen=True)
+class DataConfig:
+    """What the devices learn from, and who holds what."""
+
+    name: str = _setting("digits", "data set: digits, synthetic, mnist, fashion-mnist, cifar10")
+    folder: str = _setting("", "folder with the files of a data set, looked into first; empty: none")
+    partition: str = _setting(
+        "iid",
+        "who holds which samples: at random, by label shards (the paper's non-i.i.d.), by Dirichlet-distributed labels, "
+        "by quantity, or as the data come divided",
+        choices=("iid", "shards", "dirichlet", "quantity", "natural"),
+    )
+    shards_per_device: int = _setting(2, "label shards: how many a device holds", at_least=1)
+    dirichlet_alpha: float = _setting(0.5, "Dirichlet partition: small is uneven, large is even", above=0.0)
+    quantity_skew: float = _setting(1.0, "quantity partition: sizes follow a power law of this exponent", at_least=0.0)
+    synthetic_alpha: float = _setting(1.0, "synthetic data: how much the devices' models differ", at_least=0.0)
+    synthetic_beta: float = _setting(1.0, "synthetic data: how much the devices' samples differ", at_least=0.0)
+
+    def __post_init__(self) -> None:
+        _check(self, "data")
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """How the devices learn and how the base station averages."""
+
+    model: str = _setting("mlp", "model: logistic, mlp, mnist-cnn, cifar-cnn")
+    method: str = _setting("flare", "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin")
+    local_lr: float = _setting(0.05, "local learning rate", above=0.0)
+    global_lr: float = _setting(1.0, "global learning rate", above=0.0)
+    tau_bar: str = _setting(
+        "mas",
+        "FLARE's reference number of steps: the most or the mean over the selected, of this or of the first round",
+        choices=("mas", "mes", "fmas", "fmes"),
+    )
+    fixed_steps: int = _setting(3, "steps of every device under fedavg-fixed", at_least=1)
+    prox_mu: float = _setting(0.1, "FedProx: weight of the proximal term", at_least=0.0)
+    engine: str = _setting(
+        "auto", "what computes: auto takes batched on a GPU", choices=("auto", "reference", "sequential", "batched")
+    )
+    device: str = _setting(
+        "auto", "where it computes: auto takes a GPU if there is one", choices=("auto", "cpu", "cuda")
+    )
+
+    def __post_init__(self) -> None:
+        _check(self, "learning")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """When a run ends, and what it writes down."""
+
+    rounds: int = _setting(100, "end after this many rounds", at_least=1)
+    seconds: float = _setting(0.0, "end when the simulated clock has passed this; 0: never", at_least=0.0)
+    target_accuracy: float = _setting(
+        0.0, "end when the test accuracy reaches this; 0: never", at_least=0.0, at_most=1.0
+    )
+    evaluate_every: int = _setting(5, "test the global model every so many rounds (and at the last)", at_least=1)
+    checkpoint_every: int = _setting(20, "write a checkpoint every so many rounds (and at the last)", at_least=1)
+    payload: str = _setting(
+        "model", "size of an update: the model's true size, or wireless.payload_bits", choices=("model", "wireless")
+    )
+
+    def __post_init__(self) -> None:
+        _check(self, "run")
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a run; a field that is itself a dataclass is a section of the file."""
 
     seed: int = _setting(0, "seed of every random draw; the same seed gives the same run", at_least=0)
     wireless: WirelessConfig = field(default_factory=WirelessConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
         _check(self, "")
