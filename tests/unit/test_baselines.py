@@ -160,11 +160,6 @@ def test_tuning_without_rounds_and_score_is_refused() -> None:
         tune_num_selected([], lambda turn: stream(0, turn))
 
 
-def test_tuning_by_a_score_without_rounds_does_not_pretend_to_have_swept() -> None:
-    # Without rounds the numbers to try are unknown: refuse, or find the 5.
-    try:
-        number = tune_num_selected([], lambda turn: stream(0, turn), score=lambda number: (number - 5.2) ** 2)
-    except ValueError as error:
-        assert "problems" in str(error)
-    else:
-        assert number == 5
+def test_tuning_by_a_score_without_rounds_is_refused_since_there_are_no_numbers_to_try() -> None:
+    with pytest.raises(ValueError, match="problems is empty"):
+        tune_num_selected([], lambda turn: stream(0, turn), score=lambda number: (number - 5.2) ** 2)

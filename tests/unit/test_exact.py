@@ -24,7 +24,7 @@ def test_an_optimal_schedule_carries_its_own_objective_as_bound() -> None:
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])
 def test_a_time_limit_that_is_not_positive_is_refused(limit: float) -> None:
-    with pytest.raises(ValueError, match=r"time_limit_s is .*; it must be greater than 0"):
+    with pytest.raises(ValueError, match=r"time_limit_s is .*; it must be .*greater than 0"):
         solve(paper_cell(0), "exact", time_limit_s=limit)
 
 
@@ -73,9 +73,11 @@ def test_extreme_gammas_are_solved(gamma: float) -> None:
         assert schedule.objective == pytest.approx(brute_force(problem), rel=SAME)
 
 
-def test_a_very_large_gamma_takes_as_many_as_fit() -> None:
-    schedule = solve(paper_cell(0, gamma=1e9))
-    assert schedule.num_selected == solve(paper_cell(0), "all").num_selected
+@pytest.mark.parametrize("gamma", [0.0, 1e9])
+def test_of_equal_taus_as_many_as_fit_are_taken(gamma: float) -> None:
+    # (1/M + gamma/M^2) M / tau falls in M; at gamma = 0 it does not depend on M, and more devices are preferred.
+    problem = changed(paper_cell(0, gamma=gamma), tau=np.full(40, 3.0))
+    assert solve(problem).num_selected == solve(problem, "all").num_selected
 
 
 # The core search.
@@ -89,6 +91,10 @@ def least_sum(nu: np.ndarray, needed: np.ndarray, number: int, band: float) -> f
     return float(sums[inside @ needed <= band].min(initial=math.inf))
 
 
+def whatever_fits(_: object) -> bool:
+    return True
+
+
 @pytest.mark.parametrize("price", [0.0, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("classes", [3, 1000])
 def test_core_search_is_complete_at_any_price(price: float, classes: int) -> None:
@@ -100,7 +106,7 @@ def test_core_search_is_complete_at_any_price(price: float, classes: int) -> Non
         nu, needed = nu[order], needed[order]
         number, band = int(rng.integers(1, 9)), float(rng.uniform(0.5, 2.0))
         least = least_sum(nu, needed, number, band)
-        found = better_set(nu, needed, price, number, band, 100.0, math.inf)
+        found = better_set(nu, needed, price, number, band, 100.0, whatever_fits, math.inf)
         if math.isinf(least):
             assert found is None
         else:
@@ -108,7 +114,7 @@ def test_core_search_is_complete_at_any_price(price: float, classes: int) -> Non
             assert len(found) == number
             assert needed[found].sum() <= band * (1 + 1e-12)
             assert nu[found].sum() == pytest.approx(least, rel=1e-12)
-            assert better_set(nu, needed, price, number, band, least * (1 - 1e-9), math.inf) is None
+            assert better_set(nu, needed, price, number, band, least * (1 - 1e-9), whatever_fits, math.inf) is None
 
 
 def test_core_search_in_many_small_portions_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,10 +127,11 @@ def test_core_search_in_many_small_portions_finds_the_same(monkeypatch: pytest.M
 def test_core_search_past_its_time_raises() -> None:
     nu, needed = np.array([0.2, 0.32, 0.36, 0.5]), np.array([0.7, 0.5, 0.48, 0.26])
     with pytest.raises(TimeoutError):
-        better_set(nu, needed, 0.7, 2, 1.0, 10.0, stop_at=-math.inf)
+        better_set(nu, needed, 0.7, 2, 1.0, 10.0, whatever_fits, stop_at=-math.inf)
 
 
 def test_two_fractional_devices_do_not_hide_the_optimum() -> None:
-    # Shares 0.6, 0.6, 0.35, 0.35 with tau 8, 8, 2, 2: the relaxation of M = 2 mixes both kinds; {8, 2} fits.
-    schedule = solve(hand_cell([8.0, 8.0, 2.0, 2.0], [0.6, 0.6, 0.35, 0.35], gamma=1000.0))
-    assert schedule.objective == pytest.approx(1002 / 4 * (1 / 8 + 1 / 2), rel=1e-14)
+    # Shares 0.6, 0.6, 0.35, 0.35 with tau 4, 4, 2, 2: the relaxation of M = 2 mixes both kinds; {4, 2} fits.
+    # One device has at least 1001/4 = 250.25, this pair 1002/4 x 3/4 = 187.875; three need at least 1.3 of the band.
+    schedule = solve(hand_cell([4.0, 4.0, 2.0, 2.0], [0.6, 0.6, 0.35, 0.35], gamma=1000.0))
+    assert schedule.objective == pytest.approx(187.875, rel=1e-14)

@@ -36,6 +36,8 @@ class Allocation:
 def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float) -> Allocation:
     """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty."""
     latency, bandwidth, slope = _common_finish(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
+    if not np.isfinite(slope).all():  # an SNR under 1e-16: doubles cannot tell what bandwidth such a device needs
+        return even_split(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
     # The last step of t, too small to change a bandwidth by 1e-8, is taken along the slopes: what is left of the band
     # goes to each device in proportion to -db/dt. This also uses up what a double's steps in t cannot express.
     share = slope / slope.sum()

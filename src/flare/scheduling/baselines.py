@@ -39,15 +39,15 @@ def tune_num_selected(
     every number, so that the numbers are compared on equal draws. A round with nobody counts as the worst objective
     that a round of one device can have.
     """
-    if not problems and score is None:
-        raise ValueError("problems is empty: pass some rounds of the cell, or a score")
+    if not problems:
+        raise ValueError("problems is empty; pass some rounds of the cell")
 
     def mean_objective(num_selected: int) -> float:
         drawn = [solve(p, "ps", rng=rng(r), num_selected=num_selected) for r, p in enumerate(problems)]
         worst = [p.weight(1) / float(p.tau.min()) for p in problems]
         return float(np.mean([min(s.objective, w) for s, w in zip(drawn, worst, strict=True)]))
 
-    most = max((p.num_devices for p in problems), default=1)
+    most = max(p.num_devices for p in problems)
     return min(range(1, most + 1), key=score or mean_objective)
 
 
@@ -120,7 +120,7 @@ def grouped(
         memory[_shuffled(problem, rng)] = np.arange(problem.num_devices) * 4 // problem.num_devices
     group = memory.astype(np.intp)
     chance = np.array(GROUP_PROBABILITIES)[group] / np.bincount(group, minlength=4)[group]
-    order = problem.canonical_order
+    order = _canonical(problem, memory)
     drawn = rng.choice(
         order, size=min(_positive(num_selected), len(order)), replace=False, p=chance[order] / chance.sum()
     )
@@ -132,16 +132,13 @@ def round_robin(
     problem: RoundProblem, *, rng: np.random.Generator, memory: Floats | None, num_selected: int | None = None
 ) -> Choice:
     """Longest wait first: while the deadline holds."""
-    # The memory is the rounds that each device has waited, plus a fraction drawn once that fixes the turn among those
-    # who have waited equally long.
-    if memory is None:
-        memory = np.empty(problem.num_devices)
-        memory[_shuffled(problem, rng)] = np.arange(problem.num_devices) / problem.num_devices
-    selected = admit(problem, _by(problem, -memory), most=_optional(num_selected))
-    waited, turn = np.divmod(memory, 1.0)
-    waited += 1.0
-    waited[selected] = 0.0
-    return Choice(selected, memory=waited + turn)
+    # The memory is each device's place in the queue, drawn once; whoever was served goes to its end.
+    queue = _shuffled(problem, rng) if memory is None else np.argsort(memory)
+    selected = admit(problem, queue, most=_optional(num_selected))
+    served = np.isin(queue, selected)
+    place = np.empty(problem.num_devices)
+    place[np.concatenate((queue[~served], queue[served]))] = np.arange(problem.num_devices)
+    return Choice(selected, memory=place)
 
 
 @policy("proportional-fair")
@@ -159,7 +156,7 @@ def proportional_fair(
     if not (isinstance(window, int | float) and window >= 1.0):
         raise ValueError(f"window is {window!r}; it must be at least 1 round")
     average = problem.snr_hz.copy() if memory is None else memory + (problem.snr_hz - memory) / window
-    order = _shuffled(problem, rng)
+    order = _shuffled(problem, rng, average)
     order = order[np.argsort(-(problem.snr_hz / average)[order], kind="stable")]
     return Choice(admit(problem, order, most=_optional(num_selected)), memory=average)
 
@@ -176,8 +173,19 @@ def _by(problem: RoundProblem, value: Floats) -> Indices:
     return order[np.argsort(value[order], kind="stable")]
 
 
-def _shuffled(problem: RoundProblem, rng: np.random.Generator) -> Indices:
-    return problem.canonical_order[rng.permutation(problem.num_devices)]
+def _canonical(problem: RoundProblem, memory: Floats | None) -> Indices:
+    """The canonical order, with what a policy remembers of otherwise equal devices telling them apart."""
+    order = problem.canonical_order
+    if memory is None:
+        return order
+    rank = np.empty(problem.num_devices, dtype=np.intp)
+    quantities = np.stack((problem.tau, problem.compute_s, problem.snr_hz))[:, order]
+    rank[order] = np.concatenate(([0], np.cumsum((np.diff(quantities) != 0.0).any(axis=0))))  # equal devices: one rank
+    return np.lexsort((memory, rank))
+
+
+def _shuffled(problem: RoundProblem, rng: np.random.Generator, memory: Floats | None = None) -> Indices:
+    return _canonical(problem, memory)[rng.permutation(problem.num_devices)]
 
 
 def _positive(num_selected: int) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,10 +59,18 @@ class _States:
 
 
 def better_set(
-    nu: Floats, needed: Floats, price: float, num_selected: int, band: float, target: float, stop_at: float
+    nu: Floats,
+    needed: Floats,
+    price: float,
+    num_selected: int,
+    band: float,
+    target: float,
+    fits: Callable[[Indices], bool],
+    stop_at: float,
 ) -> Indices | None:
-    """The set of `num_selected` devices with sum of `needed` <= band and the least sum of `nu`, if that is < target.
+    """The set of `num_selected` devices that fits and has the least sum of `nu`, if that is < target.
 
+    A set fits if the sum of `needed`, as rounded here, is at most `band`, and `fits`, which sums exactly, says so too.
     None proves that there is no such set. Devices are sorted by nu, then needed. Raises TimeoutError when
     `time.perf_counter()` passes `stop_at` before the search is complete.
     """
@@ -78,8 +87,9 @@ def better_set(
     classes = _classes(nu, needed, key - border, taken, gap)
     walk = _Walk(
         classes=classes,
+        taken=taken,
+        fits=fits,
         balance=[_balance(classes[stage + 1 :]) for stage in range(len(classes))],
-        price=price,
         room_hz=band - math.fsum(needed[base]),
         base_nu=math.fsum(nu[base]),
         target=target,
@@ -89,7 +99,7 @@ def better_set(
     zero = np.zeros(1)
     nowhere = np.zeros(1, dtype=np.intp)
     walk.search(_States(np.zeros(1, dtype=np.int64), zero, zero, zero, nowhere, nowhere, None), 0)
-    return walk.apply(taken) if walk.found is not None else None
+    return walk.found
 
 
 def _classes(nu: Floats, needed: Floats, reduced: Floats, taken: NDArray[np.bool_], gap: float) -> list[_Class]:
@@ -138,14 +148,15 @@ class _Walk:
     """Goes through the classes and keeps every partial change that could still lead to a set below the target."""
 
     classes: list[_Class]
+    taken: NDArray[np.bool_]
+    fits: Callable[[Indices], bool]
     balance: list[tuple[Floats, int]]
-    price: float
     room_hz: float
     base_nu: float
     target: float
     gap: float
     stop_at: float
-    found: tuple[_States, int] | None = None
+    found: Indices | None = None
 
     def search(self, states: _States, stage: int) -> None:
         while stage < len(self.classes):
@@ -183,21 +194,22 @@ class _Walk:
         )
 
     def finish(self, states: _States) -> None:
+        """Keep the least sum of nu that fits, if it is below the target."""
         good = np.flatnonzero((states.count == 0) & (states.hz <= self.room_hz))
-        if good.size == 0:
-            return
-        best = int(good[np.argmin(states.nu[good])])
-        total = self.base_nu + float(states.nu[best])
-        if total < self.target:
-            self.gap -= self.target - total  # what is searched after this must be better still
-            self.target = total
-            self.found = (states, best)
+        for best in good[np.argsort(states.nu[good], kind="stable")]:
+            total = self.base_nu + float(states.nu[best])
+            if total >= self.target:
+                return
+            chosen = self.apply(states, int(best))
+            if self.fits(chosen):
+                self.gap -= self.target - total  # what is searched after this must be better still
+                self.target = total
+                self.found = chosen
+                return
 
-    def apply(self, taken: NDArray[np.bool_]) -> Indices:
-        """The found set: the base with the changes undone one class at a time, last class first."""
-        assert self.found is not None
-        states, at = self.found
-        chosen = taken.copy()
+    def apply(self, states: _States, at: int) -> Indices:
+        """The base with the changes of a state, one class after another, last class first."""
+        chosen = self.taken.copy()
         for one in reversed(self.classes):
             change = int(one.count[states.option[at]])
             if change < 0:

@@ -63,9 +63,10 @@ class _Search:
     def __init__(self, nu: Floats, needed: Floats, gamma: float, band: float) -> None:
         self.nu, self.needed, self.band = nu, needed, band
         cheapest_first = np.argsort(needed, kind="stable")
-        most = int(np.searchsorted(np.cumsum(needed[cheapest_first]), band, side="right"))
+        limit = band * (1.0 + _ROUNDING * np.arange(100, 100 + len(nu)))
+        most = int(np.count_nonzero(np.cumsum(needed[cheapest_first]) <= limit))
         m = np.arange(1, most + 1)
-        self.limit = band * (1.0 - _ROUNDING * np.where(m > 1, m + 100, 0))  # what a rounded sum may reach
+        self.limit = limit[:most]  # what a rounded sum of bandwidths may reach; `fits` decides by the exact sum
         self.weight = (m + gamma) / m**2
         self.bound = np.zeros(most)
         self.price = np.full(most, np.nan)  # the best price, once it is known
@@ -97,16 +98,28 @@ class _Search:
         order = order[: len(self.bound)]
         nu, hz = np.cumsum(self.nu[order]), np.cumsum(self.needed[order])
         fits = hz <= self.limit
-        objective = np.where(fits, self.weight * nu, np.inf)
-        least = objective.min()
-        if least < self.best_objective * (1.0 - _RELATIVE):
-            at = int(np.flatnonzero(objective <= least * (1.0 + _RELATIVE))[-1])  # equal ones: rather more devices
-            self.best, self.best_objective = order[: at + 1], float(least)
+        self.take_best(order, np.where(fits, self.weight * nu, np.inf))
         if price < math.inf:
-            np.maximum(self.bound, self.weight * (nu + price * (hz - self.band)), out=self.bound)
+            np.maximum(self.bound, self.weight * (nu + price * (hz - self.limit)), out=self.bound)
         self.low.update(~fits & (price > self.low.price), price, nu, hz)
         self.high.update(fits & (price <= self.high.price), price, nu, hz)
         return nu, hz
+
+    def take_best(self, order: Indices, objective: Floats) -> None:
+        """Keep the best of the candidates order[:1], order[:2], ..., given their objectives, if none known is as good."""
+        while True:
+            least = objective.min()
+            if not least < self.best_objective * (1.0 - _RELATIVE):
+                return
+            at = int(np.flatnonzero(objective <= least * (1.0 + _RELATIVE))[-1])  # equal ones: rather more devices
+            if self.fits(order[: at + 1]):
+                self.best, self.best_objective = order[: at + 1], float(objective[at])
+                return
+            objective[at] = np.inf
+
+    def fits(self, devices: Indices) -> bool:
+        """Whether devices fit, by the exact sum of their bandwidths."""
+        return math.fsum(self.needed[devices]) <= self.band
 
     def sharpen(self, at: int) -> None:
         """Try the price at which the two known sets of this M are equally good. If no other set is better there, it
@@ -114,17 +127,19 @@ class _Search:
         low, high = self.low, self.high
         price = float((high.nu[at] - low.nu[at]) / (low.hz[at] - high.hz[at]))
         if not low.price[at] < price < high.price[at]:
-            self.price[at] = max(price, 0.0)
+            self.price[at] = price if price > 0.0 else 0.0
             return
-        known = low.nu[at] + price * (low.hz[at] - self.band)
+        known = low.nu[at] + price * (low.hz[at] - self.limit[at])
         nu, hz = self.try_price(price, np.argsort(self.nu + price * self.needed, kind="stable"))
-        if nu[at] + price * (hz[at] - self.band) >= known - 1e-14 * abs(known):
+        if nu[at] + price * (hz[at] - self.limit[at]) >= known - 1e-14 * abs(known):
             self.price[at] = price
 
     def close(self, at: int, stop_at: float) -> None:
         """Find the best set of this M, or prove that it is no better than the best one known."""
         target = self.best_objective / float(self.weight[at]) * (1.0 - _RELATIVE)
-        found = better_set(self.nu, self.needed, float(self.price[at]), at + 1, float(self.limit[at]), target, stop_at)
+        found = better_set(
+            self.nu, self.needed, float(self.price[at]), at + 1, float(self.limit[at]), target, self.fits, stop_at
+        )
         if found is not None:
             self.best = found
             self.best_objective = float(self.weight[at]) * math.fsum(self.nu[found])

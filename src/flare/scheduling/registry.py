@@ -210,8 +210,14 @@ def _arguments(
 
 
 def _checked_selection(chosen: Policy, problem: RoundProblem, selected: ArrayLike) -> Indices:
-    devices = np.unique(np.asarray(selected, dtype=np.intp))
-    if devices.size != np.size(selected):
+    answer = np.asarray(selected)
+    if answer.ndim != 1 or not (answer.size == 0 or np.issubdtype(answer.dtype, np.integer)):
+        raise ValueError(
+            f"policy '{chosen.name}' answered {selected!r:.80}; it must answer a list of device indices "
+            "(for a mask, np.flatnonzero)"
+        )
+    devices = np.unique(answer.astype(np.intp))
+    if devices.size != answer.size:
         raise ValueError(f"policy '{chosen.name}' named a device twice")
     if devices.size and not (devices[0] >= 0 and devices[-1] < problem.num_devices):
         raise ValueError(f"policy '{chosen.name}' named a device outside 0 to {problem.num_devices - 1}")
