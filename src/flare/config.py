@@ -12,7 +12,7 @@ import math
 import os
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -150,6 +150,10 @@ class SchedulingConfig:
 
     policy: str = _setting("exact", "name of the policy that selects the devices")
     gamma: float = _setting(10.0, "weight of participation in problem P2", at_least=0.0)
+    num_selected: int = _setting(
+        0, "devices a round for policies that take a number; 0: the policy's own (ps: tuned on the cell)", at_least=0
+    )
+    bound: bool = _setting(True, "also prove, every round, the bound that a policy without proof is measured against")
 
     def __post_init__(self) -> None:
         _check(self, "scheduling")
@@ -165,8 +169,8 @@ class DataConfig:
     folder: str = _setting("", "folder with the files of a data set, looked into first; empty: none")
     partition: str = _setting(
         "iid",
-        "who holds which samples: at random, by label shards (the paper's non-i.i.d.), by Dirichlet-distributed labels, "
-        "by quantity, or as the data come divided",
+        "who holds which samples: at random, by label shards (the paper's non-i.i.d.), by Dirichlet-distributed "
+        "labels, by quantity, or as the data come divided",
         choices=("iid", "shards", "dirichlet", "quantity", "natural"),
     )
     shards_per_device: int = _setting(2, "label shards: how many a device holds", at_least=1)
@@ -257,6 +261,32 @@ def load(path: str | Path) -> Config:
         return _from_table(table, path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def override(config: Config, settings: Iterable[str]) -> Config:
+    """The configuration with single settings changed, each written as `section.key=value` (or `seed=3`).
+
+    A value is read as TOML; what is not TOML is text: `learning.method=fedavg`. Raises ValueError that names the key.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"'{setting}' is not a setting; write section.key=value, such as wireless.deadline_s=0.4")
+        section, _, key = name.strip().rpartition(".")
+        if section and section not in _SECTIONS:
+            raise ValueError(f"unknown section {section}; the sections are {', '.join(_SECTIONS)}")
+        _refuse_unknown([key], section, _SECTIONS.get(section, Config))
+        tables.setdefault(section, {})[key] = _value(text.strip())
+    changed = {name: replace(getattr(config, name), **table) for name, table in tables.items() if name}
+    return replace(config, **changed, **tables.get("", {}))
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def to_toml(config: Config) -> str:

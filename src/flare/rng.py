@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import operator
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -25,3 +27,13 @@ def stream(seed: int, *path: str | int) -> np.random.Generator:
         raise ValueError(f"seed must not be negative, got {seed}")
     key = tuple(zlib.crc32(part.encode()) if isinstance(part, str) else operator.index(part) for part in path)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+@contextmanager
+def torch_stream(seed: int, *path: str | int) -> Iterator[None]:
+    """Inside the block, what torch draws on the CPU is the stream of `path`; afterwards its generator is as before."""
+    import torch  # here, so that this module needs numpy alone
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(stream(seed, *path).integers(2**63)))
+        yield

@@ -8,6 +8,7 @@ import typer
 
 from flare import __version__
 from flare.cli.guard import guarded
+from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
 
 app = typer.Typer(
@@ -18,7 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(guarded(schedule))
+for command in (schedule, run, compare, config):
+    app.command()(guarded(command))
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,6 +12,8 @@ from typing import Any
 import matplotlib.style
 from matplotlib.figure import Figure
 from PIL import Image
+
+from flare.atomic import write_whole
 
 FORMATS = (".png", ".svg", ".pdf")
 """What can be written, by suffix."""
@@ -63,7 +64,7 @@ def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
             _save_png(figure, image)
         else:
             figure.savefig(image, format=kind[1:], metadata=_NO_DATE[kind])
-    _write_whole(path, image.getvalue())
+    write_whole(path, image.getvalue())
 
 
 def _save_png(figure: Figure, image: io.BytesIO) -> None:
@@ -73,14 +74,3 @@ def _save_png(figure: Figure, image: io.BytesIO) -> None:
     pixels = Image.open(full).convert("RGB")
     dots = (figure.dpi, figure.dpi)
     pixels.quantize(128, dither=Image.Dither.NONE).save(image, format="png", optimize=True, dpi=dots)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write beside `path`, then rename: a reader sees the old file or the new one, never half of one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

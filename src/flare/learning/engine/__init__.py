@@ -1,0 +1,38 @@
+"""Engines by name: what computes a round."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from flare.config import LearningConfig
+from flare.data.dataset import Dataset
+from flare.learning.engine.base import Engine
+from flare.learning.engine.batched import BatchedEngine
+from flare.learning.engine.reference import ReferenceEngine
+from flare.learning.engine.sequential import SequentialEngine
+
+
+def compute_device(config: LearningConfig) -> str:
+    """Where the settings compute: a GPU if there is one, unless they say otherwise."""
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError('learning.device is "cuda", but no GPU can be used here; set it to "cpu" or "auto"')
+    return config.device
+
+
+def make_engine(module: nn.Module, dataset: Dataset, config: LearningConfig) -> Engine:
+    """The engine that the settings name, for one model and one data set; "auto" is batched on a GPU."""
+    device = compute_device(config)
+    name = config.engine
+    if name == "auto":
+        name = "batched" if device == "cuda" else "sequential"
+    if name == "reference":
+        return ReferenceEngine(module, dataset, device=device)
+    if name == "sequential":
+        return SequentialEngine(module, dataset, device=device)
+    return BatchedEngine(module, dataset, device=device)
+
+
+__all__ = ["BatchedEngine", "Engine", "ReferenceEngine", "SequentialEngine", "compute_device", "make_engine"]

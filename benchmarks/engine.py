@@ -1,0 +1,260 @@
+"""How fast the batched engine is on a GPU: time for each device-step against grouped convolution, in the same run.
+
+    PYTHONPATH=src python benchmarks/engine.py [--out DIR] [--quick]
+
+writes engine.json and engine.md into docs/benchmarks. A device-step is one step of one device on one batch; its time is
+that of `BatchedEngine.train` on all jobs, everything included, divided by the steps of all devices. Data are random:
+only their shape counts here. On a machine without a GPU, --quick runs tiny sizes as a check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from flare.data.dataset import Dataset
+from flare.learning.engine.batched import BatchedEngine
+from flare.learning.engine.reference import ReferenceEngine
+from flare.learning.flat import FlatModel
+from flare.learning.job import Job, LocalRule
+from flare.learning.models import make_model
+from flare.rng import stream
+
+OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
+SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
+
+
+class Opaque(nn.Module):
+    """Hides a chain of layers from the engine, which then takes vmap and with it grouped convolution."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.inner(x)
+        return answer
+
+
+class Bench:
+    """One model with random data, and the engines on it."""
+
+    def __init__(self, name: str, device: str, samples: int) -> None:
+        self.name, self.device = name, device
+        shape = SHAPES[name]
+        draw = stream(0, "benchmark", "data")
+        x = draw.standard_normal((samples, *shape), dtype=np.float32)
+        y = draw.integers(10, size=samples)
+        self.data = Dataset("random", x, y, x[:10], y[:10], num_classes=10)
+        self.module = make_model(name, shape, 10, seed=0)
+
+    def engine(self, variant: str) -> BatchedEngine:
+        if variant == "grouped":
+            return BatchedEngine(Opaque(self.module), self.data, device=self.device, compile=False)
+        return BatchedEngine(
+            self.module, self.data, device=self.device, compile="compiled" in variant, tf32="tf32" in variant
+        )
+
+    def jobs(self, count: int, batch: int, *, uneven: bool, devices_in_a_run: int = 40) -> list[Job]:
+        """Jobs of runs of 40 devices, each run with its own weights: 3 steps, or as the paper draws them, mean 3."""
+        draw = stream(0, "benchmark", "jobs", count)
+        start = FlatModel(self.module).flatten().to(self.device)
+        starts = [start + 1e-3 * i for i in range(-(-count // devices_in_a_run))]
+        tau = np.maximum(1, np.rint(draw.exponential(3.0, count))).astype(int) if uneven else np.full(count, 3)
+        return [
+            Job(
+                starts[i // devices_in_a_run],
+                LocalRule(lr=0.01, steps=steps),
+                draw.integers(len(self.data.train_y), size=(steps, batch)),
+            )
+            for i, steps in enumerate(tau.tolist())
+        ]
+
+
+def milliseconds(work: Callable[[], Any], device: str) -> float:
+    if device == "cpu":
+        begin = time.perf_counter()
+        work()
+        return 1e3 * (time.perf_counter() - begin)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    start.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def measure(engine: BatchedEngine, jobs: list[Job], repeats: int, device: str) -> dict[str, Any]:
+    """Median time for each device-step after warm-up, the spread, the first call's seconds, and memory."""
+    steps = sum(job.rule.steps for job in jobs)
+    first_s = 1e-3 * milliseconds(lambda: engine.train(jobs), device)
+    if repeats > 1:
+        engine.train(jobs)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    times = [milliseconds(lambda: engine.train(jobs), device) / steps for _ in range(repeats)]
+    return {
+        "ms_per_device_step": statistics.median(times),
+        "least_ms": min(times),
+        "most_ms": max(times),
+        "first_call_s": first_s,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device != "cpu" else 0.0,
+        "device_steps": steps,
+    }
+
+
+def kernels(engine: BatchedEngine, jobs: list[Job], device: str) -> list[dict[str, Any]]:
+    """Microseconds for each device-step by kernel, from the profiler."""
+    cuda = device != "cpu"
+    with profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda) as profiler:
+        engine.train(jobs)
+        if cuda:
+            torch.cuda.synchronize()
+    steps = sum(job.rule.steps for job in jobs)
+    rows = []
+    for event in profiler.key_averages():
+        if event.device_type.name != ("CUDA" if cuda else "CPU"):
+            continue
+        total_us = event.self_device_time_total if cuda else event.self_cpu_time_total
+        rows.append({"kernel": event.key, "us_per_device_step": total_us / steps, "calls": event.count})
+    return sorted(rows, key=lambda row: -row["us_per_device_step"])[:30]
+
+
+def deviation(bench: Bench, engine: BatchedEngine, count: int, batch: int) -> float:
+    """The largest |delta - reference| / |reference| of a few jobs."""
+    jobs = bench.jobs(count, batch, uneven=True)
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        wanted = ReferenceEngine(bench.module, bench.data, device=bench.device).train(jobs)
+    pairs = zip(engine.train(jobs), wanted, strict=True)
+    return max(float((mine.delta - right.delta).norm() / right.delta.norm()) for mine, right in pairs)
+
+
+def ceilings(device: str) -> dict[str, float]:
+    """What the machine can do: copied bytes (read and written) and float32 matrix products."""
+    if device == "cpu":
+        return {}
+    source = torch.rand(2**29, device=device)
+    target = torch.empty_like(source)
+    matrix = source[: 8192 * 8192].view(8192, 8192)
+    for _ in range(3):
+        target.copy_(source)
+        matrix @ matrix
+    copy_ms = statistics.median(milliseconds(lambda: target.copy_(source), device) for _ in range(5))
+    product_ms = statistics.median(milliseconds(lambda: matrix @ matrix, device) for _ in range(5))
+    return {"copy_tb_per_s": 2 * 4 * 2**29 / copy_ms / 1e9, "float32_tflop_per_s": 2 * 8192**3 / product_ms / 1e9}
+
+
+def run(bench: Bench, variant: str, options: argparse.Namespace, results: dict[str, Any]) -> None:
+    """All measurements of a variant; one that fails leaves its error in the results and the others go on."""
+    repeats = 3 if variant == "grouped" else options.repeats
+    try:
+        engine = bench.engine(variant)
+        for count in options.jobs:
+            for uneven in (False, True) if variant != "grouped" else (False,):
+                jobs = bench.jobs(count, options.batch, uneven=uneven)
+                what = {"model": bench.name, "variant": variant, "jobs": count, "uneven": uneven}
+                row = what | measure(engine, jobs, repeats, bench.device)
+                results["rows"].append(row)
+                print({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+        if variant != "grouped":
+            key = f"{bench.name}, {variant}"
+            results["deviation"][key] = deviation(bench, engine, 16, options.batch)
+            even = bench.jobs(options.jobs[0], options.batch, uneven=False)
+            results["kernels"][key] = kernels(engine, even, bench.device)
+    except Exception:
+        results["errors"].append(f"{bench.name}, {variant}: {traceback.format_exc()}")
+        print(results["errors"][-1], flush=True)
+
+
+def report(results: dict[str, Any]) -> str:
+    ceiling = ", ".join(f"{value:.3g} {name}" for name, value in results["ceilings"].items())
+    lines = [
+        "# Batched engine: measured",
+        "",
+        f"Made by `benchmarks/engine.py`; the numbers are in `engine.json`. Machine: {results['machine']}. {ceiling}",
+        "",
+        f"Batch {results['batch']}. Even: 3 steps for each device; uneven: exponential with mean 3. `grouped` is the",
+        "same engine with vmap, which makes grouped convolutions. Goal for mnist-cnn with 480 devices: at most 0.045 ms,",
+        "0.02 as the aim.",
+        "",
+        "| model | variant | devices | steps | ms for each device-step | against grouped | first call | memory |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |",
+    ]
+    peers = {
+        (row["model"], row["jobs"]): row["ms_per_device_step"] for row in results["rows"] if row["variant"] == "grouped"
+    }
+    for row in results["rows"]:
+        peer = peers.get((row["model"], row["jobs"]))
+        ratio = f"{peer / row['ms_per_device_step']:.1f} x" if peer else "-"
+        lines.append(
+            f"| {row['model']} | {row['variant']} | {row['jobs']} | {'uneven' if row['uneven'] else 'even'} | "
+            f"{row['ms_per_device_step']:.4f} ({row['least_ms']:.4f} - {row['most_ms']:.4f}) | {ratio} | "
+            f"{row['first_call_s']:.1f} s | {row['peak_gib']:.1f} GiB |"
+        )
+    lines += ["", "Largest relative difference from the reference engine, over 16 jobs:", ""]
+    lines += [f"- {key}: {value:.1e}" for key, value in results["deviation"].items()]
+    for key, rows in results["kernels"].items():
+        lines += ["", f"## {key}: time by kernel, even steps", "", "| kernel | us | calls |", "| --- | ---: | ---: |"]
+        lines += [
+            f"| `{row['kernel'][:100]}` | {row['us_per_device_step']:.3f} | {row['calls']} |" for row in rows[:20]
+        ]
+        lines.append(f"| all listed | {sum(row['us_per_device_step'] for row in rows):.2f} | |")
+    lines += ["", *(f"Failed: {error.splitlines()[-1]} ({error.splitlines()[0]})" for error in results["errors"])]
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="tiny sizes on the CPU, as a check that everything runs")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
+    parser.add_argument("--jobs", type=int, nargs="+", default=[480], help="how many devices train at once")
+    parser.add_argument("--batch", type=int, default=40, help="samples in a batch")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--models", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument(
+        "--variants",
+        nargs="+",
+        default=["grouped", "plain", "compiled", "compiled-tf32"],
+        choices=["grouped", "plain", "plain-tf32", "compiled", "compiled-tf32"],
+    )
+    options = parser.parse_args()
+    if options.quick:
+        options.jobs, options.batch, options.repeats, options.variants = [4], 4, 1, ["grouped", "plain"]
+        torch.set_num_threads(1)
+    elif not torch.cuda.is_available():
+        parser.error("no CUDA device is there; --quick runs tiny sizes on the CPU")
+    device = "cpu" if options.quick else "cuda"
+    machine = platform.machine() if options.quick else torch.cuda.get_device_name()
+    results: dict[str, Any] = {
+        "machine": f"{machine}, Python {platform.python_version()}, torch {torch.__version__}",
+        "batch": options.batch,
+        "ceilings": ceilings(device),
+        **{"rows": [], "deviation": {}, "kernels": {}, "errors": []},
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.models:
+        bench = Bench(name, device, samples=100 if options.quick else 10_000)
+        for variant in options.variants:
+            run(bench, variant, options, results)
+            (options.out / "engine.json").write_text(json.dumps(results, indent=2) + "\n")
+            (options.out / "engine.md").write_text(report(results))
+            if device != "cpu":
+                torch.cuda.empty_cache()
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main()

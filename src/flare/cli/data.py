@@ -1,0 +1,172 @@
+"""`flare data`: which data sets there are, fetching them, and who holds which labels."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from flare.cli.guard import guarded
+from flare.config import DataConfig
+from flare.data.catalogue import CATALOGUE
+from flare.data.dataset import Dataset
+from flare.data.fetch import cache_folder, cache_state, fetch
+from flare.data.origins import Progress as Watcher
+from flare.data.partition import Counts, label_counts
+from flare.data.sources import SOURCES, get_source, load_divided
+from flare.units import human
+
+MOST_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
+
+data_app = typer.Typer(
+    name="data",
+    help="Data sets: which there are, fetching them, and who holds which labels.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="A folder with the files, looked into first (default: FLARE_DATA).")
+]
+
+
+class Division(StrEnum):
+    """Who holds which samples."""
+
+    IID = "iid"
+    SHARDS = "shards"
+    DIRICHLET = "dirichlet"
+    QUANTITY = "quantity"
+    NATURAL = "natural"
+
+
+def list_() -> None:
+    """Name every data set, where it comes from, its size on disk and whether it is cached."""
+    table = Table("name", "what", "from", "size", "cached", box=box.SIMPLE_HEAD)
+    for name, source in SOURCES.items():
+        known = CATALOGUE.get(name)
+        if known is None:
+            table.add_row(name, source.title, "embedded", "–", "needs no files")
+            continue
+        origins = ", ".join(dict.fromkeys(origin.title for origin in known.origins))
+        size = human(sum(file.size_bytes for file in known.files), "B", 3)
+        table.add_row(name, source.title, origins, size, cache_state(name))
+    console = _console()
+    console.print(table)
+    console.print(f"The cache is {cache_folder()}; FLARE_CACHE names another.", soft_wrap=True)
+
+
+def fetch_(
+    name: Annotated[str, typer.Argument(help=f"Which data set: {', '.join(CATALOGUE)}.", show_default=False)],
+    data_dir: DataDir = None,
+) -> None:
+    """Bring the files of a data set into the cache, each checked by its SHA-256."""
+    get_source(name)
+    if name not in CATALOGUE:
+        print(f"{name} is embedded: there is nothing to fetch.")
+        return
+    with _watched() as progress:
+        folder = fetch(name, folder=str(data_dir or ""), progress=progress)
+    print(f"{name} is in {folder}: {len(CATALOGUE[name].files)} files, each checked by its SHA-256.")
+
+
+def show(
+    name: Annotated[str, typer.Option(help=f"Which data set: {', '.join(SOURCES)}.")] = "digits",
+    partition: Annotated[Division, typer.Option(help="Who holds which samples.")] = Division.IID,
+    devices: Annotated[int, typer.Option(min=1, help="Among how many devices.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything drawn.")] = 0,
+    shards: Annotated[int, typer.Option(min=1, help="Label shards that a device holds (shards).")] = 2,
+    alpha: Annotated[float, typer.Option(help="Concentration; small is uneven (dirichlet).")] = 0.5,
+    skew: Annotated[float, typer.Option(help="Exponent of the sizes' power law (quantity).")] = 1.0,
+    data_dir: DataDir = None,
+    csv_: Annotated[bool, typer.Option("--csv", help="Print CSV, every device in a row.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into a png, svg or pdf file.")] = None,
+) -> None:
+    """Show who holds which labels: the division that a run with this seed has."""
+    config = DataConfig(
+        name=name,
+        folder=str(data_dir or ""),
+        partition=partition.value,
+        shards_per_device=shards,
+        dirichlet_alpha=alpha,
+        quantity_skew=skew,
+    )
+    with _watched() as progress:
+        dataset, parts = load_divided(config, num_devices=devices, seed=seed, progress=progress)
+    counts = label_counts(dataset, parts)
+    if plot is not None:
+        from flare.report.data_plot import draw_division  # here, because matplotlib takes its time to import
+
+        draw_division(plot, counts, title=f"{name}, {partition.value}: who holds which labels")
+    if csv_:
+        _print_csv(counts)
+        return
+    _print_table(dataset, counts)
+    if plot is not None:
+        print(f"The picture is in {plot}.")
+
+
+data_app.command("list")(guarded(list_))
+data_app.command("fetch")(guarded(fetch_))
+data_app.command("show")(guarded(show))
+
+
+def _print_table(dataset: Dataset, counts: Counts) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Training samples of each label")
+    for heading in ("device", "samples", *map(str, range(dataset.num_classes))):
+        table.add_column(heading, justify="right")
+    for device, row in enumerate(counts[:MOST_ROWS]):
+        table.add_row(str(device), str(row.sum()), *(str(count) if count else "·" for count in row))
+    if len(counts) <= MOST_ROWS:
+        table.add_section()
+        table.add_row("all", str(counts.sum()), *map(str, counts.sum(axis=0)))
+    console = _console()
+    console.print(table)
+    if len(counts) > MOST_ROWS:
+        console.print(f"... and {len(counts) - MOST_ROWS} devices more; --csv has every one.")
+    sizes, labels = counts.sum(axis=1), (counts > 0).sum(axis=1)
+    console.print(
+        f"{len(counts)} devices hold {counts.sum()} training samples of {dataset.name}, {sizes.min()} to {sizes.max()} "
+        f"each, of {labels.min()} to {labels.max()} labels; {len(dataset.test_y)} samples are for the test.",
+        soft_wrap=True,
+    )
+
+
+def _print_csv(counts: Counts) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["device", "samples", *(f"label_{label}" for label in range(counts.shape[1]))])
+    writer.writerows([device, row.sum(), *row] for device, row in enumerate(counts))
+
+
+def _console() -> Console:
+    """Standard output; where it is not a terminal, wide enough for every column."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 180)
+
+
+@contextmanager
+def _watched() -> Iterator[Watcher]:
+    """A progress bar on standard error for what is on its way; nothing where that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def watch(what: str, done_bytes: int, total_bytes: int | None) -> None:
+            if what not in tasks:
+                for task in tasks.values():
+                    bars.update(task, visible=False)
+                tasks[what] = bars.add_task(what, total=None)
+            bars.update(tasks[what], completed=done_bytes, total=total_bytes)
+
+        yield watch

@@ -1,0 +1,105 @@
+"""`flare run`, `flare compare` and `flare config`: train over the scheduled cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flare.config import Config, load, override, to_toml
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run. [default: a new one under runs/]")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a run that is already there.")]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write scalars for TensorBoard.")]
+
+
+def config() -> None:
+    """Print the complete default configuration, with a comment for each key."""
+    print(to_toml(Config()), end="")
+
+
+def run(
+    config_file: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; what it leaves out keeps its default.")
+    ] = None,
+    settings: Settings = None,
+    out: Out = None,
+    resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    json_: Json = False,
+    tensorboard_: TensorBoard = False,
+) -> None:
+    """Train one model over one cell: by default FLARE with proven optimal scheduling, on embedded data."""
+    from flare.cli import training
+
+    if resume_ is not None:
+        _refuse_changes(config_file, settings, out, force)
+        members, folders = [training.resumed(resume_)], [resume_]
+    else:
+        whole = override(load(config_file) if config_file else Config(), settings or [])
+        folder = out or training.new_folder(Path("runs"), training.run_name(whole))
+        members, folders = [training.created(folder, whole, force)], [folder]
+    training.go(
+        members,
+        folders,
+        [training.run_name(member.simulation.config) for member in members],
+        quiet,
+        json_,
+        tensorboard_,
+    )
+
+
+def compare(
+    config_file: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings that all runs share.")
+    ] = None,
+    entry: Annotated[
+        list[str] | None,
+        typer.Option("--entry", help="METHOD:POLICY, such as flare:greedy (the paper's SPF); may be given again."),
+    ] = None,
+    methods: Annotated[str, typer.Option(help="Methods, with commas; each with every policy.")] = "",
+    policies: Annotated[str, typer.Option(help="Policies, with commas; each with every method.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from the configuration's on.")] = 1,
+    settings: Settings = None,
+    out: Out = None,
+    resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the comparison in this folder.")] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    json_: Json = False,
+    tensorboard_: TensorBoard = False,
+) -> None:
+    """Train several methods and policies with several seeds, in lockstep, and write the report."""
+    from flare.cli import training
+
+    if resume_ is not None:
+        _refuse_changes(config_file, [*(settings or []), *(entry or []), methods, policies], out, force)
+        folders = sorted(path.parent for path in resume_.glob("*/manifest.json"))
+        if not folders:
+            raise ValueError(f"{resume_}: holds no runs to resume; give the folder of a comparison")
+        members = [training.resumed(folder) for folder in folders]
+        base = resume_
+    else:
+        whole = override(load(config_file) if config_file else Config(), settings or [])
+        configs = training.combinations(whole, entry or [], methods, policies, seeds)
+        base = out or training.new_folder(Path("runs"), "compare")
+        folders = [base / training.run_name(one) for one in configs]
+        members = [training.created(folder, one, force) for folder, one in zip(folders, configs, strict=True)]
+    training.go(members, folders, [folder.name for folder in folders], quiet, json_, tensorboard_)
+    if not json_:
+        from flare.report.run_report import write_report  # here, because matplotlib takes its time to import
+
+        write_report(folders, base / "report.html")
+        print(f"The report is in {base / 'report.html'}.")
+
+
+def _refuse_changes(config_file: Path | None, settings: Sequence[str] | None, out: Path | None, force: bool) -> None:
+    if config_file is not None or any(settings or []) or out is not None or force:
+        raise ValueError("a resumed run keeps its configuration and its folder: give --resume DIR alone")

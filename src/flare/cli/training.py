@@ -1,0 +1,152 @@
+"""What `flare run` and `flare compare` do, apart from their options: imported when they run, because torch takes its
+time to import."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from flare.cli.guard import INTERRUPTED
+from flare.cli.progress import interruptible, showing, tensorboard
+from flare.config import Config
+from flare.learning.methods import make_method
+from flare.records import RunFolder
+from flare.scheduling import get_policy
+from flare.simulation import Member, Record, RunStatus, Simulation, drive, resume
+
+
+def combinations(whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int) -> list[Config]:
+    """One configuration for each pair of method and policy and each seed."""
+    pairs = [_pair(entry) for entry in entries]
+    if methods or policies or not pairs:
+        pairs += [
+            (method, policy)
+            for method in _words(methods) or [whole.learning.method]
+            for policy in _words(policies) or [whole.scheduling.policy]
+        ]
+    if len(set(pairs)) < len(pairs):
+        raise ValueError("a pair of method and policy is given twice; each is run once")
+    return [
+        replace(
+            whole,
+            seed=whole.seed + seed,
+            learning=replace(whole.learning, method=method),
+            scheduling=replace(whole.scheduling, policy=policy),
+        )
+        for method, policy in pairs
+        for seed in range(seeds)
+    ]
+
+
+def _pair(entry: str) -> tuple[str, str]:
+    method, colon, policy = entry.partition(":")
+    if not colon or not method or not policy:
+        raise ValueError(f"--entry: '{entry}' is not of the form METHOD:POLICY, such as flare:greedy")
+    return method, policy
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def created(folder: Path, whole: Config, force: bool) -> Member:
+    """A new run. Everything that can be wrong with it is found before its folder is touched."""
+    get_policy(whole.scheduling.policy)
+    make_method(whole.learning)
+    simulation = Simulation(whole)
+    return Member(simulation, RunFolder.create(folder, whole, force=force))
+
+
+def resumed(folder: Path) -> Member:
+    """The run in a folder, where its newest sound checkpoint left it."""
+    opened = RunFolder.open(folder)
+    member = Member(Simulation(opened.config), opened)
+    resume(member)
+    return member
+
+
+def run_name(whole: Config) -> str:
+    """What a run is called."""
+    return f"{whole.learning.method}-{whole.scheduling.policy}-seed{whole.seed}"
+
+
+def new_folder(base: Path, name: str) -> Path:
+    """The first of name, name-2, name-3, ... that is not there yet."""
+    number = 1
+    while (folder := base / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def go(
+    members: Sequence[Member],
+    folders: Sequence[Path],
+    labels: Sequence[str],
+    quiet: bool,
+    as_json: bool,
+    with_tensorboard: bool,
+) -> None:
+    """Drive the runs to their end, or to the first Ctrl-C, and say how they ended."""
+    with (
+        interruptible() as stopping,
+        tensorboard(folders, members, wanted=with_tensorboard) as log,
+        showing(members, labels, quiet=quiet or as_json) as show,
+    ):
+
+        def watch(member: Member, record: Record) -> None:
+            log(member, record)
+            show(member, record)
+
+        drive(members, watch=watch, stopping=stopping)
+    outcomes = [_outcome(member, folder) for member, folder in zip(members, folders, strict=True)]
+    if as_json:
+        print(json.dumps(outcomes[0] if len(outcomes) == 1 else outcomes, indent=2))
+    else:
+        _print_outcomes(outcomes)
+    if any(member.state.status is RunStatus.RUNNING for member in members):
+        where = folders[0] if len(folders) == 1 else folders[0].parent
+        command = "run" if len(folders) == 1 else "compare"
+        print(f"interrupted; continue with: flare {command} --resume {where}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _outcome(member: Member, folder: Path) -> dict[str, Any]:
+    assert member.folder is not None
+    tested = [record for record in member.folder.iter_records() if record["test_accuracy"] is not None]
+    return {
+        "folder": str(folder),
+        "method": member.simulation.config.learning.method,
+        "policy": member.simulation.config.scheduling.policy,
+        "seed": member.simulation.config.seed,
+        "status": member.state.status.value,
+        "rounds": member.state.rounds_done,
+        "clock_s": member.state.clock_s,
+        "test_accuracy": tested[-1]["test_accuracy"] if tested else None,
+        "best_accuracy": max((record["test_accuracy"] for record in tested), default=None),
+        "test_loss": tested[-1]["test_loss"] if tested else None,
+    }
+
+
+def _print_outcomes(outcomes: Sequence[dict[str, Any]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("run", "status", "rounds", "simulated time", "accuracy", "best"):
+        table.add_column(heading, justify="left" if heading in ("run", "status") else "right")
+    for one in outcomes:
+        table.add_row(
+            one["folder"],
+            one["status"],
+            str(one["rounds"]),
+            f"{one['clock_s']:.1f} s",
+            "–" if one["test_accuracy"] is None else f"{100 * one['test_accuracy']:.2f} %",
+            "–" if one["best_accuracy"] is None else f"{100 * one['best_accuracy']:.2f} %",
+        )
+    Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(table)

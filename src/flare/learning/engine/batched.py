@@ -1,0 +1,247 @@
+"""The engine for GPUs: all devices of all runs are one stack of weights, shape (jobs, weights), stepped together.
+
+The jobs are sorted by their number of steps, most first, so that those still at work in step j are the first rows of
+the stack: a step is one pass over that prefix. The data lie on the device once; batches are gathered by index. A stack
+is cut into chunks that fit the memory, and where memory runs out after all, the chunk is halved and tried again.
+
+Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
+whose weights are no longer finite. The last bits may differ, though: a library of matrix products chooses its way of
+summing by the number of jobs in a product, the compiled passes round otherwise than the plain ones, which do the
+smallest stacks, and a chunk is chosen by the memory at hand. The same calls on the same machine with the same `chunk`
+give the same bits.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flare.data.dataset import Dataset
+from flare.learning.engine.programs import make_program
+from flare.learning.engine.samples import TensorData, check_job
+from flare.learning.engine.stack import Descent, Feed
+from flare.learning.flat import own_copy
+from flare.learning.job import GradientJob, Job, Score, Update
+
+ANY = TypeVar("ANY")
+DONE = TypeVar("DONE")
+
+_MOST_JOBS = 512  # more at once are no faster; and with memory to spare, the chunk does not depend on the memory
+_JOBS_ON_CPU = 16
+_COMPILE_FROM = 8  # jobs; below, launching takes longer than computing
+_SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples and for tests
+
+
+@final
+class BatchedEngine:
+    """Every job of a call at once, or as many as fit.
+
+    chunk     how many jobs at once, at most; by the memory at hand where None
+    compile   whether to compile the passes (takes about a minute once); where None, on a GPU where Triton is installed
+    tf32      whether matrix products may round their factors to 10 bits on a GPU; faster, no longer float32
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        dataset: Dataset,
+        *,
+        device: str | torch.device,
+        chunk: int | None = None,
+        compile: bool | None = None,
+        tf32: bool = False,
+    ) -> None:
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk is {chunk}: at least one job must be worked on at a time")
+        self._model = own_copy(module, device)
+        self._data = TensorData(dataset, device)
+        self._device = self._data.device
+        self._program = make_program(self._model, self._data.train_x[0])
+        self._chunk, self._tf32 = chunk, tf32
+        self._limits: dict[int, int] = {}  # width of a batch -> jobs that fitted after memory had run out
+        on_gpu = self._device.type == "cuda"
+        wanted = on_gpu and importlib.util.find_spec("triton") is not None if compile is None else compile
+        self._compiled = torch.compile(self._program.gradient) if wanted else None
+
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
+        """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
+        for job in jobs:
+            check_job(job, self._model.num_weights)
+        widths = [self._program.width(np.shape(job.batches)[1]) for job in jobs]
+        return self._by_width(jobs, widths, [-job.rule.steps for job in jobs], self._train)
+
+    def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
+        """The gradient of each job's mean loss, on the engine's device."""
+        counts = [len(job.samples) for job in jobs]
+        widths = [self._program.width(min(count, _SAMPLES_AT_ONCE)) for count in counts]
+        return self._by_width(jobs, widths, [-count for count in counts], self._gradients)
+
+    def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
+        """Accuracy and loss on the test samples."""
+        if len(self._data.test_y) == 0:
+            raise ValueError("the data set has no test samples to evaluate on: give it test_x and test_y")
+        widths = [min(_SAMPLES_AT_ONCE, len(self._data.test_y))] * len(weights)
+        return self._by_width(weights, widths, [0] * len(weights), self._evaluate)
+
+    def _train(self, jobs: Sequence[Job], width: int) -> list[Update]:
+        stack, starts = self._stack([job.start for job in jobs])
+        feed = Feed.of_batches([job.batches for job in jobs], width, self._device)
+        descend = Descent(jobs, starts, self._model.sizes, self._device)
+        losses = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
+        for count, indices, shares in feed.steps():
+            loss, gradients = self._loss_and_gradients(stack[:count], indices, shares)
+            losses[:count] += loss
+            descend(stack[:count], gradients)
+        deltas = stack.sub_(starts())[:, : self._model.num_weights]
+        steps = [job.rule.steps for job in jobs]
+        return [Update(delta, loss / n) for delta, loss, n in zip(deltas, losses.tolist(), steps, strict=True)]
+
+    def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
+        stack, _ = self._stack([job.at for job in jobs])
+        feed = Feed.of_samples([job.samples for job in jobs], width, self._device)
+        total = torch.zeros_like(stack)
+        for count, indices, shares in feed.steps():
+            _, gradients = self._loss_and_gradients(stack[:count], indices, shares)
+            for sum_of, gradient in zip(self._parts(total[:count]), gradients, strict=True):
+                sum_of += gradient.reshape(sum_of.shape)
+        return list(total[:, : self._model.num_weights])
+
+    def _evaluate(self, weights: Sequence[Tensor], width: int) -> list[Score]:
+        stack, _ = self._stack(weights)
+        right = torch.zeros(len(weights), dtype=torch.int64, device=self._device)
+        loss = torch.zeros(len(weights), dtype=torch.float64, device=self._device)
+        parameters = self._parameters(stack)
+        for x, y in zip(torch.split(self._data.test_x, width), torch.split(self._data.test_y, width), strict=True):
+            x = self._program.arrange(x.unsqueeze(0))
+            logits = self._program.logits(parameters, x.expand(len(weights), *x.shape[1:]))  # (jobs, classes, samples)
+            right += (logits.argmax(1) == y).sum(1)
+            picked = y.expand(len(weights), 1, len(y))
+            loss -= torch.log_softmax(logits, 1).gather(1, picked).double().sum((1, 2))
+        samples = len(self._data.test_y)
+        return [Score(r / samples, s / samples) for r, s in zip(right.tolist(), loss.tolist(), strict=True)]
+
+    def _loss_and_gradients(self, stack: Tensor, indices: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`."""
+        x, y = self._data.batch(indices.reshape(-1))
+        x = self._program.arrange(x.view(*indices.shape, *x.shape[1:]))
+        arguments = (self._parameters(stack), x, y.view(indices.shape), shares)
+        if self._compiled is not None and len(stack) >= _COMPILE_FROM:
+            for each in (*arguments[0], *arguments[1:]):
+                torch._dynamo.mark_dynamic(each, 0)
+            try:
+                losses, gradients = self._compiled(*arguments)
+                return losses, gradients
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as why:  # whatever a compiler may run into: it costs speed, not the run
+                warnings.warn(f"the passes could not be compiled and run uncompiled, slower: {why}", stacklevel=2)
+                self._compiled = None
+        return self._program.gradient(*arguments)
+
+    def _parameters(self, stack: Tensor) -> list[Tensor]:
+        return list(self._model.views(stack[:, : self._model.num_weights]).values())
+
+    def _parts(self, stack: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(stack[:, : self._model.num_weights], self._model.sizes, dim=1)
+
+    def _stack(self, vectors: Sequence[Tensor]) -> tuple[Tensor, Callable[[], Tensor]]:
+        """A copy of the vectors as rows, and a function that makes another; vectors of one run are moved once.
+
+        Rows start at multiples of 256 bytes, as matrix products like it; the numbers too many are zero.
+        """
+        distinct = {id(vector): vector for vector in vectors}
+        place = {key: i for i, key in enumerate(distinct)}
+        row_length = -(-self._model.num_weights // 64) * 64
+        rows = torch.zeros(len(distinct), row_length, device=self._device)
+        for row, vector in zip(rows, distinct.values(), strict=True):
+            row[: self._model.num_weights] = vector.detach()
+        index = torch.tensor([place[id(vector)] for vector in vectors], device=self._device)
+        return rows.index_select(0, index), lambda: rows.index_select(0, index)
+
+    def _by_width(
+        self,
+        items: Sequence[ANY],
+        widths: Sequence[int],
+        order: Sequence[int],
+        work: Callable[[Sequence[ANY], int], list[DONE]],
+    ) -> list[DONE]:
+        """Do `work` on items of equal width together, in the given order and in chunks; answers as the items came."""
+        groups: dict[int, list[int]] = defaultdict(list)
+        for i in sorted(range(len(items)), key=lambda i: order[i]):
+            groups[widths[i]].append(i)
+        answers: dict[int, DONE] = {}
+        with torch.no_grad(), _precision(self._device, self._tf32):
+            for width, members in groups.items():
+                done = self._in_chunks([items[i] for i in members], width, work)
+                answers.update(zip(members, done, strict=True))
+        return [answers[i] for i in range(len(items))]
+
+    def _in_chunks(
+        self, items: Sequence[ANY], width: int, work: Callable[[Sequence[ANY], int], list[DONE]]
+    ) -> list[DONE]:
+        """Do `work` on as many items at once as fit; where memory runs out, on half as many."""
+        done: list[DONE] = []
+        chunk = min(self._fitting(width), self._limits.get(width, _MOST_JOBS))
+        while len(done) < len(items):
+            left = len(items) - len(done)
+            size = math.ceil(left / math.ceil(left / chunk))  # chunks of about equal size
+            answers = _unless_memory_runs_out(work, items[len(done) : len(done) + size], width)
+            if answers is not None:
+                done += answers
+                continue
+            if size == 1:
+                raise MemoryError(
+                    f"a single job with batches of {width} samples does not fit into the memory of {self._device}: "
+                    "take smaller batches or a smaller model, or free memory that other programs hold"
+                )
+            gc.collect()
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+            chunk = self._limits[width] = size // 2
+        return done
+
+    def _fitting(self, width: int) -> int:
+        """How many jobs with batches of `width` samples fit into the memory at hand."""
+        if self._chunk is not None:
+            return self._chunk
+        if self._device.type != "cuda":
+            return _JOBS_ON_CPU
+        free = torch.cuda.mem_get_info(self._device)[0]
+        free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        for_each_job = 4 * (7 * self._model.num_weights + width * self._program.floats_per_sample)
+        return max(1, min(_MOST_JOBS, int(0.8 * free) // for_each_job))
+
+
+def _unless_memory_runs_out(
+    work: Callable[[Sequence[ANY], int], list[DONE]], items: Sequence[ANY], width: int
+) -> list[DONE] | None:
+    """The answers, or None: outside the `except`, nothing holds the memory of the attempt any more."""
+    try:
+        return work(items, width)
+    except torch.cuda.OutOfMemoryError:
+        return None
+
+
+@contextmanager
+def _precision(device: torch.device, tf32: bool) -> Iterator[None]:
+    """On a GPU, matrix products and convolutions in float32 proper, or in TF32; the setting is restored."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        with torch.backends.cudnn.flags(deterministic=True, allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)

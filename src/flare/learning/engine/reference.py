@@ -1,0 +1,70 @@
+"""The plain loop: reads like Algorithm 2, and is what the other engines are measured by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from flare.data.dataset import Dataset
+from flare.learning.engine.samples import TensorData, check_job, mean_loss
+from flare.learning.flat import own_copy
+from flare.learning.job import GradientJob, Job, Score, Update
+
+
+@final
+class ReferenceEngine:
+    """One device after the other, one step after the other, nothing shared between them."""
+
+    def __init__(self, module: nn.Module, dataset: Dataset, *, device: str | torch.device = "cpu") -> None:
+        self._model = own_copy(module, device)
+        self._data = TensorData(dataset, device)
+
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
+        """Alg. 2, lines 7 to 13."""
+        return [self._train(job) for job in jobs]
+
+    def _train(self, job: Job) -> Update:
+        check_job(job, self._model.num_weights)
+        rule, start = job.rule, job.start.to(self._data.device)
+        weights, losses = start, []
+        for batch in self._data.indices(job.batches):
+            loss, gradient = self._loss_and_gradient(weights, *self._data.batch(batch))
+            losses.append(loss)
+            direction = gradient
+            if rule.drift is not None:
+                direction = direction + rule.drift
+            if rule.mu != 0.0:
+                direction = direction + rule.mu * (weights - start)
+            weights = weights - rule.lr * direction  # Eq. (8)
+        return Update(delta=weights - start, loss=mean_loss(losses))
+
+    def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
+        """The gradient of the mean loss over all of a job's samples."""
+        return [self._gradient(job) for job in jobs]
+
+    def _gradient(self, job: GradientJob) -> Tensor:
+        total = torch.zeros(self._model.num_weights, device=self._data.device)
+        for x, y in self._data.chunks(job.samples):
+            total = total + len(y) * self._loss_and_gradient(job.at.to(self._data.device), x, y)[1]
+        return total / len(job.samples)
+
+    def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
+        """Accuracy and loss on the test samples."""
+        return [self._data.score(partial(self._logits, each.to(self._data.device))) for each in weights]
+
+    def _loss_and_gradient(self, weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean cross-entropy over the batch and its gradient, shape (weights,)."""
+        weights = weights.detach().requires_grad_()
+        loss = functional.cross_entropy(self._logits(weights, x), y)
+        (gradient,) = torch.autograd.grad(loss, weights)
+        return loss.detach(), gradient
+
+    def _logits(self, weights: Tensor, x: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self._model.module, self._model.views(weights), (x,))
+        return logits  # (batch, classes)

@@ -1,0 +1,51 @@
+"""FedLin: local steps along the gradient of all selected devices, at rates that go against their number of steps.
+
+Mitra et al., 2021: a device first sends the gradient of all its data at the global weights, then steps
+
+    w  <-  w - eta_i (g(w) - grad f_i(w_r) + mean_k grad f_k(w_r)),        eta_i = eta / tau_i.
+
+They leave eta free. Here eta = eta_l tau_bar with tau_bar the mean steps of the selected devices: eta_i is eta_l where
+all do the same steps, as in every other method, and where they do not, eta_i tau_i is the mean of FedAvg's eta_l tau_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from torch import Tensor
+
+from flare.learning import aggregate
+from flare.learning.job import LocalRule, Update
+from flare.learning.methods.base import MethodState, Round
+from flare.learning.tau_bar import mean_strategy
+
+
+@final
+class FedLin:
+    """Rates eta_l tau_bar / tau_i and a drift to the mean gradient; w + eta_g mean(delta_i). Gradients are sent too."""
+
+    uplink_models = 2
+    needs_gradients = True
+
+    def start(self, num_weights: int, num_devices: int) -> MethodState:
+        """Nothing is remembered."""
+        return {}
+
+    def tau_bar(self, state: MethodState, now: Round) -> float:
+        """The mean steps of the selected devices."""
+        return mean_strategy(now.tau, now.tau, now.selected)
+
+    def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
+        """Gradient descent corrected by the mean gradient less the device's own."""
+        tau_bar, common = self.tau_bar(state, now), aggregate.mean(gradients)
+        return [
+            LocalRule(lr=now.local_lr * float(tau_bar / tau), steps=int(tau), drift=(common - own).float())
+            for tau, own in zip(now.tau[now.selected], gradients, strict=True)
+        ]
+
+    def aggregate(
+        self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
+    ) -> tuple[Tensor, MethodState]:
+        """The mean of the updates."""
+        return aggregate.move(weights, now.global_lr, aggregate.mean(update.delta for update in updates)), state

@@ -1,0 +1,59 @@
+"""FLARE: the rate of a device is scaled so that all make the same progress, Algorithm 2.
+
+Device i does tau_i steps at the rate eta_l tau_bar / tau_i (Eq. (8)). With equal steps and eta_g = 1 it is FedAvg, to
+the last bit (Remark 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from flare.learning import aggregate
+from flare.learning.job import LocalRule, Update
+from flare.learning.methods.base import MethodState, Round
+from flare.learning.tau_bar import TAU_BARS
+
+
+@final
+class Flare:
+    """Rates eta_l tau_bar / tau_i, with tau_bar by one of `TAU_BARS`; w + eta_g mean(delta_i).
+
+    The state is `first_tau`, of shape (devices,): the steps reported in the first round in which devices trained,
+    zeros before it. FMaS and FMeS go by them.
+    """
+
+    uplink_models = 1
+    needs_gradients = False
+
+    def __init__(self, tau_bar: str) -> None:
+        self.strategy = TAU_BARS[tau_bar]
+
+    def start(self, num_weights: int, num_devices: int) -> MethodState:
+        """No first round yet."""
+        return {"first_tau": torch.zeros(num_devices, dtype=torch.float64)}
+
+    def tau_bar(self, state: MethodState, now: Round) -> float:
+        """The reference number of steps; in the first round the fixed strategies are the plain ones."""
+        return self.strategy(now.tau, _first_tau(state, now).numpy(), now.selected)
+
+    def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
+        """Alg. 2, line 8."""
+        tau_bar = self.tau_bar(state, now)
+        # The quotient first: it is exactly 1 for equal steps, so that the rate is then exactly FedAvg's.
+        return [LocalRule(lr=now.local_lr * float(tau_bar / tau), steps=int(tau)) for tau in now.tau[now.selected]]
+
+    def aggregate(
+        self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
+    ) -> tuple[Tensor, MethodState]:
+        """Alg. 2, line 14."""
+        moved = aggregate.move(weights, now.global_lr, aggregate.mean(update.delta for update in updates))
+        return moved, {"first_tau": _first_tau(state, now)}
+
+
+def _first_tau(state: MethodState, now: Round) -> Tensor:
+    first = state["first_tau"].cpu()
+    return first if first.any() else torch.tensor(now.tau, dtype=torch.float64)

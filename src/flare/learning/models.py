@@ -1,0 +1,116 @@
+"""The models of the paper and two small ones, and any other that a function builds.
+
+A model is built by a function of the shape of a sample and the number of classes; it maps a batch of samples to one
+number (a logit) for each class. The two networks for images have the size of an update that the paper's S asks for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from flare.rng import torch_stream
+
+ModelBuilder = Callable[[tuple[int, ...], int], nn.Module]
+
+
+def logistic(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Multinomial logistic regression on the flattened sample."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(sample_shape), num_classes))
+
+
+def mlp(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """One hidden layer of 200 units on the flattened sample."""
+    hidden = 200
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(math.prod(sample_shape), hidden), nn.ReLU(), nn.Linear(hidden, num_classes)
+    )
+
+
+def mnist_cnn(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Two convolutions and a hidden layer; 312,414 weights for 1 x 28 x 28 and 10 classes, S = 1e7 bit."""
+    return _two_convolutions("mnist-cnn", sample_shape, num_classes, channels=(16, 32), hidden=572)
+
+
+def cifar_cnn(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Two convolutions and a hidden layer; 1,999,794 weights for 3 x 32 x 32 and 10 classes, S = 6.4e7 bit."""
+    return _two_convolutions("cifar-cnn", sample_shape, num_classes, channels=(32, 64), hidden=1208)
+
+
+MODELS: dict[str, ModelBuilder] = {
+    "logistic": logistic,
+    "mlp": mlp,
+    "mnist-cnn": mnist_cnn,
+    "cifar-cnn": cifar_cnn,
+}
+"""Every model by name."""
+
+
+def make_model(model: str | ModelBuilder, sample_shape: tuple[int, ...], num_classes: int, *, seed: int) -> nn.Module:
+    """Build a model by name, or by a function of (sample_shape, num_classes); the seed fixes its initial weights.
+
+    Raises ValueError where there is no such model, or where it does not turn samples into one number a class.
+    """
+    build = _builder(model)
+    with torch_stream(seed, "model"):
+        built = build(sample_shape, num_classes)
+        _check_output(built, sample_shape, num_classes)  # in here: a lazy layer draws its weights at the first batch
+    return built
+
+
+def _builder(model: str | ModelBuilder) -> ModelBuilder:
+    if isinstance(model, nn.Module):
+        raise ValueError(
+            f"a model is given as a {type(model).__name__} that is already built; give a function that builds it, "
+            "such as lambda sample_shape, num_classes: MyNet(), so that the seed of a run fixes its initial weights"
+        )
+    if callable(model):
+        return model
+    if model in MODELS:
+        return MODELS[model]
+    near = difflib.get_close_matches(str(model), MODELS, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else "."
+    raise ValueError(f"there is no model '{model}'{hint} Models: {', '.join(MODELS)}")
+
+
+def _check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: int) -> None:
+    if not isinstance(built, nn.Module):
+        raise ValueError(f"the function that builds the model returned {type(built).__name__}, not a torch.nn.Module")
+    was_training = built.training
+    with torch.no_grad():
+        answer = built.eval()(torch.zeros(2, *sample_shape))
+    built.train(was_training)
+    shape = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+    if shape != (2, num_classes):
+        raise ValueError(
+            f"the model answers {shape} for two samples of shape {sample_shape}; it must answer (2, {num_classes}), "
+            "one number for each sample and class"
+        )
+
+
+def _two_convolutions(
+    name: str, sample_shape: tuple[int, ...], num_classes: int, *, channels: tuple[int, int], hidden: int
+) -> nn.Module:
+    """Twice a convolution (5 x 5, no padding), ReLU and a 2 x 2 maximum, then a hidden layer."""
+    if len(sample_shape) != 3 or min(sample_shape[1:]) < 16:  # 16 -> 12 -> 6 -> 2 -> 1
+        raise ValueError(
+            f"model {name} needs images of shape (channels, height, width) of at least 16 x 16 pixels, the samples "
+            f"have shape {sample_shape}; take mlp or logistic, which fit any shape"
+        )
+    height, width = (((side - 4) // 2 - 4) // 2 for side in sample_shape[1:])
+    return nn.Sequential(
+        nn.Conv2d(sample_shape[0], channels[0], kernel_size=5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(channels[0], channels[1], kernel_size=5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(channels[1] * height * width, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, num_classes),
+    )

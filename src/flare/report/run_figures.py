@@ -1,0 +1,211 @@
+"""The kinds of picture in a report of runs: curves with bands, ranges, stacked bars and a strip of devices.
+
+Every picture tells groups apart by colour, line style and marker, so that it can be printed in grey.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+
+from flare.report.curves import Curve
+from flare.report.figures import BLUE, FAINT, GREY, INK, ORANGE, PALE
+from flare.report.inline_svg import BROWN, GREEN, PURPLE, SKY, VERMILION
+from flare.units import Floats
+
+MOST_CURVES = 10
+"""Groups with a colour of their own; with more of them the others are thin grey lines."""
+MOST_CHARACTERS = 30
+"""Of a label beside a bar."""
+WIDTH_IN, HEIGHT_IN, ROW_IN = 5.6, 3.3, 0.25
+SPLIT = ("computing", "upload", "waiting", "nobody can send")
+
+_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK, SKY, BROWN)
+_DASHES = ((), (5.0, 1.8), (1.2, 1.4), (6.0, 1.6, 1.2, 1.6))
+_MARKERS = "osD^vPX*<>"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a group is drawn; `dash` in line widths; no marker for a group that is only background."""
+
+    colour: str
+    dash: tuple[float, ...]
+    marker: str
+
+
+def looks(number: int) -> list[Look]:
+    """A look for each group, the first ones to be told apart."""
+    named = number if number <= MOST_CURVES else MOST_CURVES - 1
+    own = [
+        Look(_COLOURS[i % len(_COLOURS)], _DASHES[(i + i // len(_COLOURS)) % len(_DASHES)], _MARKERS[i])
+        for i in range(named)
+    ]
+    return own + [Look(FAINT, (), "")] * (number - named)
+
+
+def lines(
+    x_label: str, y_label: str, curves: Sequence[Curve], drawn: Sequence[Look], *, percent: bool = False
+) -> Figure:
+    """Means with their bands, the first curve on top; pale where only some of the seeds go on."""
+    figure, axes = _panel(HEIGHT_IN)
+    for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
+        _draw_curve(axes, curve, look, place)
+    values = np.concatenate([curve.mean for curve in curves])
+    if percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -0.01), min(high, 1.01))
+    elif _spans_decades(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.grid(color=FAINT, linewidth=0.5)
+    return figure
+
+
+def _draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
+    if not len(curve.x):
+        return
+    style = (0.0, look.dash) if look.dash else "-"
+    whole = np.where(curve.seeds == curve.seeds.max(), curve.mean, np.nan)
+    axes.plot(curve.x, curve.mean, color=look.colour, linewidth=0.9, alpha=0.5, linestyle=style)
+    if not look.marker:
+        return
+    axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0.0)
+    every = max(1, len(curve.x) // 7)
+    axes.plot(
+        curve.x, whole, color=look.colour, linewidth=1.6, linestyle=style, marker=look.marker, markersize=4.2,
+        markevery=(place * every // 10 % every, every), markerfacecolor=look.colour, markeredgewidth=0.0,
+    )  # fmt: skip
+
+
+def ranges(
+    x_label: str,
+    labels: Sequence[str],
+    rows: Sequence[Floats],
+    drawn: Sequence[Look],
+    *,
+    lines_at: Sequence[float] = (),
+    percent: bool = False,
+) -> Figure:
+    """Of each group the middle half of its values (thick), all but the outer tenth (thin) and the mean (mark).
+
+    `lines_at` are values to mark by an upright line, one for each group, nan for none.
+    """
+    figure, axes = _rows(labels)
+    known = [values[np.isfinite(values)] for values in rows]
+    for place, (values, look) in enumerate(zip(known, drawn, strict=True)):
+        if not len(values):
+            axes.text(0.01, place, "none known", transform=axes.get_yaxis_transform(), color=GREY, va="center")
+            continue
+        colour = look.colour if look.marker else GREY
+        for low, high, width in ((0.05, 0.95, 1.2), (0.25, 0.75, 5.0)):
+            axes.plot(np.quantile(values, [low, high]), [place, place], color=colour, linewidth=width, alpha=0.55)
+        axes.plot(values.mean(), place, look.marker or "o", color=colour, markersize=6.0, markeredgewidth=0.0)
+    axes.scatter(lines_at, range(len(lines_at)), marker="|", s=110.0, color=INK, zorder=3)
+    if percent:
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif _spans_decades(np.concatenate(known)):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(x_label)
+    return figure
+
+
+def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s: Sequence[float]) -> Figure:
+    """Where the time of a round goes, `splits_s` of shape (groups, 4) in the order of `SPLIT`, and the deadline."""
+    figure, axes = _rows(labels, extra_in=0.3)
+    left_s = np.zeros(len(labels))
+    looks_of_parts = ((ORANGE, ""), (BLUE, ""), (PALE, "////"), (FAINT, "...."))
+    for name, values_s, (colour, hatch) in zip(SPLIT, splits_s.T, looks_of_parts, strict=True):
+        if values_s.any():
+            axes.barh(
+                range(len(labels)), values_s, left=left_s, height=0.66, color=colour, hatch=hatch, edgecolor=GREY,
+                linewidth=0.4, label=name,
+            )  # fmt: skip
+        left_s = left_s + values_s
+    axes.scatter(deadline_s, range(len(labels)), marker="|", s=110.0, color=INK, label="deadline", zorder=3)
+    axes.set_xlim(0.0, 1.05 * max([*left_s, *deadline_s]))
+    axes.set_xlabel(x_label)
+    figure.legend(loc="outside upper left", ncols=5, fontsize=8.0, handlelength=1.2, columnspacing=1.0)
+    return figure
+
+
+def share_bars(x_label: str, labels: Sequence[str], parts: Sequence[int], wholes: Sequence[int]) -> Figure:
+    """The share of `parts` in `wholes`, with the numbers beside the bars."""
+    figure, axes = _rows(labels)
+    shares = np.array(parts) / np.maximum(1, wholes)
+    axes.barh(range(len(labels)), shares, height=0.66, color=GREY)
+    for place, (part, whole) in enumerate(zip(parts, wholes, strict=True)):
+        axes.annotate(
+            f"{part:,} of {whole:,}",
+            (shares[place], place),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axes.set_xlim(0.0, max(0.01, 1.35 * shares.max()))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    axes.set_xlabel(x_label)
+    return figure
+
+
+def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
+    """A row for each group, a cell for each device, darker the more often it sent; nan where there is no such device.
+
+    `shares` has shape (groups, devices). The colour is see-through, so that the page shows where nobody sent.
+    """
+    most = float(np.nanmax(shares, initial=0.0)) or 1.0
+    colours = LinearSegmentedColormap.from_list("share", [(*to_rgb(BLUE), 0.04), (*to_rgb(BLUE), 1.0)])
+    figure, axes = _rows(labels, least_in=0.35)
+    groups, devices = shares.shape
+    image = axes.imshow(
+        shares, cmap=colours, vmin=0.0, vmax=most, aspect="auto", interpolation="none",
+        extent=(0.5, devices + 0.5, groups - 0.5, -0.5),
+    )  # fmt: skip
+    axes.grid(visible=False)
+    axes.set_yticks(np.arange(len(labels)) + 0.5, minor=True)
+    axes.grid(axis="y", which="minor", color=GREY, linewidth=0.4)
+    axes.tick_params(axis="y", which="minor", length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.set_xlabel(x_label)
+    bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, aspect=12)
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    bar.outline.set_linewidth(0.4)
+    return figure
+
+
+def _panel(height_in: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _rows(labels: Sequence[str], *, extra_in: float = 0.0, least_in: float = ROW_IN) -> tuple[Figure, Axes]:
+    """A panel with a row for each label, the first on top."""
+    figure, axes = _panel(0.75 + extra_in + max(ROW_IN, min(least_in, 1.5 / len(labels))) * max(2, len(labels)))
+    short = [label if len(label) <= MOST_CHARACTERS else f"{label[: MOST_CHARACTERS - 1]}…" for label in labels]
+    axes.set_yticks(range(len(labels)), short, parse_math=False)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=FAINT, linewidth=0.5)
+    return figure, axes
+
+
+def _spans_decades(values: Floats) -> bool:
+    """Whether positive values are better shown on a logarithmic axis; a few far out do not count."""
+    known = values[np.isfinite(values)]
+    if not len(known) or known.min() <= 0.0:
+        return False
+    low, high = np.quantile(known, [0.05, 0.95])
+    return math.log10(high / low) > 1.5

@@ -1,0 +1,184 @@
+"""`flare report`: run folders in, one page out that opens from disk, prints, and needs no network and no script."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from flare.atomic import write_whole
+from flare.config import Config, to_toml
+from flare.report.curves import Summary, common_time_s, summarise
+from flare.report.group_labels import differing, settings_of
+from flare.report.page import document, table
+from flare.report.run_groups import Group, Run, group_runs, read_run
+from flare.report.run_sections import all_sections
+from flare.report.run_words import headline, percent, plural, remarks_on, title
+from flare.units import human
+
+
+def write_report(folders: Sequence[Path], out: Path) -> None:
+    """Write the report of run folders into the HTML file `out`. The file appears whole or not at all.
+
+    Raises ValueError where a folder is no run folder or is damaged, OSError where `out` cannot be written.
+    """
+    if not folders:
+        raise ValueError("there is nothing to report: give at least one run folder")
+    unique = list({folder.resolve(): folder for folder in folders}.values())
+    page = report_page([read_run(folder) for folder in unique])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, page.encode("utf-8"))
+
+
+def report_page(runs: Sequence[Run]) -> str:
+    """The page, as text."""
+    groups, left_out = group_runs(runs)
+    common_s = common_time_s(groups)
+    summaries = {group.label: summarise(group, common_s) for group in groups}
+    groups.sort(key=lambda group: -_rank(summaries[group.label]))
+    lines = [summaries[group.label] for group in groups]
+    body = "\n".join(
+        [
+            f"<header>\n<h1>{escape(title(groups))}</h1>",
+            headline(groups, lines),
+            remarks_on(groups, lines, left_out),
+            "</header>\n<main>",
+            _final_table(groups, lines, common_s),
+            all_sections(groups),
+            _configurations(groups),
+            _provenance(groups),
+            "</main>",
+        ]
+    )
+    return document(title(groups), body)
+
+
+def _rank(summary: Summary) -> float:
+    """What groups are ordered by: final accuracy; those without come last, of them the best ever seen first."""
+    if not math.isnan(summary.final.mean):
+        return summary.final.mean
+    return -2.0 if math.isnan(summary.best.mean) else summary.best.mean - 1.0
+
+
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
+def _final_table(groups: Sequence[Group], lines: Sequence[Summary], common_s: float) -> str:
+    at = "at a common time" if math.isnan(common_s) else f"at {human(common_s, 's', 3)}"
+    header = [
+        "group", "seeds", "final accuracy", "best accuracy", f"accuracy {at}", "rounds", "simulated time",
+        "devices a round", "mean τ", "mean gap", "energy a run", "no sender", "status",
+    ]  # fmt: skip
+    rows = []
+    for group, line in zip(groups, lines, strict=True):
+        counted = "" if line.final.count in (0, len(group.runs)) else f"{line.final.count} of "
+        rounds = f"{line.rounds[1]:,}" if line.rounds[0] == line.rounds[1] else f"{line.rounds[0]:,}–{line.rounds[1]:,}"
+        rows.append(
+            [
+                escape(group.label), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
+                percent(line.best), percent(line.at_common), rounds, human(line.clock_s.mean, "s", 3),
+                _number(line.devices), _number(line.tau), "–" if math.isnan(line.gap) else f"{100.0 * line.gap:.2g} %",
+                human(line.energy_j, "J", 3), f"{line.infeasible:,}", escape(line.status),
+            ]
+        )  # fmt: skip
+    best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) else -1
+    note = (
+        "Best final accuracy first. ±: 95 % t-interval over the seeds. The common time is the last that every run was "
+        "tested at or after; accuracy there lies on the line between two tests. Gap: of the schedule's objective to "
+        "its proven bound."
+    )
+    return (
+        f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(12,), best=best)}"
+        f'<p class="note">{note}</p>\n</section>\n'
+    )
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.1f}"
+
+
+def _configurations(groups: Sequence[Group]) -> str:
+    keys = differing([group.config for group in groups])
+    parts = ["<section>\n<h2>Configuration</h2>\n"]
+    if keys:
+        settings = [settings_of(group.config) for group in groups]
+        rows = [[f"<code>{key}</code>", *(escape(_value(each[key])) for each in settings)] for key in keys]
+        header = ["setting", *(escape(group.label) for group in groups)]
+        parts.append(f"<details open><summary>What differs</summary>{table('What differs', header, rows)}</details>\n")
+    for group in groups:
+        seeds = ", ".join(str(run.config.seed) for run in group.runs)
+        parts.append(
+            f"<details><summary>{escape(group.label)}: the whole file</summary>\n"
+            f"<p>Seeds: {seeds}. Marked: what differs between groups.</p>\n"
+            f"<pre>{_marked(group.config, set(keys))}</pre></details>\n"
+        )
+    return "".join(parts) + "</section>\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else ", ".join(map(str, value))
+        if isinstance(value, tuple)
+        else str(value)
+    )
+
+
+def _marked(config: Config, keys: set[str]) -> str:
+    """The file of a configuration with the given settings marked and the comments pale."""
+    section, lines = "", []
+    for line in to_toml(config).splitlines():
+        section = f"{line[1:-1]}." if line.startswith("[") else section
+        if line.startswith("#"):
+            lines.append(f"<i>{escape(line)}</i>")
+        elif section + line.split(" = ")[0] in keys:
+            lines.append(f"<mark>{escape(line)}</mark>")
+        else:
+            lines.append(escape(line))
+    return "\n".join(lines)
+
+
+def _provenance(groups: Sequence[Group]) -> str:
+    """Who made the runs: each surroundings once, then every folder."""
+    runs = [(group, run) for group in groups for run in group.runs]
+    made_by = [tuple(_shown(run.manifest.get(fact)) for fact in ("flare", "commit", "hardware")) for _, run in runs]
+    places = {facts: str(place) for place, facts in enumerate(dict.fromkeys(made_by), start=1)}
+    origins = [[place, *map(escape, facts), str(made_by.count(facts))] for facts, place in places.items()]
+    folders = [
+        [
+            f"<code>{escape(str(run.folder))}</code>",
+            escape(group.label),
+            str(run.config.seed),
+            f"{run.num_rounds:,}",
+            escape(run.status),
+            escape(_shown(run.manifest.get("created"))),
+            places[facts],
+        ]
+        for (group, run), facts in zip(runs, made_by, strict=True)
+    ]
+    header = ["folder", "group", "seed", "rounds", "status", "created", "made by"]
+    return (
+        "<section>\n<h2>Versions, and how to reproduce</h2>\n"
+        "<p>The same configuration on the same machine gives the same run. Take the <code>config.toml</code> of a "
+        "folder, or save one of the files above under that name, with the seed you want:</p>\n"
+        "<pre>flare run config.toml</pre>\n"
+        + table("Versions", ["made by", "flare", "commit", "hardware", "runs"], origins, text=(1, 2, 3))
+        + f"<details{' open' * (len(folders) <= 10)}><summary>{plural(len(folders), 'run folder')}</summary>"
+        + table("Run folders", header, folders, text=(1, 4, 5))
+        + "</details>\n</section>\n"
+    )
+
+
+def _shown(value: Any) -> str:
+    """An entry of a manifest in one line."""
+    if value is None:
+        return "–"
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {_shown(each)}" for key, each in value.items())
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,215 @@
+"""The pictures of a report and the words around them, section by section."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from flare.report import run_figures as draw
+from flare.report.curves import (
+    MOST_POINTS,
+    Curve,
+    accuracy_against_rounds,
+    accuracy_against_time,
+    against_rounds,
+    evenly,
+    over_seeds,
+)
+from flare.report.panels import key_to, labels_of, line_panel, nothing, panel, range_panel, section, spoken
+from flare.report.run_groups import Group, Run
+from flare.units import human
+
+BAND = "Band: 95 % t-interval over the seeds. Thin where some seeds have ended; not drawn where most have."
+BINS = f"At most {MOST_POINTS} points, each the mean of the rounds around it."
+
+
+def all_sections(groups: Sequence[Group]) -> str:
+    """Every section, in the order of the page."""
+    parts = (_accuracy, _loss, _participation, _work, _time, _schedules)
+    return "".join(part(groups) for part in parts)
+
+
+def _accuracy(groups: Sequence[Group]) -> str:
+    rounds = [accuracy_against_rounds(group) for group in groups]
+    seconds = [accuracy_against_time(group) for group in groups]
+    panels = [
+        line_panel(
+            "accuracy-rounds",
+            "Accuracy against rounds",
+            "What a round is worth.",
+            ("round", "test accuracy (%)"),
+            groups,
+            rounds,
+        ),
+        line_panel(
+            "accuracy-time",
+            "Accuracy against simulated time",
+            "What a second on the air is worth.",
+            ("simulated time (s)", "test accuracy (%)"),
+            groups,
+            seconds,
+        ),
+    ]
+    return section("Accuracy", BAND, panels, key_to(groups))
+
+
+def _loss(groups: Sequence[Group]) -> str:
+    train = [against_rounds(group, lambda run: run.of_round["train_loss"]) for group in groups]
+    test = [against_rounds(group, lambda run: run.of_round["test_loss"]) for group in groups]
+    panels = [
+        line_panel(
+            "train-loss",
+            "Training loss",
+            f"Mean over the senders' steps. {BINS}",
+            ("round", "training loss"),
+            groups,
+            train,
+        ),
+        line_panel(
+            "test-loss", "Test loss", "Of the global model on the test samples.", ("round", "test loss"), groups, test
+        ),
+    ]
+    return section("Loss", BAND, panels, key_to(groups))
+
+
+def _participation(groups: Sequence[Group]) -> str:
+    seeds = set.intersection(*({run.config.seed for run in group.runs} for group in groups))
+    shown = [next((run for run in group.runs if run.config.seed in seeds), group.runs[0]) for group in groups]
+    shares = np.full((len(groups), max(run.config.wireless.num_devices for run in shown)), np.nan)
+    for row, run in zip(shares, shown, strict=True):
+        row[: run.config.wireless.num_devices] = run.participation()
+    order = np.argsort(-np.nansum(shares, axis=0), kind="stable")
+    never = [int((row == 0.0).sum()) for row in shares]
+    which = f"seed {min(seeds)}" if seeds else "the first seed of each"
+    ranked = [_ranked(group) for group in groups]
+    panels = [
+        panel(
+            "participation-devices",
+            "Who takes part",
+            f"Share of the rounds in which each device sent ({which}); busiest over all groups first.",
+            spoken(groups, never, lambda number: f"{number:.0f}", "Devices that never sent: "),
+            lambda: draw.strip("device, busiest over all groups first", labels_of(groups), shares[:, order]),
+        ),
+        line_panel(
+            "participation-ranked",
+            "How evenly",
+            "Devices of each run, its busiest first; mean over the seeds. A flat line is fair.",
+            ("devices, busiest first (% of all)", "share of the rounds (%)"),
+            groups,
+            ranked,
+        ),
+    ]
+    return section("Participation", "", panels, key_to(groups))
+
+
+def _ranked(group: Group) -> Curve:
+    """Share of the rounds against the rank of a device in its run."""
+    table = np.array([np.sort(run.participation())[::-1] for run in group.runs])  # (seeds, devices)
+    devices = table.shape[1]
+    places = evenly(devices)
+    return over_seeds(100.0 * (1.0 + places) / devices, table[:, places])
+
+
+def _work(groups: Sequence[Group]) -> str:
+    def mean_tau_bar(group: Group) -> float:
+        known = np.concatenate([run.of_round["tau_bar"] for run in group.runs])
+        return float(known[np.isfinite(known)].mean()) if np.isfinite(known).any() else math.nan
+
+    tau_bars = [mean_tau_bar(group) for group in groups]
+    panels = [
+        range_panel(
+            "devices",
+            "Devices a round",
+            "Those that send.",
+            "devices",
+            groups,
+            lambda run: run.num_senders.astype(float),
+        ),
+        range_panel(
+            "steps",
+            "Local steps",
+            "τ of every sender; the upright line is the mean of the reference τ̄.",
+            "local steps τ",
+            groups,
+            lambda run: run.of_sender["tau"],
+            tau_bars,
+        ),
+        range_panel(
+            "rates",
+            "Learning rates",
+            "Of every sender.",
+            "local learning rate",
+            groups,
+            lambda run: run.of_sender["lr"],
+        ),
+        range_panel(
+            "energy",
+            "Energy a round",
+            "All senders together, computing and upload.",
+            "energy (J)",
+            groups,
+            Run.round_energy_j,
+        ),
+    ]
+    text = "Mark: mean. Thick: the middle half of the values. Thin: all but the outer tenth."
+    return section("Devices, steps and learning rates", text, panels)
+
+
+def _time(groups: Sequence[Group]) -> str:
+    splits_s = np.array([np.mean([run.round_split_s() for run in group.runs], axis=0) for group in groups])
+    deadlines_s = [group.config.wireless.deadline_s for group in groups]
+    parts = [sum(int(run.infeasible.sum()) for run in group.runs) for group in groups]
+    wholes = [sum(run.num_rounds for run in group.runs) for group in groups]
+    labels = labels_of(groups)
+    panels = [
+        panel(
+            "latency",
+            "Time of a round",
+            "Mean over senders and rounds. Waiting: for the last sender. A round in which nobody can send lasts until "
+            "the deadline.",
+            spoken(
+                groups, splits_s.sum(axis=1).tolist(), lambda value_s: human(value_s, "s", 3), "Mean time of a round: "
+            ),
+            lambda: draw.split_bars("mean time of a round (s)", labels, splits_s, deadlines_s),
+        )
+    ]
+    if any(parts):
+        panels.append(
+            panel(
+                "infeasible",
+                "Rounds without a sender",
+                "Nobody could meet the deadline, or the policy found nobody.",
+                spoken(groups, parts, lambda number: f"{number:.0f}", "Rounds without a sender: "),
+                lambda: draw.share_bars("share of the rounds", labels, parts, wholes),
+            )
+        )
+    else:
+        panels.append(nothing("Rounds without a sender: none. In every round somebody met the deadline."))
+    return section("Time of a round", "", panels)
+
+
+def _schedules(groups: Sequence[Group]) -> str:
+    if not any(np.isfinite(run.gap()).any() for group in groups for run in group.runs):
+        return section("Schedules", "", [nothing("Gap to the bound: no policy here recorded a proven bound.")])
+    text = "How far the schedule's objective (problem P2) lies above its proven bound. 0 % is proven optimal."
+    panels = [
+        range_panel(
+            "gap",
+            "Gap to the bound",
+            "Mark: mean; thick: middle half; thin: all but the outer tenth.",
+            "gap (%)",
+            groups,
+            Run.gap,
+        ),
+        line_panel(
+            "gap-rounds",
+            "Gap over the rounds",
+            "At most 30 points, each the mean of the rounds around it.",
+            ("round", "gap (%)"),
+            groups,
+            [against_rounds(group, Run.gap, most=30) for group in groups],
+        ),
+    ]
+    return section("Schedules", text, panels, key_to(groups))

@@ -1,0 +1,106 @@
+"""A comparison of runs in words: what was run, what came out best, and what to know before trusting it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from flare.report.curves import Estimate, Summary
+from flare.report.group_labels import differing
+from flare.report.run_groups import Group, Run
+from flare.units import human
+
+ENDED = ("finished", "reached", "diverged")
+"""How a run says that it will not go on; "reached" is its target accuracy."""
+
+
+def title(groups: Sequence[Group]) -> str:
+    """The page in one line."""
+    data = " and ".join(sorted({group.config.data.name for group in groups}))
+    names = [group.label for group in groups]
+    return f"{names[0]} on {data}" if len(names) == 1 else f"{', '.join(names[:6])}{' …' * (len(names) > 6)} on {data}"
+
+
+def headline(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
+    """What came out best and what was run, as HTML; groups and their lines best first."""
+    best = lines[0].final
+    if math.isnan(best.mean):
+        first = "No run here has a final test accuracy: none was tested, or all diverged."
+    else:
+        of = f" ({_mean_of(best)})"
+        name, reached = f"<b>{escape(groups[0].label)}</b>", f"<b>{percent(best)}</b>{of}"
+        first = (
+            f"{name} has the best final test accuracy: {reached}."
+            if len(groups) > 1
+            else f"{name} ends at a test accuracy of {reached}."
+        )
+        if len(groups) > 1 and not math.isnan(lines[1].final.mean):
+            first += (
+                f" Next is {escape(groups[1].label)} with {percent(lines[1].final)}{_overlap(best, lines[1].final)}."
+            )
+    return f'<p class="lead">{first}</p>\n<p>{escape(_what_was_run(groups, lines))}</p>'
+
+
+def _mean_of(value: Estimate) -> str:
+    return "one seed" if value.count == 1 else f"mean of {value.count} seeds and its 95 % interval"
+
+
+def _overlap(best: Estimate, second: Estimate) -> str:
+    if math.isnan(best.half + second.half):
+        return ""
+    meets = best.mean - best.half <= second.mean + second.half
+    return "; the intervals overlap" if meets else "; the intervals do not overlap"
+
+
+def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
+    """The size of the comparison, and what all its runs have in common."""
+    runs = sum(len(group.runs) for group in groups)
+    number = plural(runs, "run") if len(groups) == 1 else f"{plural(runs, 'run')} of {len(groups)} settings"
+    differ = set(differing([group.config for group in groups]))
+    config = groups[0].config
+    common = {
+        "data.name": f"data {config.data.name}",
+        "data.partition": f"partition {config.data.partition}",
+        "wireless.num_devices": plural(config.wireless.num_devices, "device"),
+        "learning.model": f"model {config.learning.model}",
+        "learning.method": f"method {config.learning.method}",
+        "scheduling.policy": f"policy {config.scheduling.policy}",
+        "wireless.deadline_s": f"deadline {human(config.wireless.deadline_s, 's')}",
+    }
+    shared = ", ".join(words for key, words in common.items() if key not in differ)
+    shortest, longest = min(line.rounds[0] for line in lines), max(line.rounds[1] for line in lines)
+    rounds = plural(longest, "round") if shortest == longest else f"{shortest} to {plural(longest, 'round')}"
+    return f"{number}, {rounds} each" + (f"; all with {shared}." if shared else ".")
+
+
+def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[Run]) -> str:
+    """What a reader must know before trusting the numbers."""
+    remarks = []
+    diverged = {group.label: sum(run.diverged for run in group.runs) for group in groups}
+    if any(diverged.values()):
+        names = ", ".join(f"{label} ({number})" for label, number in diverged.items() if number)
+        remarks.append(f"{plural(sum(diverged.values()), 'run')} diverged, without a final accuracy: {names}.")
+    nobody, rounds = sum(line.infeasible for line in lines), sum(line.total_rounds for line in lines)
+    if nobody:
+        remarks.append(f"In {nobody:,} of {rounds:,} rounds ({nobody / rounds:.1%}) nobody could send.")
+    unfinished = sum(run.status not in ENDED for group in groups for run in group.runs)
+    if unfinished:
+        remarks.append(f"{plural(unfinished, 'run')} had not come to an end; the tables show which.")
+    if left_out:
+        folders = ", ".join(str(run.folder) for run in left_out)
+        remarks.append(f"Left out, since another folder holds the same configuration and seed: {folders}.")
+    return "".join(f'<p class="warn">{escape(remark)}</p>\n' for remark in remarks)
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def percent(value: Estimate) -> str:
+    """A share with its interval, as a person writes it."""
+    if math.isnan(value.mean):
+        return "–"
+    around = "" if math.isnan(value.half) else f" ± {100.0 * value.half:.1f}"
+    return f"{100.0 * value.mean:.1f}{around} %"

@@ -1,0 +1,163 @@
+"""Drives runs: one, or many in lockstep, so that an engine sees the devices of all of them at once.
+
+Each turn every run that is still going does one round. Runs of the same data, model and batch size share an engine.
+After a turn each run has its record on disk, and every few rounds a checkpoint: a process that dies at any moment
+continues with `resume` as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+
+from flare.learning.engine import compute_device, make_engine
+from flare.learning.engine.base import Engine
+from flare.records import RunFolder, Snapshot
+from flare.simulation.run import Record, RunState, RunStatus, Simulation
+
+
+@dataclass
+class Member:
+    """A run in a lockstep group: its simulation, where it stands, and where it is written down (None: nowhere)."""
+
+    simulation: Simulation
+    folder: RunFolder | None = None
+    state: RunState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = self.simulation.start()
+
+
+Ask = TypeVar("Ask")
+Answer = TypeVar("Answer")
+Watcher = Callable[[Member, Record], None]
+
+
+def drive(
+    members: Sequence[Member], *, watch: Watcher | None = None, stopping: Callable[[], bool] = lambda: False
+) -> None:
+    """Run every member to its end. `watch` sees each record; where `stopping` says so, all runs are checkpointed after
+    the turn and left to be resumed."""
+    groups = _engine_groups(members)
+    try:
+        while any(_going(members)) and not stopping():
+            for engine, group in groups:
+                going = list(_going(group))
+                if going:
+                    _turn(engine, going, watch)
+    except KeyboardInterrupt:
+        _suspend(members)
+        raise
+    if any(_going(members)):
+        _suspend(members)
+
+
+def resume(member: Member) -> None:
+    """Put a member where its folder's newest sound checkpoint left it; its records are cut back to that round."""
+    assert member.folder is not None
+    snapshot = member.folder.restore()
+    if snapshot is not None:
+        member.state = _from_snapshot(member.state, snapshot)
+
+
+def _going(members: Iterable[Member]) -> Iterable[Member]:
+    return (member for member in members if member.state.status is RunStatus.RUNNING)
+
+
+def _turn(engine: Engine, members: Sequence[Member], watch: Watcher | None) -> None:
+    """One round of each member."""
+    start = time.perf_counter()
+    plans = [member.simulation.plan(member.state) for member in members]
+    gradients = _dealt(engine.gradients, [plan.gradient_jobs for plan in plans])
+    jobs = [
+        member.simulation.jobs(member.state, plan, own)
+        for member, plan, own in zip(members, plans, gradients, strict=True)
+    ]
+    updates = _dealt(engine.train, jobs)
+    done = [
+        member.simulation.apply(member.state, plan, own, sent)
+        for member, plan, own, sent in zip(members, plans, jobs, updates, strict=True)
+    ]
+    done = _scored(engine, members, done)
+    wall_s = time.perf_counter() - start
+    for member, (state, record) in zip(members, done, strict=True):
+        _keep(member, state, record | {"wall_s": wall_s})
+        if watch is not None:
+            watch(member, record)
+
+
+def _scored(
+    engine: Engine, members: Sequence[Member], done: list[tuple[RunState, Record]]
+) -> list[tuple[RunState, Record]]:
+    due = [i for i, (state, _) in enumerate(done) if members[i].simulation.wants_score(state)]
+    scores = engine.evaluate([done[i][0].weights for i in due]) if due else []
+    for i, score in zip(due, scores, strict=True):
+        state, record = done[i]
+        done[i] = (members[i].simulation.score(state, record, score), record)
+    return done
+
+
+def _keep(member: Member, state: RunState, record: Record) -> None:
+    """The record first, then the state: a checkpoint is never ahead of the records."""
+    if member.folder is not None:
+        member.folder.append(record)
+    member.state = state
+    ended = state.status is not RunStatus.RUNNING
+    if member.folder is not None:
+        if ended or state.rounds_done % member.simulation.config.run.checkpoint_every == 0:
+            member.folder.checkpoint(_to_snapshot(state))
+        if ended:
+            member.folder.finish(state.status.value, rounds=state.rounds_done, clock_s=state.clock_s)
+
+
+def _suspend(members: Sequence[Member]) -> None:
+    for member in members:
+        if member.folder is not None and member.state.status is RunStatus.RUNNING:
+            member.folder.checkpoint(_to_snapshot(member.state))
+            member.folder.finish("interrupted", rounds=member.state.rounds_done, clock_s=member.state.clock_s)
+
+
+def _dealt(work: Callable[[Sequence[Ask]], list[Answer]], piles: Sequence[Sequence[Ask]]) -> list[list[Answer]]:
+    """Do all piles of jobs as one, and hand the answers back pile by pile."""
+    everything = [job for pile in piles for job in pile]
+    answers = iter(work(everything) if everything else [])
+    return [[next(answers) for _ in pile] for pile in piles]
+
+
+def _engine_groups(members: Sequence[Member]) -> list[tuple[Engine, list[Member]]]:
+    """Members by what an engine is made for: the data, the architecture and where it computes."""
+    groups: dict[tuple[object, ...], list[Member]] = {}
+    for member in members:
+        groups.setdefault(member.simulation.engine_key, []).append(member)
+    return [(_engine_of(group), group) for group in groups.values()]
+
+
+def _engine_of(group: Sequence[Member]) -> Engine:
+    first = group[0].simulation
+    for member in group:
+        weights = member.state.weights.to(compute_device(first.config.learning))
+        member.state = replace(member.state, weights=weights)
+    return make_engine(first.module, first.dataset, first.config.learning)
+
+
+def _to_snapshot(state: RunState) -> Snapshot:
+    tensors = {"weights": state.weights} | {f"method.{name}": value for name, value in state.method.items()}
+    if state.memory is not None:
+        tensors["memory"] = torch.from_numpy(state.memory.copy())
+    return Snapshot(state.rounds_done, tensors, {"clock_s": state.clock_s, "status": state.status.value})
+
+
+def _from_snapshot(start: RunState, snapshot: Snapshot) -> RunState:
+    tensors = snapshot.tensors
+    return RunState(
+        rounds_done=snapshot.rounds_done,
+        clock_s=float(snapshot.numbers["clock_s"]),
+        weights=tensors["weights"],
+        method={name: tensors[f"method.{name}"] for name in start.method},
+        memory=tensors["memory"].numpy() if "memory" in tensors else None,
+        status=RunStatus(snapshot.numbers["status"]),
+    )
