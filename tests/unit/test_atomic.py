@@ -29,9 +29,10 @@ def test_where_any_call_fails_the_old_file_stays_and_nothing_beside_it(tmp_path,
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
-        write_whole(path, b"new", durable=True)
+        with pytest.raises(OSError, match="No space left"):
+            write_whole(path, b"new", durable=True)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.bin"]
 

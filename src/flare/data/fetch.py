@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from flare.atomic import write_whole
 from flare.data.catalogue import CATALOGUE
 from flare.data.files import DataFile, spelled, unpacked
 from flare.data.origins import Origin, Progress
@@ -160,15 +161,9 @@ def _tried(
 
 
 def _place(path: Path, content: bytes) -> None:
-    """Write beside `path`, then rename."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(content)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, content)
     except OSError as error:
         raise OSError(
             f"cannot keep {path}: {error.strerror}; make room there, or name another folder in FLARE_CACHE"

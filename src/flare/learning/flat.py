@@ -46,7 +46,8 @@ class FlatModel:
         parts = torch.split(flat, self.sizes, dim=-1)
         leading = flat.shape[:-1]
         return {
-            name: part.view(*leading, *shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+            name: part.view((*leading, *shape))
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 
 

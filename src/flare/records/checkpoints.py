@@ -6,10 +6,8 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from flare.atomic import write_whole
 from flare.records.checkpoint import Snapshot, decode
 
 _NAME = re.compile(r"round-(\d+)\.safetensors")
@@ -28,10 +26,9 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(((int(match[1]), each) for match, each in found if match), reverse=True)
 
 
-def write_checkpoint(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write a checkpoint to the disk, then remove all but the last two."""
-    write_whole(path, *pieces, durable=True)
-    for _, old in checkpoints(path.parent)[_KEPT:]:
+def drop_old(folder: Path) -> None:
+    """Remove all checkpoints but the last two."""
+    for _, old in checkpoints(folder)[_KEPT:]:
         old.unlink()
 
 

@@ -24,7 +24,7 @@ from flare.atomic import PART, sync_folder, write_all, write_whole
 from flare.config import Config, load, to_toml
 from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
-from flare.records.checkpoints import checkpoint_path, newest_sound, write_checkpoint
+from flare.records.checkpoints import checkpoint_path, drop_old, newest_sound
 from flare.records.lines import measure, read_lines, to_line
 from flare.records.trouble import lock, telling
 
@@ -123,7 +123,8 @@ class RunFolder:
             if snapshot.rounds_done < self._rounds:
                 self._cut(snapshot.rounds_done)
             os.fsync(file)  # a checkpoint must never be ahead of the records
-            write_checkpoint(path, pieces)
+            write_whole(path, *pieces, durable=True)
+            drop_old(path.parent)
 
     def restore(self) -> Snapshot | None:
         """The newest sound snapshot, and the records cut back to its round; None: start from the beginning.
@@ -145,6 +146,7 @@ class RunFolder:
         self._remove_partial()
         recorded, _ = measure(self.path / _ROUNDS)
         snapshot = newest_sound(self.path / _CHECKPOINTS, recorded)
+        drop_old(self.path / _CHECKPOINTS)
         self._cut(0 if snapshot is None else snapshot.rounds_done)
         if self.manifest.get("status") != "running":
             self.manifest = {k: v for k, v in self.manifest.items() if k not in _ENDING} | {"status": "running"}

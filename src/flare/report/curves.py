@@ -184,4 +184,8 @@ def _mean_known(values: Floats) -> Floats:
 
 def _status(statuses: Sequence[str]) -> str:
     times = Counter(statuses)
-    return statuses[0] if len(times) == 1 else ", ".join(f"{number} {status}" for status, number in times.items())
+    return (
+        statuses[0]
+        if len(times) == 1
+        else ", ".join(f"{number}\N{NO-BREAK SPACE}{status}" for status, number in times.items())
+    )

@@ -21,7 +21,7 @@ def section(title: str, text: str, panels: Sequence[str], legend: str = "") -> s
     """A section of the page."""
     words = f"<p>{escape(text)}</p>\n" if text else ""
     inside = f'{words}{legend}<div class="panels">\n{"".join(panels)}</div>\n'
-    return f"<section>\n<h2>{escape(title)}</h2>\n{inside}</section>\n"
+    return f'<section class="pictures">\n<h2>{escape(title)}</h2>\n{inside}</section>\n'
 
 
 def panel(name: str, title: str, caption: str, alt: str, drawing: Callable[[], Figure]) -> str:

@@ -22,6 +22,8 @@ from flare.units import Floats
 
 MOST_CURVES = 10
 """Groups with a colour of their own; with more of them the others are thin grey lines."""
+MOST_CELLS = 250
+"""Of a strip; with more devices a cell is the mean of neighbours."""
 MOST_CHARACTERS = 30
 """Of a label beside a bar."""
 WIDTH_IN, HEIGHT_IN, ROW_IN = 5.6, 3.3, 0.25
@@ -170,6 +172,8 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
     colours = LinearSegmentedColormap.from_list("share", [(*to_rgb(BLUE), 0.04), (*to_rgb(BLUE), 1.0)])
     figure, axes = _rows(labels, least_in=0.35)
     groups, devices = shares.shape
+    if devices > MOST_CELLS:
+        shares = np.stack([part.mean(axis=1) for part in np.array_split(shares, MOST_CELLS, axis=1)], axis=1)
     image = axes.imshow(
         shares, cmap=colours, vmin=0.0, vmax=most, aspect="auto", interpolation="none",
         extent=(0.5, devices + 0.5, groups - 0.5, -0.5),
@@ -180,7 +184,7 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
     axes.tick_params(axis="y", which="minor", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.set_xlabel(x_label)
-    bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, aspect=12)
+    bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, aspect=12, anchor=(0.0, 1.0))
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     bar.outline.set_linewidth(0.4)
     return figure

@@ -23,8 +23,11 @@ from flare.units import human
 def write_report(folders: Sequence[Path], out: Path) -> None:
     """Write the report of run folders into the HTML file `out`. The file appears whole or not at all.
 
-    Raises ValueError where a folder is no run folder or is damaged, OSError where `out` cannot be written.
+    Raises ValueError where a folder is no run folder or is damaged and where `out` is not the name of an HTML file,
+    OSError where it cannot be written.
     """
+    if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
+        raise ValueError(f"cannot write the report to {out}; give the name of a file that ends in .html")
     if not folders:
         raise ValueError("there is nothing to report: give at least one run folder")
     unique = list({folder.resolve(): folder for folder in folders}.values())
@@ -81,19 +84,24 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], common_s: fl
                 escape(group.label), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
                 percent(line.best), percent(line.at_common), rounds, human(line.clock_s.mean, "s", 3),
                 _number(line.devices), _number(line.tau), "–" if math.isnan(line.gap) else f"{100.0 * line.gap:.2g} %",
-                human(line.energy_j, "J", 3), f"{line.infeasible:,}", escape(line.status),
+                human(line.energy_j, "J", 3), f"{line.infeasible:,}", _status(line.status),
             ]
         )  # fmt: skip
     best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) else -1
     note = (
-        "Best final accuracy first. ±: 95 % t-interval over the seeds. The common time is the last that every run was "
-        "tested at or after; accuracy there lies on the line between two tests. Gap: of the schedule's objective to "
-        "its proven bound."
+        "Best final accuracy first. ±: 95 % t-interval over the seeds. The common time is the latest that the tests of "
+        "every run reach; accuracy there lies on the line between two tests. Gap: of the schedule's objective to its "
+        "proven bound."
     )
     return (
         f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(12,), best=best)}"
         f'<p class="note">{note}</p>\n</section>\n'
     )
+
+
+def _status(status: str) -> str:
+    shown = escape(status)
+    return f'<span class="bad">{shown}</span>' if "diverged" in status else shown
 
 
 def _number(value: float) -> str:

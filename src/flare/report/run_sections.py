@@ -31,6 +31,10 @@ def all_sections(groups: Sequence[Group]) -> str:
     return "".join(part(groups) for part in parts)
 
 
+def _band(groups: Sequence[Group]) -> str:
+    return BAND if any(len(group.runs) > 1 for group in groups) else ""
+
+
 def _accuracy(groups: Sequence[Group]) -> str:
     rounds = [accuracy_against_rounds(group) for group in groups]
     seconds = [accuracy_against_time(group) for group in groups]
@@ -52,7 +56,7 @@ def _accuracy(groups: Sequence[Group]) -> str:
             seconds,
         ),
     ]
-    return section("Accuracy", BAND, panels, key_to(groups))
+    return section("Accuracy", _band(groups), panels, key_to(groups))
 
 
 def _loss(groups: Sequence[Group]) -> str:
@@ -71,7 +75,7 @@ def _loss(groups: Sequence[Group]) -> str:
             "test-loss", "Test loss", "Of the global model on the test samples.", ("round", "test loss"), groups, test
         ),
     ]
-    return section("Loss", BAND, panels, key_to(groups))
+    return section("Loss", _band(groups), panels, key_to(groups))
 
 
 def _participation(groups: Sequence[Group]) -> str:
@@ -187,7 +191,7 @@ def _time(groups: Sequence[Group]) -> str:
         )
     else:
         panels.append(nothing("Rounds without a sender: none. In every round somebody met the deadline."))
-    return section("Time of a round", "", panels)
+    return section("Latency", "", panels)
 
 
 def _schedules(groups: Sequence[Group]) -> str:

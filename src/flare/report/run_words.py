@@ -18,8 +18,8 @@ ENDED = ("finished", "reached", "diverged")
 def title(groups: Sequence[Group]) -> str:
     """The page in one line."""
     data = " and ".join(sorted({group.config.data.name for group in groups}))
-    names = [group.label for group in groups]
-    return f"{names[0]} on {data}" if len(names) == 1 else f"{', '.join(names[:6])}{' …' * (len(names) > 6)} on {data}"
+    names = ", ".join(group.label for group in groups) if len(groups) <= 6 else f"{len(groups)} settings"
+    return f"{names} on {data}"
 
 
 def headline(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
@@ -71,7 +71,8 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     shared = ", ".join(words for key, words in common.items() if key not in differ)
     shortest, longest = min(line.rounds[0] for line in lines), max(line.rounds[1] for line in lines)
     rounds = plural(longest, "round") if shortest == longest else f"{shortest} to {plural(longest, 'round')}"
-    return f"{number}, {rounds} each" + (f"; all with {shared}." if shared else ".")
+    each, all_ = (" each", "all with ") if runs > 1 else ("", "")
+    return f"{number}, {rounds}{each}" + (f"; {all_}{shared}." if shared else ".")
 
 
 def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[Run]) -> str:

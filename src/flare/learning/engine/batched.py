@@ -75,14 +75,18 @@ class BatchedEngine:
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
-        for job in jobs:
+        for i, job in enumerate(jobs):
             check_job(job, self._model.num_weights)
+            if np.ndim(job.batches) != 2 or np.size(job.batches) == 0:
+                raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
         widths = [self._program.width(np.shape(job.batches)[1]) for job in jobs]
         return self._by_width(jobs, widths, [-job.rule.steps for job in jobs], self._train)
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of each job's mean loss, on the engine's device."""
         counts = [len(job.samples) for job in jobs]
+        if 0 in counts:
+            raise ValueError(f"gradient job {counts.index(0)} has no samples: leave it out")
         widths = [self._program.width(min(count, _SAMPLES_AT_ONCE)) for count in counts]
         return self._by_width(jobs, widths, [-count for count in counts], self._gradients)
 
@@ -95,7 +99,7 @@ class BatchedEngine:
 
     def _train(self, jobs: Sequence[Job], width: int) -> list[Update]:
         stack, starts = self._stack([job.start for job in jobs])
-        feed = Feed.of_batches([job.batches for job in jobs], width, self._device)
+        feed = Feed.of_batches([job.batches for job in jobs], width, self._data)
         descend = Descent(jobs, starts, self._model.sizes, self._device)
         losses = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
         for count, indices, shares in feed.steps():
@@ -108,7 +112,7 @@ class BatchedEngine:
 
     def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
         stack, _ = self._stack([job.at for job in jobs])
-        feed = Feed.of_samples([job.samples for job in jobs], width, self._device)
+        feed = Feed.of_samples([job.samples for job in jobs], width, self._data)
         total = torch.zeros_like(stack)
         for count, indices, shares in feed.steps():
             _, gradients = self._loss_and_gradients(stack[:count], indices, shares)
@@ -160,6 +164,10 @@ class BatchedEngine:
         Rows start at multiples of 256 bytes, as matrix products like it; the numbers too many are zero.
         """
         distinct = {id(vector): vector for vector in vectors}
+        for vector in distinct.values():
+            if vector.shape != (self._model.num_weights,):
+                shape = tuple(vector.shape)
+                raise ValueError(f"weights have the shape {shape}; the model has {self._model.num_weights} in a row")
         place = {key: i for i, key in enumerate(distinct)}
         row_length = -(-self._model.num_weights // 64) * 64
         rows = torch.zeros(len(distinct), row_length, device=self._device)

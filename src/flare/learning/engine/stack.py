@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flare.learning.engine.samples import TensorData
 from flare.learning.job import Job
 from flare.scheduling.problem import Indices
 
@@ -30,15 +31,15 @@ class Feed:
     shares: Tensor
 
     @classmethod
-    def of_batches(cls, batches: Sequence[Indices], width: int, device: torch.device) -> Feed:
+    def of_batches(cls, batches: Sequence[Indices], width: int, data: TensorData) -> Feed:
         """A step for each batch, in which each of its samples counts alike."""
         sizes = np.array([np.shape(each)[1] for each in batches])
         rows = [np.pad(each, ((0, 0), (0, width - np.shape(each)[1])), mode="edge") for each in batches]
         steps = np.array([len(each) for each in rows])
-        return cls._of_rows(rows, np.repeat(sizes, steps), np.repeat(1.0 / sizes, steps), device)
+        return cls._of_rows(rows, np.repeat(sizes, steps), np.repeat(1.0 / sizes, steps), data)
 
     @classmethod
-    def of_samples(cls, samples: Sequence[Indices], width: int, device: torch.device) -> Feed:
+    def of_samples(cls, samples: Sequence[Indices], width: int, data: TensorData) -> Feed:
         """As many steps as it takes to go through a job's samples; shares add up to one over all of them."""
         counts = np.array([len(each) for each in samples])
         steps = -(-counts // width)
@@ -48,22 +49,27 @@ class Feed:
         ]
         before = width * (np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps))
         sizes = np.minimum(np.repeat(counts, steps) - before, width)
-        return cls._of_rows(rows, sizes, np.repeat(1.0 / counts, steps), device)
+        return cls._of_rows(rows, sizes, np.repeat(1.0 / counts, steps), data)
 
     @classmethod
     def _of_rows(
-        cls, rows: list[Indices], sizes: NDArray[np.int64], share: NDArray[np.float64], device: torch.device
+        cls, rows: list[Indices], sizes: NDArray[np.int64], share: NDArray[np.float64], data: TensorData
     ) -> Feed:
         """Rows (steps, width) of each job, with the true size and the share of each row in the order of the jobs."""
         steps = np.array([len(each) for each in rows])
         step_of = np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps)
         by_step = np.argsort(step_of, kind="stable")
         indices = np.concatenate(rows)[by_step]  # (rows, width)
+        least, most, held = indices.min(), indices.max(), len(data.train_y)
+        if least < 0 or most >= held:  # a GPU would stop the whole program
+            raise ValueError(
+                f"a job asks for training sample {least if least < 0 else most}: there are 0 to {held - 1}"
+            )
         shares = np.where(np.arange(indices.shape[1]) < sizes[:, None], share[:, None], 0.0)[by_step]
         return cls(
             np.bincount(step_of).tolist(),
-            torch.from_numpy(indices.astype(np.int64)).to(device),
-            torch.from_numpy(shares.astype(np.float32)).to(device),
+            data.indices(indices),
+            torch.from_numpy(shares.astype(np.float32)).to(data.device),
         )
 
     def steps(self) -> Iterator[tuple[int, Tensor, Tensor]]:

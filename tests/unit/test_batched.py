@@ -1,0 +1,392 @@
+"""The batched engine gives the reference's answers, whatever the company, the chunk and the memory."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from flare.data.dataset import Dataset
+from flare.learning.engine.batched import BatchedEngine
+from flare.learning.engine.programs import LayerProgram, VmapProgram, make_program
+from flare.learning.engine.reference import ReferenceEngine
+from flare.learning.flat import FlatModel
+from flare.learning.job import GradientJob, Job, LocalRule, Update
+from flare.learning.models import make_model
+from flare.rng import stream, torch_stream
+
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_CUDA)]
+MODELS = {"logistic": (12,), "mlp": (1, 4, 4), "mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
+
+
+def random_data(shape: tuple[int, ...], samples: int = 60, test_samples: int = 30) -> Dataset:
+    draw = stream(1, "data")
+    return Dataset(
+        name="random",
+        train_x=draw.standard_normal((samples, *shape), dtype=np.float32),
+        train_y=draw.integers(10, size=samples),
+        test_x=draw.standard_normal((test_samples, *shape), dtype=np.float32),
+        test_y=draw.integers(10, size=test_samples),
+        num_classes=10,
+    )
+
+
+class TwoPaths(nn.Module):
+    """No chain of layers: a layer that is used twice, a sum of two paths, a parameter of no layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, 12)
+        self.outer = nn.Linear(12, 10)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.constant = nn.Parameter(torch.ones(12), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.inner(torch.tanh(self.inner(x))))
+        answer: Tensor = self.outer(self.scale * hidden + x + self.constant)
+        return answer
+
+
+def two_paths() -> nn.Module:
+    with torch_stream(3, "module"):
+        return TwoPaths()
+
+
+def small(**options: object) -> tuple[BatchedEngine, ReferenceEngine, FlatModel]:
+    """Engines on a multilayer perceptron of a few hundred weights."""
+    data, module = random_data((6,)), make_model(lambda _, __: _perceptron(), (6,), 10, seed=2)
+    return BatchedEngine(module, data, device="cpu", **options), ReferenceEngine(module, data), FlatModel(module)  # type: ignore[arg-type]
+
+
+def _perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 10))
+
+
+def every_kind_of_job(model: FlatModel, num_samples: int, *, batch: int = 5) -> list[Job]:
+    """FedAvg, FLARE's scaled rate, FedProx, SCAFFOLD's drift and all together; unequal steps, two runs' weights."""
+    draw = stream(4, "jobs")
+    starts = [model.flatten(), model.flatten() * 1.1]
+    drift = torch.from_numpy(draw.standard_normal(model.num_weights, dtype=np.float32)) * 0.01
+    rules = [
+        LocalRule(lr=0.1, steps=1),
+        LocalRule(lr=0.1 * 4 / 3, steps=3),
+        LocalRule(lr=0.05, steps=4, mu=0.5),
+        LocalRule(lr=0.05, steps=2, drift=drift),
+        LocalRule(lr=0.02, steps=3, mu=0.3, drift=-drift),
+    ]
+    return [
+        Job(starts[i % 2], rule, draw.integers(num_samples, size=(rule.steps, batch))) for i, rule in enumerate(rules)
+    ]
+
+
+def apart(mine: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[float]:
+    pairs = zip(mine, wanted, strict=True)
+    return [float((a.cpu() - b.cpu()).norm() / b.cpu().norm()) for a, b in pairs]
+
+
+def deltas(updates: Sequence[Update]) -> list[Tensor]:
+    return [update.delta for update in updates]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_rule_matches_the_reference(name: str, device: str) -> None:
+    data = random_data(MODELS[name])
+    module = make_model(name, MODELS[name], 10, seed=0)
+    jobs = every_kind_of_job(FlatModel(module), 60)
+    engine = BatchedEngine(module, data, device=device, compile=False)
+    assert isinstance(engine._program, LayerProgram)
+    mine, wanted = engine.train(jobs), ReferenceEngine(module, data).train(jobs)
+    errors = apart(deltas(mine), deltas(wanted))
+    assert statistics.median(errors) < 1e-5
+    # Where two places of a window are equal but for rounding, an engine may take either for the maximum.
+    assert max(errors) < (5e-2 if name.endswith("cnn") else 1e-5)
+    assert [u.loss for u in mine] == pytest.approx([u.loss for u in wanted], rel=1e-3 if name.endswith("cnn") else 1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_module_that_is_no_chain_of_layers_goes_through_vmap(device: str) -> None:
+    data, module = random_data((12,)), two_paths()
+    jobs = every_kind_of_job(FlatModel(module), 60)
+    engine = BatchedEngine(module, data, device=device, compile=False)
+    assert isinstance(engine._program, VmapProgram)
+    reference = ReferenceEngine(module, data)
+    mine, wanted = engine.train(jobs), reference.train(jobs)
+    assert max(apart(deltas(mine), deltas(wanted))) < 1e-5
+    assert [u.loss for u in mine] == pytest.approx([u.loss for u in wanted], rel=1e-5)
+    points = [GradientJob(jobs[0].start, np.arange(7)), GradientJob(jobs[1].start, np.arange(40))]
+    assert max(apart(engine.gradients(points), reference.gradients(points))) < 1e-5
+    assert engine.evaluate([jobs[1].start])[0].loss == pytest.approx(reference.evaluate([jobs[1].start])[0].loss)
+
+
+CHAINS = {
+    "stride and padding": (
+        nn.Sequential(nn.Conv2d(2, 3, (3, 2), stride=(2, 3), padding=(1, 2), bias=False), nn.Flatten()),
+        (2, 10, 13),
+    ),
+    "edges left over by the maximum": (
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 2), nn.Flatten()),
+        (1, 7, 9),
+    ),
+    "mean, tanh, nested": (
+        nn.Sequential(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh()), nn.Identity(), nn.AvgPool2d((2, 3)), nn.Flatten()),
+        (1, 7, 9),
+    ),
+    "maximum before and after": (
+        nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(2, 3, 2), nn.MaxPool2d((1, 2)), nn.ReLU(), nn.Flatten()),
+        (2, 8, 8),
+    ),
+    "hidden layers without bias": (nn.Sequential(nn.Flatten(), nn.Linear(8, 5, bias=False), nn.ReLU()), (2, 4)),
+}
+
+
+@pytest.mark.parametrize("whole_numbers", [False, True], ids=["generic", "many ties"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_own_layers_are_exact_in_double_precision(chain: str, whole_numbers: bool) -> None:
+    """Against autograd. Whole numbers make ties of maxima and zeros of ReLU, on which both must decide alike."""
+    body, shape = CHAINS[chain]
+    features = body(torch.zeros(1, *shape)).shape[1]
+    module = nn.Sequential(body, nn.Linear(features, 4))
+    model, draw, jobs, samples = FlatModel(module), stream(5, chain), 3, 6
+    program = LayerProgram(model, shape)
+
+    def values(*size: int) -> Tensor:
+        drawn = draw.integers(-2, 3, size=size) if whole_numbers else draw.standard_normal(size)
+        return torch.from_numpy(drawn).double()
+
+    parameters, x = [values(jobs, *each) for each in model.shapes], values(jobs, samples, *shape)
+    labels = torch.from_numpy(draw.integers(4, size=(jobs, samples)))
+    shares = torch.full((jobs, samples), 1.0 / samples, dtype=torch.float64)
+    losses, gradients = program.gradient(parameters, program.arrange(x), labels, shares)
+    for job in range(jobs):
+        own = [each[job].clone().requires_grad_() for each in parameters]
+        logits = functional_call(module, dict(zip(model.names, own, strict=True)), (x[job],))
+        loss = functional.cross_entropy(logits, labels[job])
+        assert losses[job].item() == pytest.approx(loss.item(), rel=1e-12)
+        for mine, wanted in zip(gradients, torch.autograd.grad(loss, own), strict=True):
+            torch.testing.assert_close(mine[job].reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(16, 3)),
+        nn.Sequential(nn.Conv2d(2, 4, 3, dilation=1, padding="same"), nn.Flatten(), nn.Linear(64, 3)),
+        nn.Sequential(nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(18, 3)),
+        nn.Sequential(nn.Linear(4, 3), nn.Flatten(), nn.Linear(24, 3)),
+        nn.Sequential(nn.Flatten(), nn.GELU(), nn.Linear(32, 3)),
+    ],
+)
+def test_layers_that_are_not_known_leave_the_chain_to_vmap(module: nn.Module) -> None:
+    assert isinstance(make_program(FlatModel(module), torch.zeros(2, 4, 4)), VmapProgram)
+
+
+def test_a_layer_that_stands_twice_in_a_chain_leaves_it_to_vmap() -> None:
+    same = nn.Linear(6, 6)
+    assert isinstance(make_program(FlatModel(nn.Sequential(same, nn.Tanh(), same)), torch.zeros(6)), VmapProgram)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_the_chunk_does_not_matter(chunk: int) -> None:
+    engine, reference, model = small(chunk=chunk)
+    jobs = every_kind_of_job(model, 60)
+    assert max(apart(deltas(engine.train(jobs)), deltas(reference.train(jobs)))) < 1e-5
+    points = [GradientJob(job.start, np.arange(3 + 4 * i)) for i, job in enumerate(jobs)]
+    assert max(apart(engine.gradients(points), reference.gradients(points))) < 1e-5
+    scores = zip(
+        engine.evaluate([job.start for job in jobs]), reference.evaluate([job.start for job in jobs]), strict=True
+    )
+    for mine, wanted in scores:
+        assert mine.accuracy == wanted.accuracy
+        assert mine.loss == pytest.approx(wanted.loss, rel=1e-6)
+
+
+def test_batches_of_different_sizes_train_together() -> None:
+    """Also sizes that do not fill the width: what fills up the batch must not count."""
+    engine, reference, model = small()
+    draw = stream(6, "jobs")
+    sizes = [1, 2, 3, 4, 5, 17, 1, 40]
+    jobs = [Job(model.flatten(), LocalRule(0.1, 2), draw.integers(60, size=(2, size))) for size in sizes]
+    mine, wanted = engine.train(jobs), reference.train(jobs)
+    assert max(apart(deltas(mine), deltas(wanted))) < 1e-5
+    assert [u.loss for u in mine] == pytest.approx([u.loss for u in wanted], rel=1e-5)
+
+
+def test_gradients_over_more_samples_than_pass_at_once() -> None:
+    engine, reference, model = small()
+    draw = stream(7, "samples")
+    points = [GradientJob(model.flatten(), draw.integers(60, size=size)) for size in (450, 3, 200, 201)]
+    assert max(apart(engine.gradients(points), reference.gradients(points))) < 1e-5
+
+
+def test_tests_over_more_samples_than_pass_at_once() -> None:
+    data, module = random_data((6,), test_samples=430), _perceptron()
+    weights = [FlatModel(module).flatten(), -FlatModel(module).flatten()]
+    mine = BatchedEngine(module, data, device="cpu").evaluate(weights)
+    for score, wanted in zip(mine, ReferenceEngine(module, data).evaluate(weights), strict=True):
+        assert score.accuracy == wanted.accuracy
+        assert score.loss == pytest.approx(wanted.loss, rel=1e-6)
+
+
+def test_only_devices_still_at_work_are_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _, model = small()
+    jobs, rows, gradient = every_kind_of_job(model, 60), [], engine._program.gradient
+
+    def counted(parameters: Sequence[Tensor], *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
+        rows.append(len(parameters[0]))
+        return gradient(parameters, *arguments)
+
+    monkeypatch.setattr(engine._program, "gradient", counted)
+    engine.train(jobs)
+    assert rows == [5, 4, 3, 1]  # of steps 1, 3, 4, 2, 3
+
+
+def run_out_of_memory_above(
+    engine: BatchedEngine, most_jobs: int, monkeypatch: pytest.MonkeyPatch, *, after_calls: int = 0
+) -> list[int]:
+    """Let the engine's passes fail for more than so many jobs; the list fills with the sizes that failed."""
+    failed: list[int] = []
+    gradient, calls = engine._program.gradient, iter(range(10_000))
+
+    def scarce(parameters: Sequence[Tensor], *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
+        if len(parameters[0]) > most_jobs and next(calls) >= after_calls:
+            failed.append(len(parameters[0]))
+            raise torch.cuda.OutOfMemoryError("out of memory, says the test")
+        return gradient(parameters, *arguments)
+
+    monkeypatch.setattr(engine._program, "gradient", scarce)
+    return failed
+
+
+@pytest.mark.parametrize("after_calls", [0, 2], ids=["at once", "in the third step"])
+def test_where_memory_runs_out_the_chunk_is_halved(monkeypatch: pytest.MonkeyPatch, after_calls: int) -> None:
+    engine, reference, model = small()
+    jobs = [job for _ in range(3) for job in every_kind_of_job(model, 60)]
+    failed = run_out_of_memory_above(engine, 4, monkeypatch, after_calls=after_calls)
+    assert max(apart(deltas(engine.train(jobs)), deltas(reference.train(jobs)))) < 1e-5
+    assert failed
+    failed.clear()
+    engine.train(jobs)
+    assert not failed  # the engine remembers what fitted
+
+
+def test_a_single_job_that_does_not_fit_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _, model = small()
+    run_out_of_memory_above(engine, 0, monkeypatch)
+    with pytest.raises(MemoryError, match="a single job with batches of 8 samples does not fit"):
+        engine.train(every_kind_of_job(model, 60))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("chain", [True, False], ids=["own layers", "vmap"])
+def test_a_job_that_diverges_leaves_its_neighbours_alone(chain: bool, device: str) -> None:
+    module = _perceptron() if chain else two_paths()
+    data = random_data((6,) if chain else (12,))
+    engine, model = BatchedEngine(module, data, device=device, compile=False), FlatModel(module)
+    jobs = every_kind_of_job(model, 60)
+    wild = Job(torch.full_like(jobs[1].start, torch.nan), jobs[1].rule, jobs[1].batches)
+    too_fast = Job(jobs[2].start, LocalRule(lr=1e38, steps=4, mu=0.5), jobs[2].batches)
+    calm, mixed = engine.train(jobs), engine.train([jobs[0], wild, too_fast, *jobs[3:]])
+    for i in (0, 3, 4):
+        assert torch.equal(mixed[i].delta, calm[i].delta)
+        assert mixed[i].loss == calm[i].loss
+    assert not mixed[1].delta.isfinite().any()
+    assert not mixed[2].delta.isfinite().all()
+    mixed_scores, calm_scores = engine.evaluate([wild.start, jobs[0].start]), engine.evaluate([jobs[0].start] * 2)
+    assert mixed_scores[1] == calm_scores[1]
+    assert np.isnan(mixed_scores[0].loss)
+
+
+def test_nan_in_a_window_is_its_maximum() -> None:
+    module = nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 10))
+    x = torch.arange(16.0).reshape(1, 1, 1, 4, 4)
+    x[..., 0, 1] = x[..., 3, 3] = torch.nan
+    program = LayerProgram(FlatModel(module), (1, 4, 4))
+    pooled, _ = program.layers[0].forward(None, program.arrange(x))
+    torch.testing.assert_close(pooled[0, :, :, :, 0], functional.max_pool2d(x[0, 0], 2), equal_nan=True)
+
+
+def test_mu_of_zero_is_plain_descent_to_the_last_bit_also_beside_a_mu() -> None:
+    engine, _, model = small()
+    plain = every_kind_of_job(model, 60)[0]
+    pulled = Job(plain.start, LocalRule(lr=0.1, steps=1, mu=0.4, drift=torch.ones(model.num_weights)), plain.batches)
+    together, alone = engine.train([plain, pulled])[0], engine.train([plain, plain])[0]
+    assert torch.equal(together.delta, alone.delta)
+
+
+def test_jobs_are_not_written_to_and_the_module_is_left_alone() -> None:
+    module = _perceptron()
+    engine, model = BatchedEngine(module, random_data((6,)), device="cpu"), FlatModel(module)
+    before = model.flatten()
+    jobs = every_kind_of_job(model, 60)
+    copies = [(job.start.clone(), job.batches.copy(), job.rule.drift) for job in jobs]
+    engine.train(jobs)
+    for job, (start, batches, drift) in zip(jobs, copies, strict=True):
+        assert torch.equal(job.start, start)
+        assert np.array_equal(job.batches, batches)
+        assert job.rule.drift is drift
+    assert torch.equal(model.flatten(), before)
+    assert engine.train([]) == [] == engine.gradients([]) == engine.evaluate([])
+
+
+def test_the_width_of_a_batch_wastes_little() -> None:
+    program = make_program(FlatModel(_perceptron()), torch.zeros(6))
+    for size in range(1, 2000):
+        assert program.width(size) % 4 == 0
+        assert size <= program.width(size) <= max(size + 3, 1.25 * size)
+    assert program.width(40) == 40
+
+
+def test_a_compiler_that_fails_costs_speed_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, reference, model = small()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no compiler, says the test")
+
+    monkeypatch.setattr(engine, "_compiled", broken)
+    jobs = every_kind_of_job(model, 60) * 2
+    with pytest.warns(UserWarning, match="no compiler, says the test"):
+        mine = engine.train(jobs)
+    assert max(apart(deltas(mine), deltas(reference.train(jobs)))) < 1e-5
+
+
+def test_bad_input_is_refused_with_a_word_on_it() -> None:
+    engine, _, model = small()
+    start, batches = model.flatten(), np.zeros((2, 4), dtype=np.int64)
+    with pytest.raises(ValueError, match="chunk is 0"):
+        small(chunk=0)
+    with pytest.raises(ValueError, match="3 steps and has 2 batches"):
+        engine.train([Job(start, LocalRule(0.1, 3), batches)])
+    with pytest.raises(ValueError, match=r"job 0 has batches of shape \(2, 0\)"):
+        engine.train([Job(start, LocalRule(0.1, 2), batches[:, :0])])
+    with pytest.raises(ValueError, match="training sample 60: there are 0 to 59"):
+        engine.train([Job(start, LocalRule(0.1, 2), batches + 60)])
+    with pytest.raises(ValueError, match="training sample -1"):
+        engine.gradients([GradientJob(start, np.array([3, -1]))])
+    with pytest.raises(ValueError, match="gradient job 0 has no samples"):
+        engine.gradients([GradientJob(start, np.array([], dtype=np.int64))])
+    with pytest.raises(ValueError, match=r"weights have the shape \(1,\)"):
+        engine.evaluate([start[:1]])
+
+
+@NEEDS_CUDA
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("compile", [False, True])
+def test_on_a_gpu_two_calls_give_the_same_bits_compiled_or_not(compile: bool) -> None:
+    data, module = random_data(MODELS["mnist-cnn"]), make_model("mnist-cnn", MODELS["mnist-cnn"], 10, seed=0)
+    engine = BatchedEngine(module, data, device="cuda", compile=compile)
+    jobs = every_kind_of_job(FlatModel(module), 60) * 4
+    precision = torch.get_float32_matmul_precision()
+    first, second = engine.train(jobs), engine.train(jobs)
+    assert torch.get_float32_matmul_precision() == precision
+    assert (engine._compiled is not None) == compile  # it did not fall back
+    assert all(torch.equal(a.delta, b.delta) and a.loss == b.loss for a, b in zip(first, second, strict=True))
+    wanted = ReferenceEngine(module, data).train(jobs)
+    assert statistics.median(apart(deltas(first), deltas(wanted))) < 1e-5
