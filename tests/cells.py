@@ -73,6 +73,25 @@ def knapsack_cell(
     return hand_cell(tau, np.minimum(share, 1.0), gamma)
 
 
+def crossing_cell(seed: int, *, num_devices: int = 10, decades: float = 2.0, stretch: float = 2.0) -> RoundProblem:
+    """Fast computers on weak channels against slow ones on strong channels: who delays least depends on the time.
+
+    Up to half a second only the fast ones finish at all; at the deadline the slow ones need less bandwidth.
+    """
+    rng = np.random.default_rng(seed)
+    slow = rng.random(num_devices) < 0.5
+    compute_s = np.where(slow, rng.uniform(0.4, 0.5, num_devices), 0.0)
+    return RoundProblem(
+        tau=np.where(slow, 3.0, 4.0),
+        compute_s=compute_s,
+        snr_hz=10.0 ** (8.0 + decades * slow + rng.uniform(-0.2, 0.2, num_devices)),
+        payload_bits=1e7,
+        total_bandwidth_hz=1e7,
+        deadline_s=0.5 * stretch,
+        gamma=100.0,
+    )
+
+
 def changed(problem: RoundProblem, **changes: object) -> RoundProblem:
     """The same round with other values of the named arguments."""
     names = ("tau", "compute_s", "snr_hz", "payload_bits", "total_bandwidth_hz", "deadline_s", "gamma")
@@ -213,6 +232,17 @@ def knapsack_rounds(max_devices: int, min_devices: int = 2) -> st.SearchStrategy
         noise=st.sampled_from([0.0, 0.01, 0.3]),
         whole_taus=st.booleans(),
         gamma=st.sampled_from([0.1, 1.0, 10.0, 100.0, 1000.0]),
+    )
+
+
+def crossing_rounds(max_devices: int) -> st.SearchStrategy[RoundProblem]:
+    """Rounds of `crossing_cell`, from deadlines that only the fast meet to those that nearly all do."""
+    return st.builds(
+        crossing_cell,
+        st.integers(0, 2**31),
+        num_devices=st.integers(2, max_devices),
+        decades=st.sampled_from([1.0, 2.0, 3.0]),
+        stretch=st.sampled_from([1.1, 1.3, 1.7, 2.0, 2.5]),
     )
 
 

@@ -74,15 +74,18 @@ def greedy_literal(problem: RoundProblem) -> Indices:
     return np.array(sorted(chosen), dtype=np.intp)
 
 
+def brute_force_by_number(problem: RoundProblem) -> dict[int, float]:
+    """For each M the least sum of 1/tau over all sets of M devices that fit; infinite where none does."""
+    least = {}
+    for size in range(1, problem.num_devices + 1):
+        sets = map(np.array, itertools.combinations(range(problem.num_devices), size))
+        least[size] = min((math.fsum(1.0 / problem.tau[at]) for at in sets if problem.fits(at)), default=math.inf)
+    return least
+
+
 def brute_force(problem: RoundProblem) -> float:
     """The least objective over all sets of devices that fit; infinite where none does."""
-    best = math.inf
-    for size in range(1, problem.num_devices + 1):
-        for devices in itertools.combinations(range(problem.num_devices), size):
-            at = np.array(devices)
-            if problem.fits(at):
-                best = min(best, problem.objective(at))
-    return best
+    return min(problem.weight(size) * total for size, total in brute_force_by_number(problem).items())
 
 
 def slope_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> mpmath.mpf:

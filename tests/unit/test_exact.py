@@ -114,6 +114,8 @@ def test_core_search_is_complete_at_any_price(price: float, classes: int) -> Non
             assert len(found) == number
             assert needed[found].sum() <= band * (1 + 1e-12)
             assert nu[found].sum() == pytest.approx(least, rel=1e-12)
+            # A target just above the least sum leaves no room to prune too much, one just below nothing to find.
+            assert better_set(nu, needed, price, number, band, least * (1 + 1e-9), whatever_fits, math.inf) is not None
             assert better_set(nu, needed, price, number, band, least * (1 - 1e-9), whatever_fits, math.inf) is None
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from flare.scheduling import Status, solve
 from flare.scheduling.greedy import _threshold
-from tests.cells import changed, hand_cell, paper_cell
+from tests.cells import crossing_cell, hand_cell, paper_cell
 from tests.oracles import greedy_literal
 
 
@@ -21,17 +21,19 @@ def test_greedy_is_algorithm_1_with_float_taus() -> None:
     assert solve(problem, "greedy").selected.tolist() == greedy_literal(problem).tolist()
 
 
-def test_greedy_is_algorithm_1_where_curves_cross() -> None:
-    # Slow computers with strong channels against fast ones with weak channels: who delays least depends on the time.
-    rng = np.random.default_rng(5)
-    compute_s = rng.uniform(0.0, 0.3, 16)
-    snr_hz = 10.0 ** (8.5 + 10.0 * compute_s + rng.uniform(-0.2, 0.2, 16))
-    problem = changed(
-        paper_cell(0, num_devices=16), compute_s=compute_s, snr_hz=snr_hz, deadline_s=1.5, gamma=100.0, tau=np.ones(16)
-    )
-    schedule = solve(problem, "greedy")
-    assert schedule.num_selected > 5
-    assert schedule.selected.tolist() == greedy_literal(problem).tolist()
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_is_algorithm_1_where_curves_cross(seed: int) -> None:
+    problem = crossing_cell(seed)
+    literal = greedy_literal(problem)
+    assert solve(problem, "greedy").selected.tolist() == literal.tolist()
+
+
+def test_taking_the_cheapest_at_the_deadline_is_not_algorithm_1_where_curves_cross() -> None:
+    # What would do without a search for the wanted time: after the first device, the least bandwidth at the deadline.
+    problem = crossing_cell(0)
+    chosen = greedy_literal(problem)
+    rest = [int(i) for i in np.argsort(problem.needed_hz) if i != problem.canonical_order[0]]
+    assert set(chosen) != {int(problem.canonical_order[0]), *rest[: len(chosen) - 1]}
 
 
 def test_greedy_starts_with_the_largest_tau() -> None:

@@ -111,7 +111,8 @@ def test_png_is_small(tmp_path: Path, devices: int, deadline_s: float) -> None:
     draw_schedule(path, problem, solve(problem, "all"), names=names_of(problem), distance_m=distance_m)
     assert path.stat().st_size < 200_000
     with Image.open(path) as image:
-        assert image.width > 1000 and image.height > 600
+        assert image.width > 1000
+        assert image.height > 600
 
 
 @pytest.mark.parametrize("devices", [1, 5, 20, 40, 1000])
@@ -135,7 +136,8 @@ def test_bars_and_shares_are_the_schedule(devices: int, policy: str) -> None:
         bandwidth_hz = schedule.bandwidth_hz[device]
         rate_bps = bandwidth_hz * math.log2(1.0 + problem.snr_hz[device] / bandwidth_hz)
         assert upload.get_width() == pytest.approx(problem.payload_bits / rate_bps)
-        assert compute.get_hatch() and not upload.get_hatch()
+        assert compute.get_hatch()
+        assert not upload.get_hatch()
 
     shares = bars(panel(figure, "band"))
     more = schedule.num_selected - shown
@@ -144,7 +146,8 @@ def test_bars_and_shares_are_the_schedule(devices: int, policy: str) -> None:
     edges_hz = [share.get_x() for share in shares] + [problem.total_bandwidth_hz]
     assert edges_hz == pytest.approx([0.0, *np.cumsum([share.get_width() for share in shares])], rel=1e-9)
     if more:
-        assert f"{more} more" in words(figure, "times") and f"{more} more" in words(figure, "band")
+        assert f"{more} more" in words(figure, "times")
+        assert f"{more} more" in words(figure, "band")
 
 
 @pytest.mark.parametrize("deadline_s", [0.4, 5.0])
@@ -231,9 +234,11 @@ def test_nobody_selected_is_said_in_words(tmp_path: Path) -> None:
     schedule = solve(problem)
     assert schedule.status is Status.INFEASIBLE
     figure = figure_of(problem, schedule, distance_m)
-    assert "Nobody sends" in words(figure, "times") and "nobody sends" in words(figure, "band")
+    assert "Nobody sends" in words(figure, "times")
+    assert "nobody sends" in words(figure, "band")
     assert "not even with the whole band" in words(figure)
-    assert count(figure, "unable") == 40 and count(figure, "sends") == 0
+    assert count(figure, "unable") == 40
+    assert count(figure, "sends") == 0
     draw_schedule(tmp_path / "nobody.png", problem, schedule, names=names_of(problem))
     assert (tmp_path / "nobody.png").exists()
 
@@ -274,7 +279,7 @@ def test_missing_folder_and_taken_name_raise_and_leave_nothing(tmp_path: Path) -
     with pytest.raises(NotADirectoryError):
         draw_schedule(tmp_path / "file" / "round.svg", problem, schedule, names=names)
     (tmp_path / "folder.svg").mkdir()
-    with pytest.raises(OSError):
+    with pytest.raises(IsADirectoryError):
         draw_schedule(tmp_path / "folder.svg", problem, schedule, names=names)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.svg"]
 
@@ -302,7 +307,8 @@ def test_failure_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="disk full"):
         draw_schedule(path, problem, solve(problem), names=names_of(problem))
-    assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_arguments_that_do_not_fit_are_named() -> None:

@@ -49,15 +49,15 @@ def schedule(
     bandwidth: Annotated[str | None, typer.Option(help="The band to divide, such as 10MHz.")] = None,
     deadline: Annotated[str | None, typer.Option(help="When the round must be over, such as 400ms.")] = None,
     payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. [default: 10]")] = None,
-    policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. [default: exact]")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. (default: 10)")] = None,
+    policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. (default: exact)")] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5.")
     ] = None,
     cell: Annotated[
         str | None, typer.Option(help=f"Draw a cell instead of reading a table: {', '.join(CELLS)}, or a TOML file.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. [default: 0]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. (default: 0)")] = None,
     round_: Annotated[int, typer.Option("--round", min=0, help="Which round of the cell to draw.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples a local step (for cycles_per_sample).")] = 40,
     noise: Annotated[float, typer.Option(help="Noise density in dBm/MHz (for power_dbm).")] = -114.0,

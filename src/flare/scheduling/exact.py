@@ -106,7 +106,7 @@ class _Search:
         return nu, hz
 
     def take_best(self, order: Indices, objective: Floats) -> None:
-        """Keep the best of the candidates order[:1], order[:2], ..., given their objectives, if none known is as good."""
+        """Keep the best of the candidates order[:1], order[:2], ..., if it beats the best known."""
         while True:
             least = objective.min()
             if not least < self.best_objective * (1.0 - _RELATIVE):
