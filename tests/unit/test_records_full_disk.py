@@ -186,7 +186,10 @@ def test_a_folder_of_another_user_can_be_read_and_not_written():
         path = written(Path(outer) / "run", 5)
         for each in (path, *path.rglob("*")):
             each.chmod(0o755 if each.is_dir() else 0o644)
-        os.seteuid(65534)
+        try:
+            os.seteuid(65534)
+        except PermissionError:
+            pytest.skip("this root cannot become another user")
         try:
             assert len(RunFolder.open(path).records()) == 5
             for call in (RunFolder.open(path).restore, lambda: RunFolder.create(Path(outer) / "new", CONFIG)):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flare import __version__
+from flare.cli.data import data_app
 from flare.cli.guard import guarded
 from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 for command in (schedule, run, compare, config):
     app.command()(guarded(command))
+app.add_typer(data_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,7 +13,7 @@ from flare.config import Config, load, override, to_toml
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder of the run. [default: a new one under runs/]")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run. (default: a new one under runs/)")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Write over a run that is already there.")]
