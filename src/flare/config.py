@@ -181,6 +181,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _check(self, "data")
+        if self.folder:
+            object.__setattr__(self, "folder", os.path.abspath(self.folder))
 
 
 @dataclass(frozen=True)
@@ -315,9 +317,9 @@ def _from_table(table: dict[str, Any], folder: Path) -> Config:
 
 
 def _resolved(section: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The section with its trace, if it has one, as seen from the folder of the file."""
-    trace = section.get("trace")
-    return {**section, "trace": str(folder / trace)} if trace and isinstance(trace, str) else section
+    """The section with its paths as seen from the folder of the file."""
+    paths = {key: section[key] for key in ("trace", "folder") if section.get(key) and isinstance(section[key], str)}
+    return section | {key: str(folder / path) for key, path in paths.items()}
 
 
 def _refuse_unknown(keys: Iterable[str], section: str, config: type[Any]) -> None:

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
-from flare.learning.engine.programs import LayerProgram, VmapProgram, make_program
+from flare.learning.engine.chain import LayerProgram
+from flare.learning.engine.programs import VmapProgram, make_program
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
@@ -126,7 +127,12 @@ def test_a_module_that_is_no_chain_of_layers_goes_through_vmap(device: str) -> N
     assert engine.evaluate([jobs[1].start])[0].loss == pytest.approx(reference.evaluate([jobs[1].start])[0].loss)
 
 
+SQUASH = nn.Tanh()
 CHAINS = {
+    "a layer without weights used twice": (
+        nn.Sequential(nn.Flatten(), nn.Linear(8, 5), SQUASH, nn.Linear(5, 5), SQUASH),
+        (2, 4),
+    ),
     "stride and padding": (
         nn.Sequential(nn.Conv2d(2, 3, (3, 2), stride=(2, 3), padding=(1, 2), bias=False), nn.Flatten()),
         (2, 10, 13),

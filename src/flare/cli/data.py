@@ -76,7 +76,7 @@ def fetch_(
     if name not in CATALOGUE:
         print(f"{name} is embedded: there is nothing to fetch.")
         return
-    with _watched() as progress:
+    with watched() as progress:
         folder = fetch(name, folder=str(data_dir or ""), progress=progress)
     print(f"{name} is in {folder}: {len(CATALOGUE[name].files)} files, each checked by its SHA-256.")
 
@@ -102,7 +102,7 @@ def show(
         dirichlet_alpha=alpha,
         quantity_skew=skew,
     )
-    with _watched() as progress:
+    with watched() as progress:
         dataset, parts = load_divided(config, num_devices=devices, seed=seed, progress=progress)
     counts = label_counts(dataset, parts)
     if plot is not None:
@@ -155,7 +155,7 @@ def _console() -> Console:
 
 
 @contextmanager
-def _watched() -> Iterator[Watcher]:
+def watched() -> Iterator[Watcher]:
     """A progress bar on standard error for what is on its way; nothing where that is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from flare.records.manifest import is_run_folder
-
 
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that contain some.")],
@@ -20,13 +18,15 @@ def report(
     """
     from flare.report.run_report import write_report  # here, because matplotlib takes its time to import
 
-    runs = [run for folder in folders for run in run_folders_in(folder)]
+    runs = list({run.resolve(): run for folder in folders for run in run_folders_in(folder)}.values())
     write_report(runs, out)
     print(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}.")
 
 
 def run_folders_in(folder: Path) -> list[Path]:
     """The folder itself if it holds a run, otherwise every run folder below it; ValueError where there is none."""
+    from flare.records.manifest import is_run_folder  # here, because it brings torch along
+
     if is_run_folder(folder):
         return [folder]
     if not folder.is_dir():

@@ -17,7 +17,10 @@ from rich.table import Table
 
 from flare.cli.guard import INTERRUPTED
 from flare.cli.progress import interruptible, showing, tensorboard
-from flare.config import Config
+from flare.cli.data import watched
+from flare.config import Config, DataConfig
+from flare.data.catalogue import CATALOGUE
+from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
 from flare.records import RunFolder
 from flare.scheduling import get_policy
@@ -62,8 +65,16 @@ def created(folder: Path, whole: Config, force: bool) -> Member:
     """A new run. Everything that can be wrong with it is found before its folder is touched."""
     get_policy(whole.scheduling.policy)
     make_method(whole.learning)
+    fetch_if_needed(whole.data)
     simulation = Simulation(whole)
     return Member(simulation, RunFolder.create(folder, whole, force=force))
+
+
+def fetch_if_needed(data: DataConfig) -> None:
+    """Bring a data set that is not there yet into the cache, with a progress bar."""
+    if data.name in CATALOGUE and not data.folder and cache_state(data.name) != "cached":
+        with watched() as progress:
+            fetch(data.name, folder="", progress=progress)
 
 
 def resumed(folder: Path) -> Member:

@@ -153,6 +153,11 @@ def _fault(record: Mapping[str, Any]) -> str:
     absent = [name for name in ("status", "selected", *OF_ROUND, *OF_SENDER) if name not in record]
     if absent:
         return f"has no {absent[0]}"
+    if not isinstance(record["selected"], list):
+        return "has no list of selected devices"
+    unlisted = [name for name in OF_SENDER if not isinstance(record[name], list)]
+    if unlisted:
+        return f"has no list of {unlisted[0]}"
     senders = len(record["selected"])
     wrong = [name for name in OF_SENDER if len(record[name]) != senders]
     return f"has {len(record[wrong[0]])} values of {wrong[0]} for {senders} selected devices" if wrong else ""

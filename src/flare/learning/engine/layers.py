@@ -241,15 +241,3 @@ def overlap_add(parts: Sequence[Tensor], *, dim: int, step: int, size: int) -> T
         total = placed if total is None else total + placed
     assert total is not None
     return total
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Each job's loss, the sum of its samples' by their shares, and the gradient of the logits.
-
-    Shapes: logits (jobs, classes, samples), labels and shares (jobs, samples); losses (jobs,).
-    """
-    log_probability = functional.log_softmax(logits, dim=1)
-    classes = torch.arange(logits.shape[1], device=logits.device)[:, None]
-    hit = labels[:, None, :] == classes  # (jobs, classes, samples)
-    losses = -(torch.where(hit, log_probability, 0.0).sum(1) * shares).sum(1)
-    return losses, (log_probability.exp() - hit.float()) * shares[:, None, :]

@@ -1,0 +1,167 @@
+"""A chain of known layers as one pass forward and back for a stack of jobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from flare.learning.engine.layers import Bias, Convolution, Flatten, Layer, Pair, Pool, Product, ReLU, Shape, Tanh
+from flare.learning.flat import FlatModel
+
+
+class UnknownLayerError(Exception):
+    """A module has no layer of our own that does the same."""
+
+
+@final
+class LayerProgram:
+    """A chain of the layers of `flare.learning.engine.layers`."""
+
+    def __init__(self, model: FlatModel, sample_shape: Shape) -> None:
+        self.layers: list[Layer] = []
+        self.floats_per_sample = 0
+        shape = sample_shape
+        index = {name: i for i, name in enumerate(model.names)}
+        for prefix, module in _chain("", model.module):
+            shape = self._append(module, shape, index, prefix)
+        if len(shape) != 1:
+            raise UnknownLayerError
+        self._first = min(i for i, layer in enumerate(self.layers) if layer.parameter is not None)
+        self._num_parameters = len(model.names)
+        if {layer.parameter for layer in self.layers} - {None} != set(range(self._num_parameters)):
+            raise UnknownLayerError  # a layer that stands twice in the chain, or parameters that no layer uses
+
+    def width(self, samples: int) -> int:
+        """Up to a multiple of 4 (16 bytes) or, for large batches, of a quarter of the power of two below."""
+        unit = max(4, 1 << max(0, samples.bit_length() - 3))
+        return -(-samples // unit) * unit
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """Samples last."""
+        return x.flatten(2).transpose(1, 2).contiguous().view(x.shape[0], *x.shape[2:], x.shape[1])
+
+    def gradient(
+        self, parameters: Sequence[Tensor], x: Tensor, labels: Tensor, shares: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Forward, the gradient of the cross-entropy, and back down to the first layer that has weights."""
+        kept = []
+        for layer in self.layers:
+            x, keep = layer.forward(None if layer.parameter is None else parameters[layer.parameter], x)
+            kept.append(keep)
+        losses, dy = cross_entropy(x, labels, shares)
+        gradients = [dy] * self._num_parameters
+        for i in range(len(self.layers) - 1, self._first - 1, -1):
+            layer, keep = self.layers[i], kept.pop()
+            weight = None if layer.parameter is None else parameters[layer.parameter]
+            if layer.parameter is not None:
+                gradients[layer.parameter] = layer.weight_gradient(keep, dy)
+            if i > self._first:
+                dy = layer.backward(weight, keep, dy)
+        return losses, gradients
+
+    def logits(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Forward alone."""
+        for layer in self.layers:
+            x, _ = layer.forward(None if layer.parameter is None else parameters[layer.parameter], x)
+        return x
+
+    def _append(self, module: nn.Module, shape: Shape, index: dict[str, int], prefix: str) -> Shape:
+        """Add the layers that do what `module` does; the shape of its output. Raises UnknownLayerError."""
+        convert = _KNOWN.get(type(module))
+        if convert is None or module._forward_hooks or module._forward_pre_hooks:
+            raise UnknownLayerError
+        layer, shape = convert(module, shape, index.get(f"{prefix}weight", -1))
+        place = len(self.layers)
+        if isinstance(layer, Pool) and not layer.average:
+            # The maximum of increasing functions is that of their arguments: adding the bias and ReLU come after it,
+            # on fewer numbers. Values are the same to the last bit.
+            while place > 0 and isinstance(self.layers[place - 1], Bias | ReLU):
+                place -= 1
+        if layer is not None:
+            self.layers.insert(place, layer)
+        if getattr(module, "bias", None) is not None:
+            self.layers.append(Bias(index.get(f"{prefix}bias", -1)))
+        columns = 0
+        if isinstance(layer, Convolution):
+            columns = math.prod(layer.kernel) * cast("nn.Conv2d", module).in_channels * math.prod(shape[1:])
+        self.floats_per_sample += 3 * math.prod(shape) + 3 * columns
+        return shape
+
+
+def _chain(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The layers of nested `nn.Sequential` in order, with the prefix of their parameters' names."""
+    if type(module) is nn.Sequential:
+        for name, child in module._modules.items():  # named_children() leaves out what stands there twice
+            assert child is not None
+            yield from _chain(f"{prefix}{name}.", child)
+    else:
+        yield prefix, module
+
+
+_Converted = tuple[Layer | None, Shape]
+
+
+def _convolution(module: nn.Conv2d, shape: Shape, parameter: int) -> _Converted:
+    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+    if not plain or isinstance(module.padding, str) or len(shape) != 3:
+        raise UnknownLayerError
+    padding = cast("Pair", module.padding)
+    side = (shape[1] + 2 * padding[0], shape[2] + 2 * padding[1])
+    layer = Convolution(parameter, cast("Pair", module.kernel_size), cast("Pair", module.stride), padding, side)
+    return layer, (module.out_channels, *layer.out_side)
+
+
+def _product(module: nn.Linear, shape: Shape, parameter: int) -> _Converted:
+    if len(shape) != 1:
+        raise UnknownLayerError
+    return Product(parameter), (module.out_features,)
+
+
+def _flatten(module: nn.Flatten, shape: Shape, _: int) -> _Converted:
+    if (module.start_dim, module.end_dim) != (1, -1):
+        raise UnknownLayerError
+    return Flatten(shape), (math.prod(shape),)
+
+
+def _pool(module: nn.MaxPool2d | nn.AvgPool2d, shape: Shape, _: int) -> _Converted:
+    kernel, stride, padding = _pair(module.kernel_size), _pair(module.stride), _pair(module.padding)
+    special = module.ceil_mode or getattr(module, "return_indices", False) or getattr(module, "divisor_override", None)
+    if special or stride != kernel or padding != (0, 0) or _pair(getattr(module, "dilation", 1)) != (1, 1):
+        raise UnknownLayerError
+    if len(shape) != 3:
+        raise UnknownLayerError
+    layer = Pool(kernel, shape[1:], average=isinstance(module, nn.AvgPool2d))
+    return layer, (shape[0], *layer.out_side)
+
+
+def _pair(value: Any) -> Pair:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+_KNOWN: dict[type[nn.Module], Callable[[Any, Shape, int], _Converted]] = {
+    nn.Conv2d: _convolution,
+    nn.Linear: _product,
+    nn.Flatten: _flatten,
+    nn.MaxPool2d: _pool,
+    nn.AvgPool2d: _pool,
+    nn.ReLU: lambda _, shape, __: (ReLU(), shape),
+    nn.Tanh: lambda _, shape, __: (Tanh(), shape),
+    nn.Identity: lambda _, shape, __: (None, shape),
+}
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Each job's loss, the sum of its samples' by their shares, and the gradient of the logits.
+
+    Shapes: logits (jobs, classes, samples), labels and shares (jobs, samples); losses (jobs,).
+    """
+    log_probability = functional.log_softmax(logits, dim=1)
+    classes = torch.arange(logits.shape[1], device=logits.device)[:, None]
+    hit = labels[:, None, :] == classes  # (jobs, classes, samples)
+    losses = -(torch.where(hit, log_probability, 0.0).sum(1) * shares).sum(1)
+    return losses, (log_probability.exp() - hit.float()) * shares[:, None, :]
