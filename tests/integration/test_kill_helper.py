@@ -48,5 +48,5 @@ def test_a_milder_signal_is_left_to_the_command(tmp_path):
 
 
 def test_a_moment_that_never_comes_is_an_error():
-    with pytest.raises(TimeoutError, match="waited 0.1 s in vain"):
+    with pytest.raises(TimeoutError, match=r"waited 0\.1 s in vain"):
         kill_when([sys.executable, "-c", "import time; time.sleep(60)"], lambda: False, limit_s=0.1)

@@ -132,6 +132,15 @@ def test_records_are_cut_back_to_the_checkpoint(path, tail):
     assert_restored(path, 6)
 
 
+def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(path):
+    written(path, 4)
+    for name in (".manifest.json.12.part", "checkpoints/.round-000006.safetensors.7.part", "film.part", ".mine.part"):
+        (path / name).write_bytes(b"half")
+    with RunFolder.open(path) as folder:
+        assert folder.restore().rounds_done == 3
+    assert sorted(each.name for each in path.rglob("*.part")) == [".mine.part", "film.part"]
+
+
 def test_any_flipped_bit_is_detected():
     content = b"".join(encode(snapshot(expected(4)[0], 4)))
     rng = stream(0, "flips")

@@ -19,7 +19,7 @@ import flare
 from flare.config import Config, RunConfig, to_toml
 from flare.records import RunFolder
 from tests.record_writer import CONFIG, snapshot, start
-from tests.run_folders import checkpoint_names, expected, lines, written
+from tests.run_folders import assert_restored, checkpoint_names, expected, lines, written
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -174,6 +174,20 @@ def test_a_second_writer_is_refused_a_reader_is_not(path):
     first.close()
     assert second.restore() is None
     second.close()
+
+
+def test_of_two_that_make_the_same_folder_the_later_does_not_write_over_the_earlier(path, monkeypatch):
+    lock = RunFolder._lock
+
+    def late(self):
+        monkeypatch.setattr(RunFolder, "_lock", lock)
+        written(path, 4)  # the other process begins and ends between our look at the folder and our lock
+        lock(self)
+
+    monkeypatch.setattr(RunFolder, "_lock", late)
+    with pytest.raises(ValueError, match="run already holds a run"):
+        RunFolder.create(path, CONFIG)
+    assert_restored(path, 3)
 
 
 def test_a_forgotten_folder_is_unlocked_and_leaves_no_open_file(path):

@@ -46,7 +46,7 @@ def run(
     else:
         whole = override(load(config_file) if config_file else Config(), settings or [])
         folder = out or training.new_folder(Path("runs"), training.run_name(whole))
-        members, folders = [training.created(folder, whole, force)], [folder]
+        members, folders = training.created([folder], [whole], force), [folder]
     training.go(
         members,
         folders,
@@ -91,7 +91,7 @@ def compare(
         configs = training.combinations(whole, entry or [], methods, policies, seeds)
         base = out or training.new_folder(Path("runs"), "compare")
         folders = [base / training.run_name(one) for one in configs]
-        members = [training.created(folder, one, force) for folder, one in zip(folders, configs, strict=True)]
+        members = training.created(folders, configs, force)
     training.go(members, folders, [folder.name for folder in folders], quiet, json_, tensorboard_)
     if not json_:
         from flare.report.run_report import write_report  # here, because matplotlib takes its time to import

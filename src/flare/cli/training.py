@@ -15,9 +15,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flare.cli.data import watched
 from flare.cli.guard import INTERRUPTED
 from flare.cli.progress import interruptible, showing, tensorboard
-from flare.cli.data import watched
 from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
@@ -61,13 +61,17 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def created(folder: Path, whole: Config, force: bool) -> Member:
-    """A new run. Everything that can be wrong with it is found before its folder is touched."""
-    get_policy(whole.scheduling.policy)
-    make_method(whole.learning)
-    fetch_if_needed(whole.data)
-    simulation = Simulation(whole)
-    return Member(simulation, RunFolder.create(folder, whole, force=force))
+def created(folders: Sequence[Path], configs: Sequence[Config], force: bool) -> list[Member]:
+    """New runs. Everything that can be wrong with their settings is found before a folder is touched."""
+    for one in configs:
+        get_policy(one.scheduling.policy)
+        make_method(one.learning)
+        fetch_if_needed(one.data)
+    simulations = [Simulation(one) for one in configs]
+    return [
+        Member(simulation, RunFolder.create(folder, simulation.config, force=force))
+        for simulation, folder in zip(simulations, folders, strict=True)
+    ]
 
 
 def fetch_if_needed(data: DataConfig) -> None:

@@ -26,7 +26,8 @@ def headline(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     """What came out best and what was run, as HTML; groups and their lines best first."""
     best = lines[0].final
     if math.isnan(best.mean):
-        first = "No run here has a final test accuracy: none was tested, or all diverged."
+        all_lost = all(run.diverged for group in groups for run in group.runs)
+        first = "Every run diverged." if all_lost else "No run has a final test accuracy yet."
     else:
         of = f" ({_mean_of(best)})"
         name, reached = f"<b>{escape(groups[0].label)}</b>", f"<b>{percent(best)}</b>{of}"

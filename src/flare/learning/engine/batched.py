@@ -39,6 +39,7 @@ DONE = TypeVar("DONE")
 _MOST_JOBS = 512  # more at once are no faster; and with memory to spare, the chunk does not depend on the memory
 _JOBS_ON_CPU = 16
 _COMPILE_FROM = 8  # jobs; below, launching takes longer than computing
+_OPTIONS = {"realize_reads_threshold": 3}  # keep the places of maxima, which cost four reads, for the way back
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples and for tests
 
 
@@ -71,7 +72,7 @@ class BatchedEngine:
         self._limits: dict[int, int] = {}  # width of a batch -> jobs that fitted after memory had run out
         on_gpu = self._device.type == "cuda"
         wanted = on_gpu and importlib.util.find_spec("triton") is not None if compile is None else compile
-        self._compiled = torch.compile(self._program.gradient) if wanted else None
+        self._compiled = torch.compile(self._program.gradient, options=_OPTIONS) if wanted else None
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
@@ -106,9 +107,9 @@ class BatchedEngine:
             loss, gradients = self._loss_and_gradients(stack[:count], indices, shares)
             losses[:count] += loss
             descend(stack[:count], gradients)
-        deltas = stack.sub_(starts())[:, : self._model.num_weights]
-        steps = [job.rule.steps for job in jobs]
-        return [Update(delta, loss / n) for delta, loss, n in zip(deltas, losses.tolist(), steps, strict=True)]
+        deltas = list(stack.sub_(starts())[:, : self._model.num_weights])  # while a GPU is still at work
+        means = (losses / torch.tensor([job.rule.steps for job in jobs], device=self._device)).tolist()
+        return [Update(delta, loss) for delta, loss in zip(deltas, means, strict=True)]
 
     def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
         stack, _ = self._stack([job.at for job in jobs])

@@ -33,8 +33,8 @@ class Feed:
     @classmethod
     def of_batches(cls, batches: Sequence[Indices], width: int, data: TensorData) -> Feed:
         """A step for each batch, in which each of its samples counts alike."""
-        sizes = np.array([np.shape(each)[1] for each in batches])
-        rows = [np.pad(each, ((0, 0), (0, width - np.shape(each)[1])), mode="edge") for each in batches]
+        sizes = np.array([each.shape[1] for each in batches])
+        rows = [_filled(each, width) for each in batches]
         steps = np.array([len(each) for each in rows])
         return cls._of_rows(rows, np.repeat(sizes, steps), np.repeat(1.0 / sizes, steps), data)
 
@@ -43,10 +43,7 @@ class Feed:
         """As many steps as it takes to go through a job's samples; shares add up to one over all of them."""
         counts = np.array([len(each) for each in samples])
         steps = -(-counts // width)
-        rows = [
-            np.pad(each, (0, n * width - len(each)), mode="edge").reshape(n, width)
-            for each, n in zip(samples, steps, strict=True)
-        ]
+        rows = [_filled(each[None], n * width).reshape(n, width) for each, n in zip(samples, steps, strict=True)]
         before = width * (np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps))
         sizes = np.minimum(np.repeat(counts, steps) - before, width)
         return cls._of_rows(rows, sizes, np.repeat(1.0 / counts, steps), data)
@@ -76,6 +73,12 @@ class Feed:
         """For each step the number of jobs at work, and their samples and shares, shape (jobs at work, width)."""
         parts = torch.split(self.indices, self.counts), torch.split(self.shares, self.counts)
         yield from zip(self.counts, *parts, strict=True)
+
+
+def _filled(rows: Indices, width: int) -> Indices:
+    """Rows of at most `width` samples, filled up with their first one."""
+    missing = width - rows.shape[1]
+    return np.hstack([rows, np.repeat(rows[:, :1], missing, axis=1)]) if missing else rows
 
 
 @final

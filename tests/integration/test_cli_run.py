@@ -1,0 +1,185 @@
+"""`flare run`, `compare`, `config` and `report` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = [
+    "--set", "wireless.num_devices=8",
+    "--set", "wireless.deadline_s=1.0",
+    "--set", "wireless.batch_size=10",
+    "--set", "learning.model=logistic",
+    "--set", "run.rounds=6",
+    "--set", "run.evaluate_every=3",
+    "--set", "run.checkpoint_every=2",
+]  # fmt: skip
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "flare", *arguments]
+
+
+def flare(*arguments: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=240, env=environment, check=False
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def refused(*arguments: str, cwd: Path) -> str:
+    done = flare(*arguments, cwd=cwd, expect=2)
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """The rounds of a run, less the time they took on this machine."""
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "wall_s"} for line in lines]
+
+
+def test_run_writes_a_folder_that_says_everything(tmp_path: Path) -> None:
+    done = flare("run", *SMALL, "--out", "first", cwd=tmp_path)
+    folder = tmp_path / "first"
+    assert "finished" in done.stdout
+    assert len(records(folder)) == 6
+    assert json.loads((folder / "manifest.json").read_text())["status"] == "finished"
+    assert len(list((folder / "checkpoints").iterdir())) == 2
+    again = flare("run", "first/config.toml", "--out", "second", "--quiet", cwd=tmp_path)
+    assert again.stderr == ""
+    assert records(tmp_path / "second") == records(folder)
+
+
+def test_run_without_arguments_picks_a_new_folder_each_time(tmp_path: Path) -> None:
+    for _ in range(2):
+        flare("run", *SMALL, "--quiet", cwd=tmp_path)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["flare-exact-seed0", "flare-exact-seed0-2"]
+
+
+def test_json_is_the_outcome(tmp_path: Path) -> None:
+    outcome = json.loads(flare("run", *SMALL, "--json", cwd=tmp_path).stdout)
+    assert outcome["status"] == "finished"
+    assert outcome["rounds"] == 6
+    assert outcome["test_accuracy"] == records(tmp_path / outcome["folder"])[-1]["test_accuracy"]
+
+
+def test_an_existing_run_is_never_written_over_without_force(tmp_path: Path) -> None:
+    flare("run", *SMALL, "--out", "here", "--quiet", cwd=tmp_path)
+    before = (tmp_path / "here" / "rounds.jsonl").read_bytes()
+    assert "here" in refused("run", *SMALL, "--out", "here", cwd=tmp_path)
+    assert (tmp_path / "here" / "rounds.jsonl").read_bytes() == before
+    flare("run", *SMALL, "--out", "here", "--force", "--quiet", "--set", "run.rounds=3", cwd=tmp_path)
+    assert len(records(tmp_path / "here")) == 3
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    refused("run", *SMALL, "--out", "mine", "--force", cwd=tmp_path)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--set", "wireless.deadlin_s=1"], ["wireless.deadlin_s", "wireless.deadline_s"]),
+        (["--set", "radio.deadline_s=1"], ["radio", "wireless"]),
+        (["--set", "deadline"], ["deadline", "section.key=value"]),
+        (["--set", "run.rounds=0"], ["run.rounds", "at least 1"]),
+        (["--set", "run.rounds=many"], ["run.rounds", "many"]),
+        (["--set", "learning.method=fedavgg"], ["fedavgg", "fedavg", "scaffold"]),
+        (["--set", "scheduling.policy=exakt"], ["exakt", "exact", "greedy"]),
+        (["--set", "learning.model=cnn"], ["cnn", "mnist-cnn"]),
+        (["--set", "data.name=mnits"], ["mnits", "mnist"]),
+        (["--set", "wireless.num_devices=100000"], ["devices"]),
+        (["--set", "learning.model=mnist-cnn"], ["mnist-cnn"]),
+        (["none.toml"], ["none.toml"]),
+        (["--resume", "nowhere"], ["nowhere"]),
+    ],
+)
+def test_bad_input_is_one_error_and_makes_no_folder(tmp_path: Path, arguments: list[str], expected: list[str]) -> None:
+    message = refused("run", *arguments, cwd=tmp_path)
+    for part in expected:
+        assert part in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changed_configuration_is_not_resumed(tmp_path: Path) -> None:
+    flare("run", *SMALL, "--out", "here", "--quiet", cwd=tmp_path)
+    assert "keeps its configuration" in refused("run", "--resume", "here", "--set", "run.rounds=9", cwd=tmp_path)
+    config = tmp_path / "here" / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 6", "rounds = 9"))
+    assert "config.toml" in refused("run", "--resume", "here", cwd=tmp_path)
+
+
+def test_ctrl_c_stops_after_the_round_and_resume_ends_with_the_same_run(tmp_path: Path) -> None:
+    long = [*SMALL, "--set", "run.rounds=400"]
+    flare("run", *long, "--out", "whole", "--quiet", cwd=tmp_path)
+    with subprocess.Popen(command("run", *long, "--out", "cut", "--quiet"), cwd=tmp_path, stderr=subprocess.PIPE) as run:
+        rounds = tmp_path / "cut" / "rounds.jsonl"
+        while not (rounds.exists() and rounds.stat().st_size > 2000):
+            assert run.poll() is None
+            time.sleep(0.01)
+        run.send_signal(signal.SIGINT)
+        assert run.stderr is not None
+        said = run.stderr.read().decode()
+        assert run.wait(timeout=60) == 130
+    assert "flare run --resume cut" in said
+    done = len(records(tmp_path / "cut"))
+    assert 0 < done < 400
+    flare("run", "--resume", "cut", "--quiet", cwd=tmp_path)
+    assert records(tmp_path / "cut") == records(tmp_path / "whole")
+
+
+def test_compare_runs_all_in_lockstep_as_if_alone_and_reports(tmp_path: Path) -> None:
+    entries = ["--entry", "flare:greedy", "--entry", "fedavg:cp", "--seeds", "2"]
+    done = flare("compare", *entries, *SMALL, "--out", "all", "--quiet", cwd=tmp_path)
+    assert "all/report.html" in done.stdout
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert "SPF" in page
+    names = {f"{pair}-seed{seed}" for pair in ("flare-greedy", "fedavg-cp") for seed in (0, 1)}
+    assert {path.name for path in (tmp_path / "all").iterdir()} == names | {"report.html"}
+    alone = ["--set", "learning.method=fedavg", "--set", "scheduling.policy=cp", "--set", "seed=1"]
+    flare("run", *SMALL, *alone, "--out", "alone", "--quiet", cwd=tmp_path)
+    assert records(tmp_path / "alone") == records(tmp_path / "all" / "fedavg-cp-seed1")
+    flare("report", "all", "alone", "--out", "page.html", cwd=tmp_path)
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_compare_refuses_what_it_cannot_run_before_it_writes(tmp_path: Path) -> None:
+    assert "METHOD:POLICY" in refused("compare", "--entry", "flare", cwd=tmp_path)
+    assert "twice" in refused("compare", "--entry", "flare:cp", "--entry", "flare:cp", cwd=tmp_path)
+    assert "fedavvg" in refused("compare", "--entry", "flare:cp", "--entry", "fedavvg:cp", *SMALL, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_config_prints_a_file_that_runs(tmp_path: Path) -> None:
+    text = flare("config", cwd=tmp_path).stdout
+    (tmp_path / "default.toml").write_text(text)
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
+    assert len(comments) == len(keys) > 30
+    flare("run", "default.toml", *SMALL, "--out", "here", "--quiet", cwd=tmp_path)
+    assert len(records(tmp_path / "here")) == 6
+
+
+def test_report_refuses_what_is_no_run(tmp_path: Path) -> None:
+    assert str(tmp_path) in refused("report", str(tmp_path), cwd=tmp_path)
+
+
+def test_tensorboard_writes_scalars(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    flare("run", *SMALL, "--out", "here", "--quiet", "--tensorboard", cwd=tmp_path)
+    assert list((tmp_path / "here" / "tensorboard").iterdir())
