@@ -230,6 +230,7 @@ def compare(rounds: int) -> dict[str, dict[str, float]]:
             continue
         print(f"{name}: {rounds} rounds in turn with ours", flush=True)
         rows[name] = summary(peer(rounds, our_round(SequentialEngine)))
+        print(f"    ours / peer {rows[name]['ratio']:.3f}", flush=True)
     print("reference engine", flush=True)
     reference = our_round(ReferenceEngine)
     ours = our_round(SequentialEngine)
@@ -273,7 +274,7 @@ def main() -> None:
     results = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {torch.get_num_threads()} torch threads, "
         f"Python {platform.python_version()}, torch {torch.__version__}",
-        "peers": compare(2 if arguments.quick else 40),
+        "peers": compare(2 if arguments.quick else 20),
     }
     (arguments.out / "training.json").write_text(json.dumps(results, indent=2) + "\n")
     (arguments.out / "training.md").write_text(report(results))

@@ -60,18 +60,29 @@ def lines(
     figure, axes = _panel(HEIGHT_IN)
     for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
         _draw_curve(axes, curve, look, place)
-    values = np.concatenate([curve.mean for curve in curves])
-    if percent:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, -0.01), min(high, 1.01))
-    elif _spans_decades(values):
+    if _spans_decades(np.concatenate([curve.mean for curve in curves])):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(*_reach(curves))
+    if percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        if all((curve.mean <= 1.0).all() for curve in curves):  # shares of a whole
+            axes.set_ylim(top=min(axes.get_ylim()[1], 1.01))
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(color=FAINT, linewidth=0.5)
     return figure
+
+
+def _reach(curves: Sequence[Curve]) -> tuple[float, float]:
+    """What a panel shows: all means, and of the bands what does not squeeze them; nothing below zero is needed."""
+    means = np.concatenate([curve.mean for curve in curves])
+    bands = np.concatenate([part for curve in curves for part in (curve.low, curve.high)] + [means])
+    low, high = np.nanmin(means), np.nanmax(means)
+    room = (high - low) or abs(high) or 1.0
+    bottom = max(np.nanmin(bands), low - 0.3 * room, min(low, 0.0)) - 0.04 * room
+    return bottom, min(np.nanmax(bands), high + 0.3 * room) + 0.04 * room
 
 
 def _draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:

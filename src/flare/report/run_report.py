@@ -83,7 +83,7 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], common_s: fl
             [
                 escape(group.label), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
                 percent(line.best), percent(line.at_common), rounds, human(line.clock_s.mean, "s", 3),
-                _number(line.devices), _number(line.tau), "–" if math.isnan(line.gap) else f"{100.0 * line.gap:.2g} %",
+                _number(line.devices), _number(line.tau), _gap(line.gap),
                 human(line.energy_j, "J", 3), f"{line.infeasible:,}", _status(line.status),
             ]
         )  # fmt: skip
@@ -102,6 +102,12 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], common_s: fl
 def _status(status: str) -> str:
     shown = escape(status)
     return f'<span class="bad">{shown}</span>' if "diverged" in status else shown
+
+
+def _gap(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return f"{100.0 * value:.0f} %" if value >= 0.1 else f"{100.0 * value:.2g} %"
 
 
 def _number(value: float) -> str:

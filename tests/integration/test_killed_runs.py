@@ -1,0 +1,95 @@
+"""kill -9 at any moment, then resume: the same records and the same weights, bit for bit, as a run never interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flare.rng import stream
+from tests import train_worker
+from tests.integration.kill_helper import kill_when, num_lines
+from tests.integration.test_cli_run import SMALL, command, flare, records
+
+KILLS = 24
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    """Processes that have torch and flare imported when they start, so that a kill mostly hits the run itself."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.train_worker"])
+    return context
+
+
+def last_checkpoint(folder: Path) -> str:
+    newest = max((folder / "checkpoints").glob("*.safetensors"))
+    return hashlib.sha256(newest.read_bytes()).hexdigest()
+
+
+def run_to_end(processes: Any, folder: Path) -> float:
+    start = time.monotonic()
+    process = processes.Process(target=train_worker.train, args=(str(folder),))
+    process.start()
+    process.join(timeout=240)
+    assert process.exitcode == 0
+    return time.monotonic() - start
+
+
+def test_a_run_killed_again_and_again_is_the_run_never_interrupted(processes: Any, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    takes_s = run_to_end(processes, whole)
+    draw = stream(9, "kills")
+    killed, moments = 0, set()
+    while killed < KILLS:
+        process = processes.Process(target=train_worker.train, args=(str(cut),))
+        process.start()
+        process.join(timeout=float(draw.uniform(0.02, 1.0)) * takes_s)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            killed += 1
+            moments.add(num_lines(cut / "rounds.jsonl") if (cut / "rounds.jsonl").exists() else -1)
+        else:  # it got to the end before its time: start over, there is nothing left to interrupt
+            assert process.exitcode == 0
+            assert records(cut) == records(whole)
+            shutil.rmtree(cut)
+    assert len(moments) > 5  # the kills hit different rounds
+    run_to_end(processes, cut)
+    assert records(cut) == records(whole)
+    assert last_checkpoint(cut) == last_checkpoint(whole)
+    assert json.loads((cut / "manifest.json").read_text())["status"] == "finished"
+
+
+def test_the_command_killed_and_resumed(tmp_path: Path) -> None:
+    settings = [*SMALL, "--set", "run.rounds=60"]
+    flare("run", *settings, "--out", "whole", "--quiet", cwd=tmp_path)
+    rounds = tmp_path / "cut" / "rounds.jsonl"
+    ended = kill_when(
+        command("run", *settings, "--out", "cut", "--quiet"),
+        lambda: rounds.exists() and num_lines(rounds) >= 11,
+        cwd=tmp_path,
+    )
+    assert ended.killed
+    flare("run", "--resume", "cut", "--quiet", cwd=tmp_path)
+    assert records(tmp_path / "cut") == records(tmp_path / "whole")
+    assert last_checkpoint(tmp_path / "cut") == last_checkpoint(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path: Path) -> None:
+    flare("run", *SMALL, "--out", "whole", "--quiet", cwd=tmp_path)
+    shutil.copytree(tmp_path / "whole", tmp_path / "hurt")
+    newest = max((tmp_path / "hurt" / "checkpoints").glob("*.safetensors"))
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    done = flare("run", "--resume", "hurt", "--quiet", cwd=tmp_path)
+    assert newest.name in done.stderr
+    assert records(tmp_path / "hurt") == records(tmp_path / "whole")
+    assert last_checkpoint(tmp_path / "hurt") == last_checkpoint(tmp_path / "whole")

@@ -1,0 +1,42 @@
+"""A run that a test starts in a process of its own, to kill it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from flare.config import Config, override
+from flare.records import RunFolder
+from flare.simulation import Member, Simulation, drive, resume
+
+SETTINGS = (
+    "wireless.num_devices=8",
+    "wireless.deadline_s=1.0",
+    "wireless.batch_size=10",
+    "wireless.fading=rayleigh",
+    "learning.model=logistic",
+    "learning.method=scaffold",
+    "learning.device=cpu",
+    "scheduling.policy=round-robin",
+    "run.payload=wireless",
+    "run.rounds=150",
+    "run.evaluate_every=7",
+    "run.checkpoint_every=5",
+)
+
+
+def config() -> Config:
+    return override(Config(), SETTINGS)
+
+
+def train(folder: str) -> None:
+    """Start the run in `folder`, or continue it."""
+    torch.set_num_threads(1)
+    path = Path(folder)
+    if (path / "manifest.json").exists():
+        member = Member(Simulation(config()), RunFolder.open(path))
+        resume(member)
+    else:
+        member = Member(Simulation(config()), RunFolder.create(path, config(), force=path.exists()))
+    drive([member])
