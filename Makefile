@@ -10,6 +10,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 demo: $(VENV)/.package
 	mkdir -p out
 	$(BIN)/flare schedule --cell paper --deadline 1s --seed 3 --compare --plot out/schedule.png
+	$(BIN)/flare compare examples/demo.toml --seeds 3 --out out/demo --force \
+		--entry flare:exact --entry flare:greedy --entry fedavg:greedy \
+		--entry fedavg:ps --entry fedavg:cp --entry fedavg:dm --entry fedavg:cm
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto

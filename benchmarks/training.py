@@ -272,7 +272,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     results = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {torch.get_num_threads()} torch threads, "
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch threads: {torch.get_num_threads()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}",
         "peers": compare(2 if arguments.quick else 20),
     }

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from flare.config import Config
 from flare.report.curves import (
     MOST_POINTS,
+    Curve,
     accuracy_against_rounds,
     accuracy_against_time,
     accuracy_at,
@@ -25,7 +26,7 @@ from flare.report.curves import (
     summarise,
 )
 from flare.report.group_labels import differing, labels_of
-from flare.report.run_figures import MOST_CURVES, looks
+from flare.report.run_figures import MOST_CURVES, lines, looks
 from flare.report.run_groups import Group, Run, group_runs, read_run
 from tests.made_up_runs import settings, write_run
 
@@ -208,3 +209,12 @@ def test_curves_differ_without_colour() -> None:
         assert len(told_apart) == number
     many = looks(30)
     assert sum(bool(look.marker) for look in many) == MOST_CURVES - 1
+
+
+def test_a_panel_shows_every_mean_and_no_band_dwarfs_them() -> None:
+    x = np.arange(3.0)
+    for means, top in (([0.5, 1.2, 2.2], 2.2 + 0.34 * 1.7), ([0.2, 0.6, 0.95], 1.01)):  # gaps may pass 100 %
+        curve = Curve(x, np.array(means), np.full(3, 40.0), np.full(3, 2))
+        low, high = lines("round", "share", [curve], looks(1), percent=True).axes[0].get_ylim()
+        assert low <= means[0]
+        assert means[-1] <= high <= top + 1e-9

@@ -93,11 +93,7 @@ def compare(
         folders = [base / training.run_name(one) for one in configs]
         members = training.created(folders, configs, force)
     training.go(members, folders, [folder.name for folder in folders], quiet, json_, tensorboard_)
-    if not json_:
-        from flare.report.run_report import write_report  # here, because matplotlib takes its time to import
-
-        write_report(folders, base / "report.html")
-        print(f"The report is in {base / 'report.html'}.")
+    training.report_on(folders, base / "report.html", as_json=json_)
 
 
 def _refuse_changes(config_file: Path | None, settings: Sequence[str] | None, out: Path | None, force: bool) -> None:

@@ -4,11 +4,12 @@ time to import."""
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
@@ -25,6 +26,9 @@ from flare.learning.methods import make_method
 from flare.records import RunFolder
 from flare.scheduling import get_policy
 from flare.simulation import Member, Record, RunStatus, Simulation, drive, resume
+
+if TYPE_CHECKING:
+    from flare.report.curves import Estimate
 
 
 def combinations(whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int) -> list[Config]:
@@ -125,8 +129,8 @@ def go(
     outcomes = [_outcome(member, folder) for member, folder in zip(members, folders, strict=True)]
     if as_json:
         print(json.dumps(outcomes[0] if len(outcomes) == 1 else outcomes, indent=2))
-    else:
-        _print_outcomes(outcomes)
+    elif len(outcomes) == 1:
+        _print_outcome(outcomes[0])
     if any(member.state.status is RunStatus.RUNNING for member in members):
         where = folders[0] if len(folders) == 1 else folders[0].parent
         command = "run" if len(folders) == 1 else "compare"
@@ -151,17 +155,44 @@ def _outcome(member: Member, folder: Path) -> dict[str, Any]:
     }
 
 
-def _print_outcomes(outcomes: Sequence[dict[str, Any]]) -> None:
+def _print_outcome(one: dict[str, Any]) -> None:
+    tested = "" if one["test_accuracy"] is None else f", test accuracy {100 * one['test_accuracy']:.2f} %"
+    print(f"{one['status']} after {one['rounds']} rounds and {one['clock_s']:.1f} simulated seconds{tested}.")
+    print(f"The run is in {one['folder']}; draw it with: flare report {one['folder']}")
+
+
+def report_on(folders: Sequence[Path], page: Path, *, as_json: bool) -> None:
+    """Print what became of the runs, those that differ only in their seed in one line, and write the report."""
+    from flare.report.curves import common_time_s, summarise  # here, because matplotlib takes its time to import
+    from flare.report.run_groups import group_runs, read_run
+    from flare.report.run_report import write_report
+
+    write_report(folders, page)
+    if as_json:
+        return
+    groups, _ = group_runs([read_run(folder) for folder in folders])
+    common_s = common_time_s(groups)
+    lines = [(group.label, summarise(group, common_s)) for group in groups]
+    lines.sort(key=lambda line: -line[1].final.mean if line[1].final.count else 1.0)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("run", "status", "rounds", "simulated time", "accuracy", "best"):
-        table.add_column(heading, justify="left" if heading in ("run", "status") else "right")
-    for one in outcomes:
+    for heading in ("", "accuracy", "best", f"after {common_s:.0f} s", "time", "devices", "mean tau", "gap", "status"):
+        table.add_column(heading, justify="left" if heading in ("", "status") else "right", no_wrap=True)
+    for label, line in lines:
         table.add_row(
-            one["folder"],
-            one["status"],
-            str(one["rounds"]),
-            f"{one['clock_s']:.1f} s",
-            "–" if one["test_accuracy"] is None else f"{100 * one['test_accuracy']:.2f} %",
-            "–" if one["best_accuracy"] is None else f"{100 * one['best_accuracy']:.2f} %",
+            label,
+            *(_percent(one) for one in (line.final, line.best, line.at_common)),
+            f"{line.clock_s.mean:.0f} s",
+            f"{line.devices:.1f}",
+            f"{line.tau:.2f}",
+            f"{100.0 * line.gap:.0f} %",
+            line.status,
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(table)
+    print("Accuracy on the test samples at the end, at best and at a common simulated time; ± is a 95 % interval.")
+    print(f"The report is in {page}.")
+
+
+def _percent(value: Estimate) -> str:
+    if not value.count:
+        return "–"
+    return f"{100.0 * value.mean:.1f}" + ("" if math.isnan(value.half) else f" ± {100.0 * value.half:.1f}") + " %"

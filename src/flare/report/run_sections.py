@@ -22,8 +22,8 @@ from flare.report.run_groups import Group, Run
 from flare.units import human
 
 BAND = (
-    "Band: 95 % t-interval over the seeds, cut off where it would dwarf the curves. Curves are thin where some seeds have "
-    "ended, and end where most have."
+    "Band: 95 % t-interval over the seeds, cut off where it would dwarf the curves. Curves are thin where some seeds "
+    "have ended, and end where most have."
 )
 BINS = f"At most {MOST_POINTS} points, each the mean of the rounds around it."
 

@@ -14,7 +14,6 @@ give the same bits.
 from __future__ import annotations
 
 import gc
-import importlib.util
 import math
 import warnings
 from collections import defaultdict
@@ -27,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.programs import make_program
+from flare.learning.engine.programs import GradientFunction, can_compile, compiled_gradient, make_program
 from flare.learning.engine.samples import TensorData, check_job
 from flare.learning.engine.stack import Descent, Feed
 from flare.learning.flat import own_copy
@@ -39,7 +38,6 @@ DONE = TypeVar("DONE")
 _MOST_JOBS = 512  # more at once are no faster; and with memory to spare, the chunk does not depend on the memory
 _JOBS_ON_CPU = 16
 _COMPILE_FROM = 8  # jobs; below, launching takes longer than computing
-_OPTIONS = {"realize_reads_threshold": 3}  # keep the places of maxima, which cost four reads, for the way back
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples and for tests
 
 
@@ -70,9 +68,9 @@ class BatchedEngine:
         self._program = make_program(self._model, self._data.train_x[0])
         self._chunk, self._tf32 = chunk, tf32
         self._limits: dict[int, int] = {}  # width of a batch -> jobs that fitted after memory had run out
-        on_gpu = self._device.type == "cuda"
-        wanted = on_gpu and importlib.util.find_spec("triton") is not None if compile is None else compile
-        self._compiled = torch.compile(self._program.gradient, options=_OPTIONS) if wanted else None
+        self._compiled: GradientFunction | None = None
+        if can_compile(self._device) if compile is None else compile:
+            self._compiled = compiled_gradient(self._model, self._data.train_x[0], tf32=tf32)
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
@@ -141,11 +139,8 @@ class BatchedEngine:
         x = self._program.arrange(x.view(*indices.shape, *x.shape[1:]))
         arguments = (self._parameters(stack), x, y.view(indices.shape), shares)
         if self._compiled is not None and len(stack) >= _COMPILE_FROM:
-            for each in (*arguments[0], *arguments[1:]):
-                torch._dynamo.mark_dynamic(each, 0)
             try:
-                losses, gradients = self._compiled(*arguments)
-                return losses, gradients
+                return self._compiled(*arguments)
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as why:  # whatever a compiler may run into: it costs speed, not the run

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flare.learning.engine.layers import Bias, Convolution, Flatten, Layer, Pair, Pool, Product, ReLU, Shape, Tanh
+from flare.learning.engine.layers import Bias, Convolution, Flatten, Kept, Layer, Pool, Product, ReLU, Shape, Tanh
+from flare.learning.engine.products import Pair, Plain, Products
 from flare.learning.flat import FlatModel
 
 
@@ -22,8 +23,9 @@ class UnknownLayerError(Exception):
 class LayerProgram:
     """A chain of the layers of `flare.learning.engine.layers`."""
 
-    def __init__(self, model: FlatModel, sample_shape: Shape) -> None:
+    def __init__(self, model: FlatModel, sample_shape: Shape, products: Products | None = None) -> None:
         self.layers: list[Layer] = []
+        self._products = Plain() if products is None else products
         self.floats_per_sample = 0
         shape = sample_shape
         index = {name: i for i, name in enumerate(model.names)}
@@ -48,26 +50,35 @@ class LayerProgram:
     def gradient(
         self, parameters: Sequence[Tensor], x: Tensor, labels: Tensor, shares: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Forward, the gradient of the cross-entropy, and back down to the first layer that has weights."""
+        """Forward and back."""
+        return self.backward(parameters, *self.forward(parameters, x), labels, shares)
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, list[Kept]]:
+        """The logits, and what each layer keeps for the way back."""
         kept = []
         for layer in self.layers:
-            x, keep = layer.forward(None if layer.parameter is None else parameters[layer.parameter], x)
+            x, keep = layer.forward(_own(layer, parameters), x)
             kept.append(keep)
-        losses, dy = cross_entropy(x, labels, shares)
+        return x, kept
+
+    def backward(
+        self, parameters: Sequence[Tensor], logits: Tensor, kept: Sequence[Kept], labels: Tensor, shares: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The losses, and the gradients from the last layer down to the first one that has weights."""
+        losses, dy = cross_entropy(logits, labels, shares)
         gradients = [dy] * self._num_parameters
         for i in range(len(self.layers) - 1, self._first - 1, -1):
-            layer, keep = self.layers[i], kept.pop()
-            weight = None if layer.parameter is None else parameters[layer.parameter]
+            layer = self.layers[i]
             if layer.parameter is not None:
-                gradients[layer.parameter] = layer.weight_gradient(keep, dy)
+                gradients[layer.parameter] = layer.weight_gradient(kept[i], dy)
             if i > self._first:
-                dy = layer.backward(weight, keep, dy)
+                dy = layer.backward(_own(layer, parameters), kept[i], dy)
         return losses, gradients
 
     def logits(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Forward alone."""
         for layer in self.layers:
-            x, _ = layer.forward(None if layer.parameter is None else parameters[layer.parameter], x)
+            x, _ = layer.forward(_own(layer, parameters), x)
         return x
 
     def _append(self, module: nn.Module, shape: Shape, index: dict[str, int], prefix: str) -> Shape:
@@ -75,7 +86,7 @@ class LayerProgram:
         convert = _KNOWN.get(type(module))
         if convert is None or module._forward_hooks or module._forward_pre_hooks:
             raise UnknownLayerError
-        layer, shape = convert(module, shape, index.get(f"{prefix}weight", -1))
+        layer, shape = convert(module, shape, index.get(f"{prefix}weight", -1), self._products)
         place = len(self.layers)
         if isinstance(layer, Pool) and not layer.average:
             # The maximum of increasing functions is that of their arguments: adding the bias and ReLU come after it,
@@ -93,6 +104,10 @@ class LayerProgram:
         return shape
 
 
+def _own(layer: Layer, parameters: Sequence[Tensor]) -> Tensor | None:
+    return None if layer.parameter is None else parameters[layer.parameter]
+
+
 def _chain(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested `nn.Sequential` in order, with the prefix of their parameters' names."""
     if type(module) is nn.Sequential:
@@ -106,29 +121,30 @@ def _chain(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 _Converted = tuple[Layer | None, Shape]
 
 
-def _convolution(module: nn.Conv2d, shape: Shape, parameter: int) -> _Converted:
+def _convolution(module: nn.Conv2d, shape: Shape, parameter: int, products: Products) -> _Converted:
     plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
     if not plain or isinstance(module.padding, str) or len(shape) != 3:
         raise UnknownLayerError
     padding = cast("Pair", module.padding)
     side = (shape[1] + 2 * padding[0], shape[2] + 2 * padding[1])
-    layer = Convolution(parameter, cast("Pair", module.kernel_size), cast("Pair", module.stride), padding, side)
+    kernel, stride = cast("Pair", module.kernel_size), cast("Pair", module.stride)
+    layer = Convolution(products, parameter, kernel, stride, padding, side)
     return layer, (module.out_channels, *layer.out_side)
 
 
-def _product(module: nn.Linear, shape: Shape, parameter: int) -> _Converted:
+def _product(module: nn.Linear, shape: Shape, parameter: int, products: Products) -> _Converted:
     if len(shape) != 1:
         raise UnknownLayerError
-    return Product(parameter), (module.out_features,)
+    return Product(products, parameter), (module.out_features,)
 
 
-def _flatten(module: nn.Flatten, shape: Shape, _: int) -> _Converted:
+def _flatten(module: nn.Flatten, shape: Shape, *_: Any) -> _Converted:
     if (module.start_dim, module.end_dim) != (1, -1):
         raise UnknownLayerError
     return Flatten(shape), (math.prod(shape),)
 
 
-def _pool(module: nn.MaxPool2d | nn.AvgPool2d, shape: Shape, _: int) -> _Converted:
+def _pool(module: nn.MaxPool2d | nn.AvgPool2d, shape: Shape, *_: Any) -> _Converted:
     kernel, stride, padding = _pair(module.kernel_size), _pair(module.stride), _pair(module.padding)
     special = module.ceil_mode or getattr(module, "return_indices", False) or getattr(module, "divisor_override", None)
     if special or stride != kernel or padding != (0, 0) or _pair(getattr(module, "dilation", 1)) != (1, 1):
@@ -143,15 +159,15 @@ def _pair(value: Any) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-_KNOWN: dict[type[nn.Module], Callable[[Any, Shape, int], _Converted]] = {
+_KNOWN: dict[type[nn.Module], Callable[[Any, Shape, int, Products], _Converted]] = {
     nn.Conv2d: _convolution,
     nn.Linear: _product,
     nn.Flatten: _flatten,
     nn.MaxPool2d: _pool,
     nn.AvgPool2d: _pool,
-    nn.ReLU: lambda _, shape, __: (ReLU(), shape),
-    nn.Tanh: lambda _, shape, __: (Tanh(), shape),
-    nn.Identity: lambda _, shape, __: (None, shape),
+    nn.ReLU: lambda _, shape, *__: (ReLU(), shape),
+    nn.Tanh: lambda _, shape, *__: (Tanh(), shape),
+    nn.Identity: lambda _, shape, *__: (None, shape),
 }
 
 

@@ -20,13 +20,20 @@ from flare.learning.engine.products import Pair, Plain
 
 
 @triton.jit
-def _tap_offset(tap, KW: tl.constexpr, TAPS: tl.constexpr, CHANNEL: tl.constexpr, LINE: tl.constexpr, B: tl.constexpr):
-    return (tap // TAPS) * CHANNEL + ((tap % TAPS) // KW) * LINE + (tap % KW) * B
+def _tap_offset(
+    tap,
+    window_width: tl.constexpr,
+    taps: tl.constexpr,
+    channel: tl.constexpr,
+    line: tl.constexpr,
+    samples: tl.constexpr,
+):
+    return (tap // taps) * channel + ((tap % taps) // window_width) * line + (tap % window_width) * samples
 
 
 @triton.jit
-def _place_offset(place, RUN: tl.constexpr, LINE: tl.constexpr):
-    return (place // RUN) * LINE + place % RUN
+def _place_offset(place, run: tl.constexpr, line: tl.constexpr):
+    return (place // run) * line + place % run
 
 
 @triton.jit
@@ -37,52 +44,52 @@ def _product(
     a_job,
     b_job,
     c_part,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-    PART: tl.constexpr,  # depth of a part
-    A_ROW: tl.constexpr,  # strides, 0 for a windowed b
-    A_DEPTH: tl.constexpr,
-    B_DEPTH: tl.constexpr,
-    B_COLUMN: tl.constexpr,
-    KW: tl.constexpr,  # a window's width; 0 where b is a matrix as it is
-    TAPS: tl.constexpr,  # a window's height x width
-    CHANNEL: tl.constexpr,  # numbers in a channel, a line and a batch of the activation
-    LINE: tl.constexpr,
-    B: tl.constexpr,
-    RUN: tl.constexpr,  # numbers in a line of the output
-    TAPS_DOWN: tl.constexpr,  # whether the depth runs over the taps and the columns over the places, or the other way
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    depth: tl.constexpr,
+    part_depth: tl.constexpr,  # depth of a part
+    a_row: tl.constexpr,  # strides, 0 for a windowed b
+    a_depth: tl.constexpr,
+    b_depth: tl.constexpr,
+    b_column: tl.constexpr,
+    window_width: tl.constexpr,  # a window's width; 0 where b is a matrix as it is
+    taps: tl.constexpr,  # a window's height x width
+    channel: tl.constexpr,  # numbers in a channel, a line and a batch of the activation
+    line: tl.constexpr,
+    samples: tl.constexpr,
+    run: tl.constexpr,  # numbers in a line of the output
+    taps_down: tl.constexpr,  # whether the depth runs over the taps and the columns over the places, or the other way
+    bm: tl.constexpr,
+    bn: tl.constexpr,
+    bk: tl.constexpr,
+    precision: tl.constexpr,
 ):
-    tiles: tl.constexpr = (COLUMNS + BN - 1) // BN
+    tiles: tl.constexpr = (columns + bn - 1) // bn
     tile, job, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
-    row = (tile // tiles) * BM + tl.arange(0, BM)
-    column = (tile % tiles) * BN + tl.arange(0, BN)
-    a += job * a_job + row[:, None] * A_ROW
+    row = (tile // tiles) * bm + tl.arange(0, bm)
+    column = (tile % tiles) * bn + tl.arange(0, bn)
+    a += job * a_job + row[:, None] * a_row
     b += job * b_job
-    if KW == 0:
-        b += column[None, :] * B_COLUMN
-    elif TAPS_DOWN:
-        b += _place_offset(column, RUN, LINE)[None, :]
+    if window_width == 0:
+        b += column[None, :] * b_column
+    elif taps_down:
+        b += _place_offset(column, run, line)[None, :]
     else:
-        b += _tap_offset(column, KW, TAPS, CHANNEL, LINE, B)[None, :]
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for step in range(0, PART, BK):
-        k = part * PART + step + tl.arange(0, BK)
-        if KW == 0:
-            below = k * B_DEPTH
-        elif TAPS_DOWN:
-            below = _tap_offset(k, KW, TAPS, CHANNEL, LINE, B)
+        b += _tap_offset(column, window_width, taps, channel, line, samples)[None, :]
+    total = tl.zeros((bm, bn), dtype=tl.float32)
+    for step in range(0, part_depth, bk):
+        k = part * part_depth + step + tl.arange(0, bk)
+        if window_width == 0:
+            below = k * b_depth
+        elif taps_down:
+            below = _tap_offset(k, window_width, taps, channel, line, samples)
         else:
-            below = _place_offset(k, RUN, LINE)
-        left = tl.load(a + k[None, :] * A_DEPTH, mask=(row[:, None] < ROWS) & (k[None, :] < DEPTH), other=0.0)
-        right = tl.load(b + below[:, None], mask=(k[:, None] < DEPTH) & (column[None, :] < COLUMNS), other=0.0)
-        total = tl.dot(left, right, total, input_precision=PRECISION)
-    c += part * c_part + job * (ROWS * COLUMNS) + row[:, None] * COLUMNS + column[None, :]
-    tl.store(c, total, mask=(row[:, None] < ROWS) & (column[None, :] < COLUMNS))
+            below = _place_offset(k, run, line)
+        left = tl.load(a + k[None, :] * a_depth, mask=(row[:, None] < rows) & (k[None, :] < depth), other=0.0)
+        right = tl.load(b + below[:, None], mask=(k[:, None] < depth) & (column[None, :] < columns), other=0.0)
+        total = tl.dot(left, right, total, input_precision=precision)
+    c += part * c_part + job * (rows * columns) + row[:, None] * columns + column[None, :]
+    tl.store(c, total, mask=(row[:, None] < rows) & (column[None, :] < columns))
 
 
 class Tiles(NamedTuple):
@@ -135,19 +142,26 @@ def launch(
     jobs, rows = a.shape[:2]
     cut = choose_tiles(rows, columns, depth) if tiles is None else tiles
     c = torch.empty((cut.parts, jobs, rows, columns), device=a.device, dtype=a.dtype)
-    sizes = dict(ROWS=rows, COLUMNS=columns, DEPTH=depth, PART=-(-depth // (cut.parts * cut.bk)) * cut.bk)
-    strides = dict(A_ROW=a.stride(1), A_DEPTH=a.stride(2), B_DEPTH=0, B_COLUMN=0)
-    windows = dict(KW=0, TAPS=0, CHANNEL=0, LINE=0, B=0, RUN=0, TAPS_DOWN=taps_down)
+    sizes = {"rows": rows, "columns": columns, "depth": depth, "part_depth": -(-depth // (cut.parts * cut.bk)) * cut.bk}
+    strides = {"a_row": a.stride(1), "a_depth": a.stride(2), "b_depth": 0, "b_column": 0}
+    windows = {"window_width": 0, "taps": 0, "channel": 0, "line": 0, "samples": 0, "run": 0, "taps_down": taps_down}
     if window is None:
-        strides |= dict(B_DEPTH=b.stride(1), B_COLUMN=b.stride(2))
+        strides |= {"b_depth": b.stride(1), "b_column": b.stride(2)}
     else:
         (kh, kw), (height, width), samples = window
         line, run = width * samples, (width - kw + 1) * samples
-        windows |= dict(KW=kw, TAPS=kh * kw, CHANNEL=height * line, LINE=line, B=samples, RUN=run)
-    tiling = dict(BM=cut.bm, BN=cut.bn, BK=cut.bk, num_warps=cut.warps, num_stages=cut.stages)
+        windows |= {
+            "window_width": kw,
+            "taps": kh * kw,
+            "channel": height * line,
+            "line": line,
+            "samples": samples,
+            "run": run,
+        }
+    tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
     grid = (triton.cdiv(rows, cut.bm) * triton.cdiv(columns, cut.bn), jobs, cut.parts)
     jumps = (a.stride(0), b.stride(0), c.stride(0))
-    _product[grid](a, b, c, *jumps, **sizes, **strides, **windows, **tiling, PRECISION=precision)
+    _product[grid](a, b, c, *jumps, **sizes, **strides, **windows, **tiling, precision=precision)
     return c[0] if cut.parts == 1 else c.sum(0)
 
 

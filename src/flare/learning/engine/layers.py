@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from flare.learning.engine.products import Pair, Products
+
 Shape = tuple[int, ...]
-Pair = tuple[int, int]
 Kept = tuple[Tensor, ...]
 
 
@@ -60,28 +61,30 @@ class _Plain:
 class Product:
     """A linear layer without its bias: y = W x."""
 
+    products: Products
     parameter: int
 
     def forward(self, weight: Tensor | None, x: Tensor) -> tuple[Tensor, Kept]:
         """(jobs, out, in) @ (jobs, in, samples)."""
         assert weight is not None
-        return torch.bmm(weight, x), (x,)
+        return self.products.multiply(weight, x), (x,)
 
     def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor) -> Tensor:
         """W^T dy."""
         assert weight is not None
-        return torch.bmm(weight.transpose(1, 2), dy)
+        return self.products.multiply(weight.transpose(1, 2), dy)
 
     def weight_gradient(self, kept: Kept, dy: Tensor) -> Tensor:
         """dy x^T."""
-        return torch.bmm(dy, kept[0].transpose(1, 2))
+        return self.products.multiply(dy, kept[0].transpose(1, 2))
 
 
 @final
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution without its bias: every window becomes a column, then y = W columns."""
+    """A convolution without its bias: y = W times the matrix of all windows."""
 
+    products: Products
     parameter: int
     kernel: Pair
     stride: Pair
@@ -89,29 +92,27 @@ class Convolution:
     side: Pair  # height and width of the input with its padding
 
     def forward(self, weight: Tensor | None, x: Tensor) -> tuple[Tensor, Kept]:
-        """The columns are kept: both products of the way back need them or their shape."""
+        """Keeps the input with its padding."""
         assert weight is not None
-        (pad_h, pad_w), (step_h, step_w), samples = self.padding, self.stride, x.shape[-1]
+        pad_h, pad_w = self.padding
         if pad_h or pad_w:
             x = functional.pad(x, (0, 0, pad_w, pad_w, pad_h, pad_h))
-        windows = x.unfold(2, self.kernel[0], step_h).unfold(3, self.kernel[1], step_w)
-        columns = windows.permute(0, 1, 5, 6, 2, 3, 4).flatten(4, 6).flatten(1, 3)  # (jobs, C kh kw, h w samples)
-        y = torch.bmm(weight.flatten(2), columns)
-        return y.view(*y.shape[:2], *self.out_side, samples), (columns,)
+        y = self.products.multiply_windows(weight.flatten(2), x, self.kernel, self.stride)
+        return y.view(*y.shape[:2], *self.out_side, x.shape[-1]), (x,)
 
     def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor) -> Tensor:
-        """The gradient of the columns, each added back where it came from: first along rows, then along columns."""
+        """The gradient of the windows, each added back where it came from: first along rows, then along columns."""
         assert weight is not None
         (pad_h, pad_w), (height, width), samples = self.padding, self.side, dy.shape[-1]
-        dcolumns = torch.bmm(weight.flatten(2).transpose(1, 2), dy.flatten(2))
-        parts = dcolumns.view(dy.shape[0], -1, *self.kernel, *self.out_side, samples)
+        dwindows = self.products.multiply(weight.flatten(2).transpose(1, 2), dy.flatten(2))
+        parts = dwindows.view(dy.shape[0], -1, *self.kernel, *self.out_side, samples)
         rows = overlap_add(parts.unbind(3), dim=4, step=self.stride[1], size=width)  # (jobs, C, kh, h, W, samples)
         dx = overlap_add(rows.unbind(2), dim=2, step=self.stride[0], size=height)  # (jobs, C, H, W, samples)
         return dx[:, :, pad_h : height - pad_h, pad_w : width - pad_w]
 
     def weight_gradient(self, kept: Kept, dy: Tensor) -> Tensor:
-        """dy columns^T."""
-        return torch.bmm(dy.flatten(2), kept[0].transpose(1, 2))
+        """dy times the windows, transposed."""
+        return self.products.window_gradient(dy.flatten(2), kept[0], self.kernel, self.stride)
 
     @property
     def out_side(self) -> Pair:

@@ -6,7 +6,8 @@ of its own (`arrange`). What one job gets depends on its own row of everything a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Callable, Sequence
 from typing import Protocol, final
 
 import torch
@@ -15,6 +16,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
+from flare.learning.engine.products import Plain, Products
 from flare.learning.flat import FlatModel
 
 
@@ -49,6 +51,45 @@ def make_program(model: FlatModel, sample: Tensor) -> Program:
         return LayerProgram(model, tuple(sample.shape))
     except UnknownLayerError:
         return VmapProgram(model, sample)
+
+
+GradientFunction = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
+
+
+def can_compile(device: torch.device) -> bool:
+    """Whether there is a GPU and the compiler that PyTorch's packages for GPUs bring along."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+def compiled_gradient(model: FlatModel, sample: Tensor, *, tf32: bool = False) -> GradientFunction | None:
+    """`Program.gradient` compiled for stacks of any height, with our own products on a GPU; None without own layers."""
+    products: Products = Plain()
+    if can_compile(sample.device):
+        from flare.learning.engine.kernels import TensorCores  # needs Triton
+
+        products = TensorCores(tf32=tf32)
+    try:
+        program = LayerProgram(model, tuple(sample.shape), products)
+    except UnknownLayerError:
+        return None
+    # In two halves: between them stands what the layers keep, which a compiler would rather compute twice.
+    forward, backward = torch.compile(program.forward), torch.compile(program.backward)
+
+    def gradient(
+        parameters: Sequence[Tensor], x: Tensor, labels: Tensor, shares: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        _any_height(*parameters, x, labels, shares)
+        logits, kept = forward(parameters, x)
+        _any_height(logits, *(tensor for keep in kept for tensor in keep))
+        losses, gradients = backward(parameters, logits, kept, labels, shares)
+        return losses, gradients
+
+    return gradient
+
+
+def _any_height(*stacks: Tensor) -> None:
+    for stack in stacks:
+        torch._dynamo.mark_dynamic(stack, 0)
 
 
 @final
