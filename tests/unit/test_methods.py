@@ -183,6 +183,16 @@ def test_flare_with_equal_steps_is_fedavg_to_the_last_bit(strategy, steps):
     assert same_bits(train(Flare(strategy), taus), train(FedAvg(), taus))
 
 
+@pytest.mark.parametrize("strategy", ["mas", "mes"])
+def test_flares_rate_at_equal_steps_is_the_local_rate_itself(strategy):
+    # (0.1 * 3) / 3 is not 0.1 in floating point, 0.1 * (3 / 3) is.
+    method = Flare(strategy)
+    for local_lr in stream(0, "rates").uniform(0.001, 1.0, 50):
+        for steps in (3.0, 7.0, 11.0):
+            now = Round(np.arange(3), np.full(4, steps), float(local_lr), global_lr=1.0)
+            assert {rule.lr for rule in method.rules(method.start(1, 4), now, ONE, [])} == {float(local_lr)}
+
+
 def test_fedprox_without_its_term_is_fedavg_to_the_last_bit():
     taus = [stream(number, "tau").integers(1, 6, 6).astype(float) for number in range(4)]
     plain = train(FedAvg(), taus)

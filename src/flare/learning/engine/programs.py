@@ -61,10 +61,12 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
-def compiled_gradient(model: FlatModel, sample: Tensor, *, tf32: bool = False) -> GradientFunction | None:
+def compiled_gradient(
+    model: FlatModel, sample: Tensor, *, tf32: bool = False, own_products: bool = True
+) -> GradientFunction | None:
     """`Program.gradient` compiled for stacks of any height, with our own products on a GPU; None without own layers."""
     products: Products = Plain()
-    if can_compile(sample.device):
+    if own_products and can_compile(sample.device):
         from flare.learning.engine.kernels import TensorCores  # needs Triton
 
         products = TensorCores(tf32=tf32)
