@@ -39,11 +39,11 @@ class Product:
             places = (height - kernel[0] + 1) * (width - kernel[1] + 1) * samples
             self.columns = places if taps_down else channels * kernel[0] * kernel[1]
 
-    def plain(self, jobs: slice = slice(None)) -> Tensor:
+    def plain(self) -> Tensor:
         if self.kernel is None:
-            return PLAIN.multiply(self.a[jobs], self.b[jobs])
+            return PLAIN.multiply(self.a, self.b)
         work = PLAIN.multiply_windows if self.taps_down else PLAIN.window_gradient
-        return work(self.a[jobs], self.b[jobs], self.kernel, (1, 1))
+        return work(self.a, self.b, self.kernel, (1, 1))
 
     def ours(self, tiles: Tiles | None) -> Tensor:
         return launch(
@@ -113,7 +113,7 @@ def microseconds(work: Any, repeats: int = 5) -> float:
         end.record()
         torch.cuda.synchronize()
         times.append(1e3 * start.elapsed_time(end) / JOBS)
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 def tune(product: Product, until_s: float) -> dict[str, Any]:
@@ -127,9 +127,7 @@ def tune(product: Product, until_s: float) -> dict[str, Any]:
             tried.setdefault(tiles, microseconds(lambda t=tiles: product.ours(t)))
         except Exception as why:
             failed[str(tuple(tiles))] = f"{type(why).__name__}: {why}"[:200]
-    exact = product.plain(slice(2)).double() if product.kernel is None else product.plain(slice(2))
-    if product.kernel is None:
-        exact = torch.bmm(product.a[:2].double(), product.b[:2].double())
+    exact = Product(product.a[:2].double(), product.b[:2].double(), product.kernel, product.taps_down).plain()
     apart = float((product.ours(None)[:2] - exact).norm() / exact.norm())
     best = sorted(tried, key=lambda tiles: tried[tiles])
     return {

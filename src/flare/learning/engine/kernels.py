@@ -113,9 +113,9 @@ class Window(NamedTuple):
 
 def choose_tiles(rows: int, columns: int, depth: int) -> Tiles:
     """By the shape alone."""
-    if rows <= 32 and columns <= 64:  # a small answer of a long sum: share the sum
+    if rows <= 32 and columns <= 128:  # a small answer of a long sum: share the sum
         parts = max(1, min(16, depth // 1024))
-        return Tiles(_tile(rows, 32), _tile(columns, 64), 64, 4, 3, parts)
+        return Tiles(_tile(rows, 32), _tile(columns, 128), 64, 4, 3, parts)
     if depth <= 32:  # one step: all is reading and writing
         return Tiles(_tile(rows, 64), _tile(columns, 128), 32, 4, 1)
     if columns <= 64:
