@@ -7,7 +7,7 @@ import pytest
 
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Status, solve, tune_num_selected
-from tests.cells import changed, hand_cell, paper_cell
+from tests.cells import changed, crossing_cell, hand_cell, paper_cell
 
 COUNTED = [name for name, one in POLICIES.items() if "num_selected" in one.options]
 
@@ -103,6 +103,14 @@ def literal_dm(problem: RoundProblem) -> list[int]:
 @pytest.mark.parametrize("deadline_s", [0.2, 0.5, 1.5])
 def test_dm_is_its_literal_version(seed: int, deadline_s: float) -> None:
     problem = paper_cell(seed, deadline_s=deadline_s)
+    assert solve(problem, "dm").selected.tolist() == literal_dm(problem)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("stretch", [1.3, 1.7, 2.5])
+def test_dm_is_its_literal_version_where_an_early_choice_may_end_the_round(seed: int, stretch: float) -> None:
+    # A weak channel that computes fast finishes first on a large share and last on a small one.
+    problem = crossing_cell(seed, stretch=stretch)
     assert solve(problem, "dm").selected.tolist() == literal_dm(problem)
 
 

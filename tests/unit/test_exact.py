@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from flare.scheduling import RoundProblem, Status, solve
 from flare.scheduling.core import better_set
+from flare.scheduling.exact import _Search
 from tests.cells import SAME, changed, hand_cell, knapsack_cell, paper_cell
-from tests.oracles import brute_force
+from tests.oracles import brute_force, brute_force_by_number
 
 
 def test_exact_is_the_default_policy() -> None:
@@ -78,6 +80,32 @@ def test_of_equal_taus_as_many_as_fit_are_taken(gamma: float) -> None:
     # (1/M + gamma/M^2) M / tau falls in M; at gamma = 0 it does not depend on M, and more devices are preferred.
     problem = changed(paper_cell(0, gamma=gamma), tau=np.full(40, 3.0))
     assert solve(problem).num_selected == solve(problem, "all").num_selected
+
+
+# The bounds.
+
+
+def relaxed_sum(nu: np.ndarray, needed: np.ndarray, number: int, band: float) -> float:
+    """The linear relaxation: the least sum of nu over fractions of devices that add up to `number` and fit."""
+    answer = linprog(
+        nu, A_ub=needed[None, :] / band, b_ub=[1.0], A_eq=np.ones((1, len(nu))), b_eq=[number], bounds=(0.0, 1.0)
+    )
+    return float(answer.fun)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_best_price_gives_the_bound_of_the_linear_relaxation(seed: int) -> None:
+    problem = knapsack_cell(seed, num_devices=9, noise=0.3)
+    order = problem.canonical_order
+    nu, needed = 1.0 / problem.tau[order], problem.needed_hz[order]
+    search = _Search(nu, needed, problem.gamma, problem.capacity_hz)
+    least = brute_force_by_number(problem)
+    for at in range(len(search.bound)):
+        while math.isnan(search.price[at]):
+            search.sharpen(at)
+        relaxed = relaxed_sum(nu, needed, at + 1, problem.capacity_hz)
+        assert search.bound[at] == pytest.approx(problem.weight(at + 1) * relaxed, rel=1e-9)
+        assert search.bound[at] <= problem.weight(at + 1) * least[at + 1] * (1.0 + SAME)
 
 
 # The core search.
