@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
-from flare.learning.engine.programs import compiled_gradient
+from flare.learning.engine.compiled import CompiledProgram
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.flat import FlatModel
 from flare.learning.job import Job, LocalRule
@@ -67,8 +67,7 @@ class Bench:
         module = Opaque(self.module) if what == "grouped" else self.module
         engine = BatchedEngine(module, self.data, device=self.device, compile=what == "own", tf32=tf32)
         if what == "compiled":
-            sample = engine._data.train_x[0]
-            engine._compiled = compiled_gradient(engine._model, sample, tf32=tf32, own_products=False)
+            engine._compiled = CompiledProgram(engine._model, engine._data.train_x[0], tf32=tf32, own_products=False)
         return engine
 
     def jobs(self, count: int, batch: int, *, uneven: bool, devices_in_a_run: int = 40) -> list[Job]:

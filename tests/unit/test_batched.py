@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from torch.nn import functional
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
+from flare.learning.engine.products import Plain
 from flare.learning.engine.programs import VmapProgram, make_program
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.flat import FlatModel
@@ -22,6 +27,7 @@ from flare.learning.job import GradientJob, Job, LocalRule, Update
 from flare.learning.models import make_model
 from flare.rng import stream, torch_stream
 
+ROOT = Path(__file__).resolve().parents[2]
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_CUDA)]
 MODELS = {"logistic": (12,), "mlp": (1, 4, 4), "mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
@@ -167,10 +173,11 @@ def test_own_layers_are_exact_in_double_precision(chain: str, whole_numbers: boo
         drawn = draw.integers(-2, 3, size=size) if whole_numbers else draw.standard_normal(size)
         return torch.from_numpy(drawn).double()
 
-    parameters, x = [values(jobs, *each) for each in model.shapes], values(jobs, samples, *shape)
+    weights, x = values(jobs, model.num_weights + 3), values(jobs, samples, *shape)  # rows may be longer than needed
+    parameters = list(model.views(weights[:, : model.num_weights]).values())
     labels = torch.from_numpy(draw.integers(4, size=(jobs, samples)))
     shares = torch.full((jobs, samples), 1.0 / samples, dtype=torch.float64)
-    losses, gradients = program.gradient(parameters, program.arrange(x), labels, shares)
+    losses, gradients = program.gradient(weights, program.arrange(x), labels, shares)
     for job in range(jobs):
         own = [each[job].clone().requires_grad_() for each in parameters]
         logits = functional_call(module, dict(zip(model.names, own, strict=True)), (x[job],))
@@ -245,9 +252,9 @@ def test_only_devices_still_at_work_are_stepped(monkeypatch: pytest.MonkeyPatch)
     engine, _, model = small()
     jobs, rows, gradient = every_kind_of_job(model, 60), [], engine._program.gradient
 
-    def counted(parameters: Sequence[Tensor], *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
-        rows.append(len(parameters[0]))
-        return gradient(parameters, *arguments)
+    def counted(weights: Tensor, *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
+        rows.append(len(weights))
+        return gradient(weights, *arguments)
 
     monkeypatch.setattr(engine._program, "gradient", counted)
     engine.train(jobs)
@@ -261,11 +268,11 @@ def run_out_of_memory_above(
     failed: list[int] = []
     gradient, calls = engine._program.gradient, iter(range(10_000))
 
-    def scarce(parameters: Sequence[Tensor], *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if len(parameters[0]) > most_jobs and next(calls) >= after_calls:
-            failed.append(len(parameters[0]))
+    def scarce(weights: Tensor, *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
+        if len(weights) > most_jobs and next(calls) >= after_calls:
+            failed.append(len(weights))
             raise torch.cuda.OutOfMemoryError("out of memory, says the test")
-        return gradient(parameters, *arguments)
+        return gradient(weights, *arguments)
 
     monkeypatch.setattr(engine._program, "gradient", scarce)
     return failed
@@ -353,10 +360,11 @@ def test_the_width_of_a_batch_wastes_little() -> None:
 def test_a_compiler_that_fails_costs_speed_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, reference, model = small()
 
-    def broken(*_: object) -> None:
-        raise RuntimeError("no compiler, says the test")
+    class Broken:
+        def gradient(self, *_: object) -> None:
+            raise RuntimeError("no compiler, says the test")
 
-    monkeypatch.setattr(engine, "_compiled", broken)
+    monkeypatch.setattr(engine, "_compiled", Broken())
     jobs = every_kind_of_job(model, 60) * 2
     with pytest.warns(UserWarning, match="no compiler, says the test"):
         mine = engine.train(jobs)
@@ -396,3 +404,66 @@ def test_on_a_gpu_two_calls_give_the_same_bits_compiled_or_not(compile: bool) ->
     assert all(torch.equal(a.delta, b.delta) and a.loss == b.loss for a, b in zip(first, second, strict=True))
     wanted = ReferenceEngine(module, data).train(jobs)
     assert statistics.median(apart(deltas(first), deltas(wanted))) < 1e-5
+
+
+@NEEDS_CUDA
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["mlp", "mnist-cnn"])
+def test_on_a_gpu_compiled_passes_give_the_same_bits_alone_and_in_company(name: str) -> None:
+    data, module = random_data(MODELS[name]), make_model(name, MODELS[name], 10, seed=0)
+    engine, other = (BatchedEngine(module, data, device="cuda", compile=True) for _ in range(2))
+    jobs = every_kind_of_job(FlatModel(module), 60)
+    points = [GradientJob(job.start, np.arange(20)) for job in jobs]
+    alone = [other.train([job])[0] for job in jobs]
+    for mine, wanted in zip(engine.train(jobs * 7), alone * 7, strict=True):
+        assert torch.equal(mine.delta, wanted.delta)
+        assert mine.loss == wanted.loss
+    for got, point in zip(engine.gradients(points), points, strict=True):
+        assert torch.equal(got, other.gradients([point])[0])
+    weights = [job.start for job in jobs]
+    assert engine.evaluate(weights) == [other.evaluate([each])[0] for each in weights]
+    assert engine._compiled is not None  # it did not fall back
+    assert other._compiled is not None
+
+
+@NEEDS_CUDA
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(16, 16, 16), (33, 70, 41), (572, 40, 512), (20, 30, 5000)])
+@pytest.mark.parametrize("across", [False, True], ids=["as it lies", "transposed"])
+def test_on_a_gpu_our_products_have_the_accuracy_of_float32(rows: int, columns: int, depth: int, across: bool) -> None:
+    kernels = pytest.importorskip("flare.learning.engine.kernels", reason="Triton is not installed")
+    draw = stream(8, "product", rows)
+    a = torch.from_numpy(draw.standard_normal((3, rows, depth), dtype=np.float32)).cuda()
+    b = torch.from_numpy(draw.standard_normal((3, depth, columns), dtype=np.float32)).cuda()
+    if across:
+        a, b = a.transpose(1, 2).contiguous().transpose(1, 2), b.transpose(1, 2).contiguous().transpose(1, 2)
+    exact = torch.bmm(a.double(), b.double())
+    assert float((kernels.TensorCores().multiply(a, b) - exact).norm() / exact.norm()) < 2e-6
+
+
+@NEEDS_CUDA
+@pytest.mark.parametrize("shape", [(1, 28, 28, 40), (16, 12, 12, 40), (3, 9, 8, 4)])
+def test_on_a_gpu_our_windows_have_the_accuracy_of_float32(shape: tuple[int, ...]) -> None:
+    kernels = pytest.importorskip("flare.learning.engine.kernels", reason="Triton is not installed")
+    draw, kernel, step = stream(9, "windows", shape[0]), (5, 4), (1, 1)
+    places = (shape[1] - 4) * (shape[2] - 3) * shape[3]
+    x, weight, dy = (
+        torch.from_numpy(draw.standard_normal((2, *size), dtype=np.float32)).cuda()
+        for size in (shape, (20, shape[0] * 20), (20, places))
+    )
+    ours, plain = kernels.TensorCores(), Plain()
+    exact = plain.multiply_windows(weight.double(), x.double(), kernel, step)
+    assert float((ours.multiply_windows(weight, x, kernel, step) - exact).norm() / exact.norm()) < 2e-6
+    exact = plain.window_gradient(dy.double(), x.double(), kernel, step)
+    assert float((ours.window_gradient(dy, x, kernel, step) - exact).norm() / exact.norm()) < 2e-6
+
+
+def test_the_benchmark_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/engine.py", "--quick", "--models", "mnist-cnn", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "engine.json").read_text())
+    assert not results["errors"]
+    assert {row["variant"] for row in results["rows"]} == {"grouped", "plain"}
+    assert all(row["ms_per_device_step"] > 0.0 for row in results["rows"])
+    assert results["deviation"]["mnist-cnn, plain"]["median"] < 1e-5
+    assert "| against grouped |" in (tmp_path / "engine.md").read_text()

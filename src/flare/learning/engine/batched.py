@@ -5,20 +5,20 @@ the stack: a step is one pass over that prefix. The data lie on the device once;
 is cut into chunks that fit the memory, and where memory runs out after all, the chunk is halved and tried again.
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
-whose weights are no longer finite. The last bits may differ, though: a library of matrix products chooses its way of
-summing by the number of jobs in a product, the compiled passes round otherwise than the plain ones, which do the
-smallest stacks, and a chunk is chosen by the memory at hand. The same calls on the same machine with the same `chunk`
-give the same bits.
+whose weights are no longer finite. Compiled (`CompiledProgram`), that holds to the last bit. Uncompiled, on a CPU and
+for modules that are no chain of known layers, the last bits may depend on how many jobs are worked on at once, as a
+library of matrix products chooses its way of summing by that. The same calls with the same `chunk` on the same machine
+give the same bits in either case. Against the reference, a maximum of two numbers that are equal but for rounding may
+fall on the other one.
 """
 
 from __future__ import annotations
 
-import gc
-import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar, final
 
 import numpy as np
@@ -26,7 +26,10 @@ import torch
 from torch import Tensor, nn
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.programs import GradientFunction, can_compile, compiled_gradient, make_program
+from flare.learning.engine.chain import LayerProgram
+from flare.learning.engine.chunks import Chunks
+from flare.learning.engine.compiled import CompiledProgram, can_compile
+from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.samples import TensorData, check_job
 from flare.learning.engine.stack import Descent, Feed
 from flare.learning.flat import own_copy
@@ -35,10 +38,8 @@ from flare.learning.job import GradientJob, Job, Score, Update
 ANY = TypeVar("ANY")
 DONE = TypeVar("DONE")
 
-_MOST_JOBS = 512  # more at once are no faster; and with memory to spare, the chunk does not depend on the memory
-_JOBS_ON_CPU = 16
-_COMPILE_FROM = 8  # jobs; below, launching takes longer than computing
-_SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples and for tests
+_SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
+_TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
 
 
 @final
@@ -60,17 +61,16 @@ class BatchedEngine:
         compile: bool | None = None,
         tf32: bool = False,
     ) -> None:
-        if chunk is not None and chunk < 1:
-            raise ValueError(f"chunk is {chunk}: at least one job must be worked on at a time")
         self._model = own_copy(module, device)
         self._data = TensorData(dataset, device)
         self._device = self._data.device
         self._program = make_program(self._model, self._data.train_x[0])
-        self._chunk, self._tf32 = chunk, tf32
-        self._limits: dict[int, int] = {}  # width of a batch -> jobs that fitted after memory had run out
-        self._compiled: GradientFunction | None = None
-        if can_compile(self._device) if compile is None else compile:
-            self._compiled = compiled_gradient(self._model, self._data.train_x[0], tf32=tf32)
+        self._tf32 = tf32
+        self._chunks = Chunks(self._device, chunk, self._bytes_for_a_job)
+        self._compiled: Program | None = None
+        wanted = can_compile(self._device) if compile is None else compile
+        if wanted and isinstance(self._program, LayerProgram):
+            self._compiled = CompiledProgram(self._model, self._data.train_x[0], tf32=tf32)
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
@@ -93,8 +93,8 @@ class BatchedEngine:
         """Accuracy and loss on the test samples."""
         if len(self._data.test_y) == 0:
             raise ValueError("the data set has no test samples to evaluate on: give it test_x and test_y")
-        widths = [min(_SAMPLES_AT_ONCE, len(self._data.test_y))] * len(weights)
-        return self._by_width(weights, widths, [0] * len(weights), self._evaluate)
+        width = min(_TESTED_AT_ONCE[self._device.type], len(self._data.test_y))
+        return self._by_width(weights, [width] * len(weights), [0] * len(weights), self._evaluate)
 
     def _train(self, jobs: Sequence[Job], width: int) -> list[Update]:
         stack, starts = self._stack([job.start for job in jobs])
@@ -123,10 +123,10 @@ class BatchedEngine:
         stack, _ = self._stack(weights)
         right = torch.zeros(len(weights), dtype=torch.int64, device=self._device)
         loss = torch.zeros(len(weights), dtype=torch.float64, device=self._device)
-        parameters = self._parameters(stack)
         for x, y in zip(torch.split(self._data.test_x, width), torch.split(self._data.test_y, width), strict=True):
-            x = self._program.arrange(x.unsqueeze(0))
-            logits = self._program.logits(parameters, x.expand(len(weights), *x.shape[1:]))  # (jobs, classes, samples)
+            x = self._program.arrange(_filled(x, width).unsqueeze(0))
+            work = partial(_logits, stack, x.expand(len(weights), *x.shape[1:]).contiguous())
+            logits = self._run(work)[:, :, : len(y)]  # (jobs, classes, samples)
             right += (logits.argmax(1) == y).sum(1)
             picked = y.expand(len(weights), 1, len(y))
             loss -= torch.log_softmax(logits, 1).gather(1, picked).double().sum((1, 2))
@@ -137,19 +137,23 @@ class BatchedEngine:
         """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`."""
         x, y = self._data.batch(indices.reshape(-1))
         x = self._program.arrange(x.view(*indices.shape, *x.shape[1:]))
-        arguments = (self._parameters(stack), x, y.view(indices.shape), shares)
-        if self._compiled is not None and len(stack) >= _COMPILE_FROM:
+        y = y.view(indices.shape)
+        return self._run(lambda program: program.gradient(stack, x, y, shares))
+
+    def _run(self, work: Callable[[Program], DONE]) -> DONE:
+        """Let the compiled program do the work, where there is one that can, or the plain one."""
+        if self._compiled is not None:
             try:
-                return self._compiled(*arguments)
+                return work(self._compiled)
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as why:  # whatever a compiler may run into: it costs speed, not the run
                 warnings.warn(f"the passes could not be compiled and run uncompiled, slower: {why}", stacklevel=2)
                 self._compiled = None
-        return self._program.gradient(*arguments)
+        return work(self._program)
 
-    def _parameters(self, stack: Tensor) -> list[Tensor]:
-        return list(self._model.views(stack[:, : self._model.num_weights]).values())
+    def _bytes_for_a_job(self, width: int) -> int:
+        return 4 * (7 * self._model.num_weights + width * self._program.floats_per_sample)
 
     def _parts(self, stack: Tensor) -> tuple[Tensor, ...]:
         return torch.split(stack[:, : self._model.num_weights], self._model.sizes, dim=1)
@@ -186,54 +190,18 @@ class BatchedEngine:
         answers: dict[int, DONE] = {}
         with torch.no_grad(), _precision(self._device, self._tf32):
             for width, members in groups.items():
-                done = self._in_chunks([items[i] for i in members], width, work)
+                done = self._chunks.run([items[i] for i in members], width, work)
                 answers.update(zip(members, done, strict=True))
         return [answers[i] for i in range(len(items))]
 
-    def _in_chunks(
-        self, items: Sequence[ANY], width: int, work: Callable[[Sequence[ANY], int], list[DONE]]
-    ) -> list[DONE]:
-        """Do `work` on as many items at once as fit; where memory runs out, on half as many."""
-        done: list[DONE] = []
-        chunk = min(self._fitting(width), self._limits.get(width, _MOST_JOBS))
-        while len(done) < len(items):
-            left = len(items) - len(done)
-            size = math.ceil(left / math.ceil(left / chunk))  # chunks of about equal size
-            answers = _unless_memory_runs_out(work, items[len(done) : len(done) + size], width)
-            if answers is not None:
-                done += answers
-                continue
-            if size == 1:
-                raise MemoryError(
-                    f"a single job with batches of {width} samples does not fit into the memory of {self._device}: "
-                    "take smaller batches or a smaller model, or free memory that other programs hold"
-                )
-            gc.collect()
-            if self._device.type == "cuda":
-                torch.cuda.empty_cache()
-            chunk = self._limits[width] = size // 2
-        return done
 
-    def _fitting(self, width: int) -> int:
-        """How many jobs with batches of `width` samples fit into the memory at hand."""
-        if self._chunk is not None:
-            return self._chunk
-        if self._device.type != "cuda":
-            return _JOBS_ON_CPU
-        free = torch.cuda.mem_get_info(self._device)[0]
-        free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        for_each_job = 4 * (7 * self._model.num_weights + width * self._program.floats_per_sample)
-        return max(1, min(_MOST_JOBS, int(0.8 * free) // for_each_job))
+def _logits(weights: Tensor, x: Tensor, program: Program) -> Tensor:
+    return program.logits(weights, x)
 
 
-def _unless_memory_runs_out(
-    work: Callable[[Sequence[ANY], int], list[DONE]], items: Sequence[ANY], width: int
-) -> list[DONE] | None:
-    """The answers, or None: outside the `except`, nothing holds the memory of the attempt any more."""
-    try:
-        return work(items, width)
-    except torch.cuda.OutOfMemoryError:
-        return None
+def _filled(x: Tensor, width: int) -> Tensor:
+    """Samples, filled up to `width` of them with the last one."""
+    return torch.cat([x, x[-1:].expand(width - len(x), *x.shape[1:])]) if len(x) < width else x
 
 
 @contextmanager

@@ -25,6 +25,7 @@ class LayerProgram:
 
     def __init__(self, model: FlatModel, sample_shape: Shape, products: Products | None = None) -> None:
         self.layers: list[Layer] = []
+        self._model = model
         self._products = Plain() if products is None else products
         self.floats_per_sample = 0
         shape = sample_shape
@@ -34,8 +35,7 @@ class LayerProgram:
         if len(shape) != 1:
             raise UnknownLayerError
         self._first = min(i for i, layer in enumerate(self.layers) if layer.parameter is not None)
-        self._num_parameters = len(model.names)
-        if {layer.parameter for layer in self.layers} - {None} != set(range(self._num_parameters)):
+        if {layer.parameter for layer in self.layers} - {None} != set(range(len(model.names))):
             raise UnknownLayerError  # a layer that stands twice in the chain, or parameters that no layer uses
 
     def width(self, samples: int) -> int:
@@ -47,39 +47,41 @@ class LayerProgram:
         """Samples last."""
         return x.flatten(2).transpose(1, 2).contiguous().view(x.shape[0], *x.shape[2:], x.shape[1])
 
-    def gradient(
-        self, parameters: Sequence[Tensor], x: Tensor, labels: Tensor, shares: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
+    def gradient(self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Forward and back."""
-        return self.backward(parameters, *self.forward(parameters, x), labels, shares)
+        return self.backward(weights, *self.forward(weights, x), labels, shares)
 
-    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, list[Kept]]:
+    def logits(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Forward alone."""
+        return self.forward(weights, x)[0]
+
+    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""
-        kept = []
+        parameters, kept = self._parameters(weights), []
         for layer in self.layers:
-            x, keep = layer.forward(_own(layer, parameters), x)
+            x, keep = layer.forward(parameters[layer.parameter], x)
             kept.append(keep)
         return x, kept
 
     def backward(
-        self, parameters: Sequence[Tensor], logits: Tensor, kept: Sequence[Kept], labels: Tensor, shares: Tensor
+        self, weights: Tensor, logits: Tensor, kept: Sequence[Kept], labels: Tensor, shares: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """The losses, and the gradients from the last layer down to the first one that has weights."""
+        parameters = self._parameters(weights)
         losses, dy = cross_entropy(logits, labels, shares)
-        gradients = [dy] * self._num_parameters
+        gradients = [dy] * len(self._model.names)
         for i in range(len(self.layers) - 1, self._first - 1, -1):
             layer = self.layers[i]
             if layer.parameter is not None:
                 gradients[layer.parameter] = layer.weight_gradient(kept[i], dy)
             if i > self._first:
-                dy = layer.backward(_own(layer, parameters), kept[i], dy)
+                dy = layer.backward(parameters[layer.parameter], kept[i], dy)
         return losses, gradients
 
-    def logits(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Forward alone."""
-        for layer in self.layers:
-            x, _ = layer.forward(_own(layer, parameters), x)
-        return x
+    def _parameters(self, weights: Tensor) -> dict[int | None, Tensor | None]:
+        """The parameters by their place in the model, and None for layers that have none."""
+        views = self._model.views(weights[:, : self._model.num_weights])
+        return {None: None, **dict(enumerate(views.values()))}
 
     def _append(self, module: nn.Module, shape: Shape, index: dict[str, int], prefix: str) -> Shape:
         """Add the layers that do what `module` does; the shape of its output. Raises UnknownLayerError."""
@@ -102,10 +104,6 @@ class LayerProgram:
             columns = math.prod(layer.kernel) * cast("nn.Conv2d", module).in_channels * math.prod(shape[1:])
         self.floats_per_sample += 3 * math.prod(shape) + 3 * columns
         return shape
-
-
-def _own(layer: Layer, parameters: Sequence[Tensor]) -> Tensor | None:
-    return None if layer.parameter is None else parameters[layer.parameter]
 
 
 def _chain(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

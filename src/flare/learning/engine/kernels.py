@@ -4,7 +4,8 @@
 Factors in float32 are split into two of 10 bits each, and three of their four products added on the tensor cores
 ("tf32x3"): about the accuracy of float32 at several times its speed. The windows of a convolution are never laid out:
 entry (tap, place) of their matrix is the number at offset(tap) + offset(place) of the activation, so the kernel reads
-it from there. Tiles are fixed by the shape of the product: the same product always adds in the same order.
+it from there. Tiles follow from the shape of a job's product alone: it is added up in the same order, whatever the
+number of jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flare.learning.engine.products import Pair, Plain
+from flare.learning.engine.products import Pair, window_columns
 
 
 @triton.jit
@@ -205,26 +206,23 @@ def _(dy: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
 
 @final
 class TensorCores:
-    """Products by the kernel, where they are large enough and their windows lie one apart; else by PyTorch."""
+    """Products by the kernel."""
 
     def __init__(self, *, tf32: bool = False) -> None:
         self._precision = "tf32" if tf32 else "tf32x3"
-        self._plain = Plain()
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """One batched product."""
-        if min(a.shape[1], a.shape[2], b.shape[2]) < 16:
-            return self._plain.multiply(a, b)
         return _multiply(a, b, self._precision)
 
     def multiply_windows(self, weight: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
-        """Without columns."""
+        """Without columns where the windows lie one apart."""
         if stride != (1, 1):
-            return self._plain.multiply_windows(weight, x, kernel, stride)
+            return self.multiply(weight, window_columns(x, kernel, stride))
         return _multiply_windows(weight, x, *kernel, self._precision)
 
     def window_gradient(self, dy: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
-        """Without columns."""
+        """Without columns where the windows lie one apart."""
         if stride != (1, 1):
-            return self._plain.window_gradient(dy, x, kernel, stride)
+            return self.multiply(dy, window_columns(x, kernel, stride).transpose(1, 2))
         return _window_gradient(dy, x, *kernel, self._precision)
