@@ -6,8 +6,10 @@ two is faster: so that a job's numbers do not depend on the company, nor on what
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, final
 
 import torch
@@ -22,8 +24,8 @@ _WANTED = {"deterministic": True, "split_reductions": False}
 
 
 def can_compile(device: torch.device) -> bool:
-    """Whether there is a GPU and the compiler that PyTorch's packages for GPUs bring along."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    """Whether there is a GPU and the compiler that PyTorch's packages for GPUs bring along (from version 2.6 on)."""
+    return device.type == "cuda" and hasattr(torch.library, "triton_op") and find_spec("triton") is not None
 
 
 @final
@@ -67,11 +69,22 @@ class CompiledProgram:
         if kind not in self._seen:
             self._seen.add(kind)
             rows = torch.arange(_EXAMPLE_HEIGHT, device=stacks[0].device) % height
-            work(*_mark(*(stack.index_select(0, rows) for stack in stacks)))
+            with _first_time():
+                work(*_mark(*(stack.index_select(0, rows) for stack in stacks)))
         if height > 1:
             return work(*_mark(*stacks))
         answers = work(*_mark(*(torch.cat([stack, stack]) for stack in stacks)))
         return tuple(answer[:1] for answer in answers)
+
+
+@contextmanager
+def _first_time() -> Iterator[None]:
+    """Let the compiler compile as often as there are models, and keep its advice on TF32 to itself."""
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    with warnings.catch_warnings(), config.patch({limit: 1000}):
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+        yield
 
 
 def _mark(*stacks: Tensor) -> tuple[Tensor, ...]:

@@ -41,16 +41,16 @@ def _place_offset(place, run: tl.constexpr, line: tl.constexpr):
 def _product(
     a,
     b,
-    c,
-    a_job,
-    b_job,
-    c_part,
+    c,  # (jobs, parts, rows, columns)
     rows: tl.constexpr,
     columns: tl.constexpr,
     depth: tl.constexpr,
-    part_depth: tl.constexpr,  # depth of a part
-    a_row: tl.constexpr,  # strides, 0 for a windowed b
+    parts: tl.constexpr,
+    part_depth: tl.constexpr,
+    a_job: tl.constexpr,  # strides; those of b within a job are 0 where it is windowed
+    a_row: tl.constexpr,
     a_depth: tl.constexpr,
+    b_job: tl.constexpr,
     b_depth: tl.constexpr,
     b_column: tl.constexpr,
     window_width: tl.constexpr,  # a window's width; 0 where b is a matrix as it is
@@ -89,7 +89,7 @@ def _product(
         left = tl.load(a + k[None, :] * a_depth, mask=(row[:, None] < rows) & (k[None, :] < depth), other=0.0)
         right = tl.load(b + below[:, None], mask=(k[:, None] < depth) & (column[None, :] < columns), other=0.0)
         total = tl.dot(left, right, total, input_precision=precision)
-    c += part * c_part + job * (rows * columns) + row[:, None] * columns + column[None, :]
+    c += (job * parts + part) * (rows * columns) + row[:, None] * columns + column[None, :]
     tl.store(c, total, mask=(row[:, None] < rows) & (column[None, :] < columns))
 
 
@@ -142,41 +142,36 @@ def launch(
     """a (jobs, rows, depth) by b (jobs, depth, columns), or by the windows of b (jobs, C, H, W, samples)."""
     jobs, rows = a.shape[:2]
     cut = choose_tiles(rows, columns, depth) if tiles is None else tiles
-    c = torch.empty((cut.parts, jobs, rows, columns), device=a.device, dtype=a.dtype)
-    sizes = {"rows": rows, "columns": columns, "depth": depth, "part_depth": -(-depth // (cut.parts * cut.bk)) * cut.bk}
-    strides = {"a_row": a.stride(1), "a_depth": a.stride(2), "b_depth": 0, "b_column": 0}
-    windows = {"window_width": 0, "taps": 0, "channel": 0, "line": 0, "samples": 0, "run": 0, "taps_down": taps_down}
+    c = torch.empty((jobs, cut.parts, rows, columns), device=a.device, dtype=a.dtype)
+    part_depth = -(-depth // (cut.parts * cut.bk)) * cut.bk
+    sizes = {"rows": rows, "columns": columns, "depth": depth, "parts": cut.parts, "part_depth": part_depth}
+    strides = {"a_job": a.stride(0), "a_row": a.stride(1), "a_depth": a.stride(2), "b_job": b.stride(0)}
     if window is None:
         strides |= {"b_depth": b.stride(1), "b_column": b.stride(2)}
+        windows = dict.fromkeys(("window_width", "taps", "channel", "line", "samples", "run"), 0)
     else:
-        (kh, kw), (height, width), samples = window
-        line, run = width * samples, (width - kw + 1) * samples
-        windows |= {
-            "window_width": kw,
-            "taps": kh * kw,
-            "channel": height * line,
-            "line": line,
-            "samples": samples,
-            "run": run,
-        }
+        strides |= {"b_depth": 0, "b_column": 0}
+        windows = _window_numbers(window)
     tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
     grid = (triton.cdiv(rows, cut.bm) * triton.cdiv(columns, cut.bn), jobs, cut.parts)
-    jumps = (a.stride(0), b.stride(0), c.stride(0))
-    _product[grid](a, b, c, *jumps, **sizes, **strides, **windows, **tiling, precision=precision)
-    return c[0] if cut.parts == 1 else c.sum(0)
+    kernel = torch.library.wrap_triton(_product)
+    kernel[grid](a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=precision, **tiling)
+    return c.view(jobs, rows, columns) if cut.parts == 1 else c.sum(1)
 
 
-@torch.library.custom_op("flare::multiply", mutates_args=())
+def _window_numbers(window: Window) -> dict[str, int]:
+    (kh, kw), (height, width), samples = window
+    line, run = width * samples, (width - kw + 1) * samples
+    numbers = {"window_width": kw, "taps": kh * kw, "channel": height * line}
+    return numbers | {"line": line, "samples": samples, "run": run}
+
+
+@torch.library.triton_op("flare::multiply", mutates_args={})
 def _multiply(a: Tensor, b: Tensor, precision: str) -> Tensor:
     return launch(a, b, b.shape[2], a.shape[2], precision)
 
 
-@_multiply.register_fake
-def _(a: Tensor, b: Tensor, precision: str) -> Tensor:
-    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
-
-
-@torch.library.custom_op("flare::multiply_windows", mutates_args=())
+@torch.library.triton_op("flare::multiply_windows", mutates_args={})
 def _multiply_windows(weight: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
     x = x.contiguous()
     _, _, height, width, samples = x.shape
@@ -185,23 +180,12 @@ def _multiply_windows(weight: Tensor, x: Tensor, kh: int, kw: int, precision: st
     return launch(weight, x, places, weight.shape[2], precision, window=window, taps_down=True)
 
 
-@_multiply_windows.register_fake
-def _(weight: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
-    _, _, height, width, samples = x.shape
-    return weight.new_empty((weight.shape[0], weight.shape[1], (height - kh + 1) * (width - kw + 1) * samples))
-
-
-@torch.library.custom_op("flare::window_gradient", mutates_args=())
+@torch.library.triton_op("flare::window_gradient", mutates_args={})
 def _window_gradient(dy: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
     x = x.contiguous()
     _, channels, height, width, samples = x.shape
     window = Window((kh, kw), (height, width), samples)
     return launch(dy, x, channels * kh * kw, dy.shape[2], precision, window=window)
-
-
-@_window_gradient.register_fake
-def _(dy: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
-    return dy.new_empty((dy.shape[0], dy.shape[1], x.shape[1] * kh * kw))
 
 
 @final
