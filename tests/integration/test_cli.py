@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flare import POLICIES
+from flare import POLICIES, stream
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ["--bandwidth", "10MHz", "--deadline", "2s", "--payload", "10Mbit"]
@@ -190,6 +190,7 @@ BAD_TABLES = {
     "zero channel": (GOOD + "3,0.1,0\n", ["line 3", "column snr_hz", "greater than 0"]),
     "tau below one": (GOOD + "0.5,0.1,1e10\n", ["line 3", "column tau", "at least 1"]),
     "empty cell": (GOOD + "3,,1e10\n", ["line 3", "column compute_s", "empty"]),
+    "semicolons": ("tau;compute_s;snr_hz\n3;0.1;1e10\n", ["line 1", "commas"]),
     "short row": (GOOD + "3,0.1\n", ["line 3", "2 cells", "3 columns"]),
     "names twice": ("name,tau,compute_s,snr_hz\na,3,0.1,1\nb,3,0.1,1\na,3,0.1,1\n", ["line 4", "'a'", "line 2"]),
     "no name": ("name,tau,compute_s,snr_hz\n,3,0.1,1\n", ["line 2", "column name"]),
@@ -233,6 +234,9 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         ([*SETTINGS, "-o", "time_limit_s=soon"], ["time_limit_s", "soon"]),
         ([*SETTINGS, "--json", "--csv"], ["--json", "--csv"]),
         ([*SETTINGS, "--cell", "paper"], ["--cell", "either"]),
+        ([*SETTINGS, "--noise", "1e308"], ["noise_dbm_per_mhz", "at most"]),
+        ([*SETTINGS, "--path-loss-exponent", "-5"], ["path_loss_exponent", "greater than 0"]),
+        ([*SETTINGS, "--time-limit", "0"], ["time_limit_s", "greater than 0"]),
         ([*SETTINGS, "--plot", "cell.gif"], ["cell.gif", "png"]),
         ([*SETTINGS, "--plot", "no/such/folder/cell.png"], ["no/such/folder"]),
     ],
@@ -241,6 +245,30 @@ def test_a_bad_option_gets_one_error(arguments: list[str], expected: list[str]) 
     message = refused("schedule", DEVICES, *arguments)
     for part in expected:
         assert part in message
+
+
+def test_options_of_a_table_are_refused_beside_a_cell() -> None:
+    assert "noise" in refused("schedule", "--cell", "paper", "--noise", "-100")
+    assert "batch_size" in refused("schedule", "--cell", "paper", "--batch-size", "5")
+
+
+def test_a_narrow_terminal_cuts_no_number(tmp_path: Path) -> None:
+    for arguments in (["--compare"], []):
+        out = flare("schedule", DEVICES, *SETTINGS, *arguments, COLUMNS="80", FORCE_COLOR="1", TERM="dumb").stdout
+        assert "…" not in out
+
+
+def test_a_round_that_cannot_be_proven_in_time_says_so(tmp_path: Path) -> None:
+    # Bandwidths tied to tau: a subset-sum problem of 40 devices.
+    draw = stream(5, "hard")
+    needs = draw.uniform(4e5, 3e6, size=40).tolist()
+    lines = [f"{1 / (1 - need / 4e6)!r},0,{need * math.expm1(1e7 / need * math.log(2))!r}" for need in needs]
+    path = table(tmp_path, "tau,compute_s,snr_hz\n" + "\n".join(lines))
+    hard = ["--bandwidth", "20MHz", "--deadline", "1s", "--payload", "10Mbit", "--gamma", "1e4", "--time-limit", "0.3"]
+    answer = json.loads(flare("schedule", path, *hard, "--json").stdout)
+    assert answer["status"] == "feasible"
+    assert 0.0 < answer["gap"] < 0.05
+    assert "above bound" in flare("schedule", path, *hard, "--compare").stdout
 
 
 def test_bad_cells() -> None:

@@ -24,6 +24,8 @@ from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
 from flare.wireless.rate import upload_energy_j
 
+FORMATS = (".png", ".svg", ".pdf")
+
 
 class PathLoss(StrEnum):
     """How a distance becomes a gain."""
@@ -59,10 +61,21 @@ def schedule(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. (default: 0)")] = None,
     round_: Annotated[int, typer.Option("--round", min=0, help="Which round of the cell to draw.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples a local step (for cycles_per_sample).")] = 40,
-    noise: Annotated[float, typer.Option(help="Noise density in dBm/MHz (for power_dbm).")] = -114.0,
-    path_loss: Annotated[PathLoss, typer.Option(help="How distance_m becomes a gain.")] = PathLoss.EXPONENT,
-    path_loss_exponent: Annotated[float, typer.Option(help="Exponent of the path loss.")] = 3.76,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Table: samples a local step, for cycles_per_sample. (default: 40)")
+    ] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="Table: noise density in dBm/MHz, for power_dbm. (default: -114)")
+    ] = None,
+    path_loss: Annotated[
+        PathLoss | None, typer.Option(help="Table: how distance_m becomes a gain. (default: exponent)")
+    ] = None,
+    path_loss_exponent: Annotated[
+        float | None, typer.Option(help="Table: exponent of the path loss. (default: 3.76)")
+    ] = None,
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds after which the search for a proof of the optimum ends.")
+    ] = 10.0,
     compare: Annotated[bool, typer.Option("--compare", help="Put all policies side by side.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     csv_: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -91,18 +104,25 @@ def schedule(
         )
         if text is not None
     }
+    radio: dict[str, Any] = {
+        "batch_size": batch_size,
+        "noise_dbm_per_mhz": noise,
+        "path_loss": None if path_loss is None else path_loss.value,
+        "path_loss_exponent": path_loss_exponent,
+    }
+    given = {name: value for name, value in radio.items() if value is not None}
     if table is None:
+        if given:
+            raise ValueError(f"{next(iter(given))} belongs to a table of devices; a cell has its own (a .toml file)")
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
     else:
-        around = Surroundings(
-            batch_size=batch_size,
-            noise_dbm_per_mhz=noise,
-            capacitance=whole.wireless.capacitance,
-            path_gain=lambda distance_m: path_gain(distance_m, path_loss.value, path_loss_exponent),
-        )
-        this = _from_table(table, around, settings, gamma)
-    options = {policy: _policy_options(policy, option or [])}
-    answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in {policy, "exact"}}
+        this = _from_table(table, replace(whole.wireless, **given), settings, gamma)
+    if plot is not None and plot.suffix.lower() not in FORMATS:
+        raise ValueError(f"--plot: '{plot}' must end in {', '.join(FORMATS)}")
+    options: dict[str, dict[str, Any]] = {"exact": {"time_limit_s": time_limit}}
+    options[policy] = options.get(policy, {}) | _policy_options(policy, option or [])
+    names = POLICIES if compare else {policy, "exact"}
+    answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in names}
     if plot is not None:
         from flare.report.schedule_plot import draw_schedule  # here, because matplotlib takes its time to import
 
@@ -116,8 +136,6 @@ def schedule(
         )
     bound = answers["exact"][0].lower_bound
     if compare:
-        for name in POLICIES:
-            answers.setdefault(name, _timed(this.problem, name, seed, round_, {}))
         show.comparison(this.problem, [answers[name] for name in POLICIES], bound, as_json=json_, as_csv=csv_)
     else:
         answer = answers[policy][0]
@@ -145,7 +163,7 @@ def parse_option(option: str, text: str, quantity: str) -> float:
         raise ValueError(f"{option}: {error}") from None
 
 
-def _from_table(path: Path, surroundings: Surroundings, settings: dict[str, Any], gamma: float) -> Round:
+def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], gamma: float) -> Round:
     for name, option, example in (
         ("total_bandwidth_hz", "--bandwidth", "10MHz"),
         ("deadline_s", "--deadline", "400ms"),
@@ -153,6 +171,13 @@ def _from_table(path: Path, surroundings: Surroundings, settings: dict[str, Any]
     ):
         if name not in settings:
             raise ValueError(f"{option} is missing; a table of devices does not say it: add {option} {example}")
+    law, exponent = wireless.path_loss, wireless.path_loss_exponent
+    surroundings = Surroundings(
+        batch_size=wireless.batch_size,
+        noise_dbm_per_mhz=wireless.noise_dbm_per_mhz,
+        capacitance=wireless.capacitance,
+        path_gain=lambda distance_m: path_gain(distance_m, law, exponent),
+    )
     table = read_table(path, surroundings)
     return Round(
         problem=table.problem(**settings, gamma=gamma),
@@ -206,7 +231,7 @@ def _timed(
     """A schedule and the time it took: the better of two where it is short, the first one warming up."""
     best_s = math.inf
     while True:
-        rng = stream(seed, "policy", round_)
+        rng = stream(seed, "policy", policy, round_)
         fresh = replace(problem)  # nothing that another policy has computed counts
         start = time.perf_counter()
         answer = solve(fresh, policy, rng=rng, **options)

@@ -17,9 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
-from flare.scheduling.explain import Explanation
+from flare.scheduling.explain import NOT_WORTH_IT, TOO_SLOW, TOO_WEAK, Explanation
 from flare.units import Floats, human
 
+_SHORT = {TOO_SLOW: "too slow", TOO_WEAK: "too weak", NOT_WORTH_IT: "not worth it"}  # reasons in a narrow terminal
 MOST_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
 
 
@@ -41,7 +42,7 @@ def schedule(
         _print_csv(devices)
     else:
         console = _console()
-        console.print(_device_table(problem, answer, detail, names))
+        console.print(_device_table(problem, answer, detail, names, narrow=console.width < 105))
         for line in _in_words(problem, answer, detail):
             console.print(line, soft_wrap=True)
 
@@ -57,14 +58,15 @@ def comparison(
         _print_csv(rows)
     else:
         console = _console()
-        console.print(_comparison_table(problem, rows))
+        proven = any(row["status"] == "optimal" for row in rows)
+        console.print(_comparison_table(rows, proven=proven, narrow=console.width < 112))
         if problem.reachable.size == 0:
             console.print(f"No device can meet the deadline of {human(problem.deadline_s, 's')}: nobody sends.")
 
 
 def _console() -> Console:
     """Standard output; where it is not a terminal, wide enough for every column."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
 
 
 def _summary(problem: RoundProblem, answer: Schedule) -> dict[str, Any]:
@@ -103,19 +105,25 @@ def _device_rows(
         }
 
 
-def _device_table(problem: RoundProblem, answer: Schedule, detail: Explanation, names: list[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def _table(narrow: bool) -> Table:
+    return Table(box=None if narrow else box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1) if narrow else (0, 2))
+
+
+def _device_table(
+    problem: RoundProblem, answer: Schedule, detail: Explanation, names: list[str], *, narrow: bool
+) -> Table:
+    table = _table(narrow)
     for heading, justify in (
         ("device", "left"),
-        ("selected", "center"),
+        ("sends" if narrow else "selected", "center"),
         ("tau", "right"),
         ("bandwidth", "right"),
         ("computing", "right"),
         ("upload", "right"),
         ("finish", "right"),
-        ("left out because", "left"),
+        ("left out" if narrow else "left out because", "left"),
     ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+        table.add_column(heading, justify=justify, no_wrap=heading != "device")  # type: ignore[arg-type]
     shown = range(problem.num_devices) if problem.num_devices <= MOST_ROWS else answer.selected[:MOST_ROWS].tolist()
     for i in shown:
         sends = answer.bandwidth_hz[i] > 0.0
@@ -127,7 +135,7 @@ def _device_table(problem: RoundProblem, answer: Schedule, detail: Explanation, 
             human(float(problem.compute_s[i]), "s"),
             human(float(detail.upload_s[i]), "s") if sends else "",
             human(float(detail.finish_s[i]), "s") if sends else "",
-            detail.reason[i],
+            escape(_SHORT.get(detail.reason[i], detail.reason[i]) if narrow else detail.reason[i]),
             style=None if sends else "dim",
         )
     return table
@@ -184,11 +192,14 @@ def _best_first(row: dict[str, Any]) -> tuple[float, int]:
     return (row["objective"], list(POLICIES).index(row["policy"]))
 
 
-def _comparison_table(problem: RoundProblem, rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("policy", "devices", "mean tau", "objective", "above optimum", "latency", "time taken"):
+def _comparison_table(rows: list[dict[str, Any]], *, proven: bool, narrow: bool) -> Table:
+    table = _table(narrow)
+    above = "above optimum" if proven else "above bound"
+    wide = ("policy", "devices", "mean tau", "objective", above, "latency", "time taken")
+    for heading in ("policy", "devices", "tau", "objective", above[:11], "latency", "time") if narrow else wide:
         table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
-    table.add_column("rule", style="dim", no_wrap=True)
+    if not narrow:
+        table.add_column("rule", style="dim", no_wrap=True)
     for row in rows:
         nobody = row["num_selected"] == 0
         table.add_row(
@@ -199,7 +210,7 @@ def _comparison_table(problem: RoundProblem, rows: list[dict[str, Any]]) -> Tabl
             "–" if nobody else ("optimal" if row["status"] == "optimal" else _percent(row["gap"])),
             human(row["latency_s"], "s"),
             human(row["solve_s"], "s", digits=3),
-            POLICIES[row["policy"]].summary.split(":")[0],
+            *([] if narrow else [POLICIES[row["policy"]].summary.split(":")[0]]),
         )
     return table
 

@@ -34,9 +34,13 @@ class Allocation:
 
 
 def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float) -> Allocation:
-    """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty."""
+    """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty.
+
+    On a band so wide, or with channels so weak, that the SNR is under about 1e-12, doubles cannot tell what bandwidth
+    a device needs, and more bandwidth carries no more: there the band is split evenly.
+    """
     latency, bandwidth, slope = _common_finish(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
-    if not np.isfinite(slope).all():  # an SNR under 1e-16: doubles cannot tell what bandwidth such a device needs
+    if not np.isfinite(slope).all():
         return even_split(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
     # The last step of t, too small to change a bandwidth by 1e-8, is taken along the slopes: what is left of the band
     # goes to each device in proportion to -db/dt. This also uses up what a double's steps in t cannot express.
@@ -44,6 +48,8 @@ def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_
     left_hz = total_bandwidth_hz - bandwidth.sum()
     latency += float(left_hz / slope.sum())
     bandwidth = bandwidth + left_hz * share
+    if not (bandwidth > 0.0).all():
+        return even_split(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
     return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth, latency)
 
 

@@ -6,7 +6,6 @@ for themselves: a base station that knows the channel does not call them.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -61,33 +60,31 @@ def cp(problem: RoundProblem) -> Indices:
 def dm(problem: RoundProblem) -> Indices:
     """Least delay, even split: add the device that delays the round least until the deadline (device maximisation)."""
     # On an even share of B/m device i makes the deadline exactly if c_i <= B/m, and the one that delays the round
-    # least is the one that finishes first. Finishing times only grow as the share shrinks, so a time computed for a
-    # larger share is a lower bound and the heap refreshes it when it comes up.
+    # least is the one that finishes first. Finishing times only grow as the share shrinks: a time computed for a larger
+    # share is a lower bound, and only devices whose bound lies under a time that is reached need a new one.
+    order = problem.canonical_order
+    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    bound_s = _finish_s(problem, order, 1)
     chosen: list[int] = []
     dearest_hz = 0.0
-    rank = np.argsort(problem.canonical_order)
-    able = problem.reachable
-    heap = list(
-        zip(_finish_s(problem, able, 1).tolist(), rank[able].tolist(), able.tolist(), [1] * len(able), strict=True)
-    )
-    heapq.heapify(heap)
-    while heap:
+    while len(chosen) < len(order):
         sharing = len(chosen) + 1
-        _, place, device, computed_for = heapq.heappop(heap)
-        if computed_for < sharing:
-            heapq.heappush(heap, (float(_finish_s(problem, device, sharing)), place, device, sharing))
-            continue
-        dearest_hz = max(dearest_hz, float(problem.needed_hz[device]))
+        reached_s = _finish_s(problem, order[[bound_s.argmin()]], sharing)[0]
+        rivals = np.flatnonzero(bound_s <= reached_s)
+        bound_s[rivals] = _finish_s(problem, order[rivals], sharing)
+        first = int(rivals[bound_s[rivals].argmin()])
+        dearest_hz = max(dearest_hz, float(problem.needed_hz[order[first]]))
         if dearest_hz * sharing > problem.capacity_hz:
             break
-        chosen.append(device)
-    return np.array(chosen, dtype=np.intp)
+        chosen.append(first)
+        bound_s[first] = np.inf
+    return order[chosen]
 
 
-def _finish_s(problem: RoundProblem, device: int | Indices, sharing: int) -> Floats:
+def _finish_s(problem: RoundProblem, devices: Indices, sharing: int) -> Floats:
     """When devices finish on an even share of the band among `sharing` of them."""
     share_hz = np.asarray(problem.total_bandwidth_hz / sharing)
-    return problem.compute_s[device] + upload_s(problem.payload_bits, share_hz, problem.snr_hz[device])
+    return problem.compute_s[devices] + upload_s(problem.payload_bits, share_hz, problem.snr_hz[devices])
 
 
 @policy("cm")

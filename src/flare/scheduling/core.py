@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from flare.scheduling.problem import Indices
 from flare.units import Floats
 
-_MOST_STATES = 50_000  # states expanded at once; more are searched half by half, which bounds the memory
+_MOST_STATES = 100_000  # states that one step may make; more are searched half by half, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ class _Class:
 
 
 @dataclass(frozen=True)
+class _Trail:
+    """How states came about, shape (states,): from which state before, by which option; all that is kept of it."""
+
+    parent: NDArray[np.int32]
+    option: NDArray[np.int32]
+    before: _Trail | None
+
+
+@dataclass(frozen=True)
 class _States:
     """Partial changes to the base, shape (states,): what they change so far, and how they came about."""
 
@@ -53,9 +62,7 @@ class _States:
     nu: Floats
     hz: Floats
     cost: Floats
-    parent: Indices
-    option: Indices
-    before: _States | None
+    trail: _Trail | None
 
 
 def better_set(
@@ -89,7 +96,6 @@ def better_set(
         classes=classes,
         taken=taken,
         fits=fits,
-        balance=[_balance(classes[stage + 1 :]) for stage in range(len(classes))],
         room_hz=band - math.fsum(needed[base]),
         base_nu=math.fsum(nu[base]),
         target=target,
@@ -97,8 +103,7 @@ def better_set(
         stop_at=stop_at,
     )
     zero = np.zeros(1)
-    nowhere = np.zeros(1, dtype=np.intp)
-    walk.search(_States(np.zeros(1, dtype=np.int64), zero, zero, zero, nowhere, nowhere, None), 0)
+    walk.search(_States(np.zeros(1, dtype=np.int64), zero, zero, zero, None), 0)
     return walk.found
 
 
@@ -150,19 +155,25 @@ class _Walk:
     classes: list[_Class]
     taken: NDArray[np.bool_]
     fits: Callable[[Indices], bool]
-    balance: list[tuple[Floats, int]]
     room_hz: float
     base_nu: float
     target: float
     gap: float
     stop_at: float
     found: Indices | None = None
+    balances: dict[int, tuple[Floats, int]] = field(default_factory=dict)
+
+    def balance(self, stage: int) -> tuple[Floats, int]:
+        """`_balance` of the classes after a stage, made when it is first needed."""
+        if stage not in self.balances:
+            self.balances[stage] = _balance(self.classes[stage + 1 :])
+        return self.balances[stage]
 
     def search(self, states: _States, stage: int) -> None:
         while stage < len(self.classes):
             if time.perf_counter() > self.stop_at:
                 raise TimeoutError
-            if len(states.count) > _MOST_STATES:
+            if len(states.count) > 1 and len(states.count) * len(self.classes[stage].count) > _MOST_STATES:
                 middle = len(states.count) // 2
                 for half in (slice(None, middle), slice(middle, None)):
                     self.search(_pick(states, np.arange(len(states.count))[half]), stage)
@@ -176,7 +187,7 @@ class _Walk:
         width = len(one.count)
         count = np.add.outer(states.count, one.count).ravel()
         cost = np.add.outer(states.cost, one.cost).ravel()
-        undo, zero = self.balance[stage]
+        undo, zero = self.balance(stage)
         place = count + zero
         kept = np.flatnonzero((place >= 0) & (place < len(undo)) & (cost < self.gap))
         kept = kept[cost[kept] + undo[place[kept]] < self.gap]
@@ -187,9 +198,7 @@ class _Walk:
                 nu=states.nu[parent] + one.nu[option],
                 hz=states.hz[parent] + one.hz[option],
                 cost=cost[kept],
-                parent=parent,
-                option=option,
-                before=states,
+                trail=_Trail(parent.astype(np.int32), option.astype(np.int32), states.trail),
             )
         )
 
@@ -209,16 +218,15 @@ class _Walk:
 
     def apply(self, states: _States, at: int) -> Indices:
         """The base with the changes of a state, one class after another, last class first."""
-        chosen = self.taken.copy()
+        chosen, trail = self.taken.copy(), states.trail
         for one in reversed(self.classes):
-            change = int(one.count[states.option[at]])
+            assert trail is not None
+            change = int(one.count[trail.option[at]])
             if change < 0:
                 chosen[one.taken[:-change]] = False
             else:
                 chosen[one.free[:change]] = True
-            at = int(states.parent[at])
-            assert states.before is not None
-            states = states.before
+            at, trail = int(trail.parent[at]), trail.before
         return np.flatnonzero(chosen)
 
 
@@ -228,7 +236,7 @@ def _undominated(states: _States) -> _States:
         return states
     order = np.lexsort((states.hz, states.nu, states.count))
     # A running minimum of the bandwidth that starts anew with each count: groups are shifted below one another.
-    shift = 2.0 * (float(np.ptp(states.hz)) + 1.0)
+    shift = 2.0 * float(np.ptp(states.hz)) or 1.0
     hz = states.hz[order] - shift * (states.count[order] - states.count[order[0]])
     kept = np.ones(len(order), dtype=bool)
     kept[1:] = hz[1:] < np.minimum.accumulate(hz)[:-1]
@@ -236,12 +244,11 @@ def _undominated(states: _States) -> _States:
 
 
 def _pick(states: _States, at: Indices) -> _States:
+    trail = states.trail
     return _States(
         count=states.count[at],
         nu=states.nu[at],
         hz=states.hz[at],
         cost=states.cost[at],
-        parent=states.parent[at],
-        option=states.option[at],
-        before=states.before,
+        trail=None if trail is None else _Trail(trail.parent[at], trail.option[at], trail.before),
     )

@@ -32,6 +32,8 @@ from flare.scheduling.registry import Choice, policy
 from flare.units import Floats
 
 _RELATIVE = 1e-12  # objectives closer than this are equal: sums of 1/tau differ by rounding alone
+_FOR_PROOF = 0.7  # share of the time after which, without a proof, the rest goes into a better schedule
+_MOST_FOR_HIGHS = 2_000  # devices; with more it takes longer than it is given, and the bounds leave little to gain
 _ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a sum of bandwidths
 
 
@@ -45,7 +47,10 @@ def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
     if order.size == 0:
         return Choice(order)
     search = _Search(1.0 / problem.tau[order], problem.needed_hz[order], problem.gamma, problem.capacity_hz)
-    proven = search.run(time.perf_counter() + time_limit_s)
+    start = time.perf_counter()
+    proven = search.run(start + _FOR_PROOF * time_limit_s)
+    if not proven:
+        search.improve(start + time_limit_s)
     selected = order[search.best]
     if proven:
         return Choice(selected, proven=True)
@@ -144,6 +149,34 @@ class _Search:
             self.best = found
             self.best_objective = float(self.weight[at]) * math.fsum(self.nu[found])
         self.bound[at] = self.best_objective
+
+    def improve(self, stop_at: float) -> None:
+        """Look for a better schedule with HiGHS, at the M of the least bounds first. What it finds is checked; what it
+        claims to prove is not used, since its tolerances are wider than ours."""
+        if len(self.nu) > _MOST_FOR_HIGHS:
+            return
+        from scipy.optimize import Bounds, LinearConstraint, milp  # here, because it takes its time to import
+
+        for at in np.argsort(self.bound, kind="stable").tolist():
+            left_s = stop_at - time.perf_counter()
+            if left_s <= 0.0 or self.bound[at] >= self.best_objective * (1.0 - _RELATIVE):
+                return
+            answer = milp(
+                c=self.nu,
+                integrality=np.ones(len(self.nu)),
+                bounds=Bounds(0.0, 1.0),
+                constraints=[
+                    LinearConstraint(np.ones(len(self.nu)), at + 1, at + 1),
+                    LinearConstraint(self.needed / self.band, -np.inf, 1.0 - 2e-6),  # it may overstep by 1e-6
+                ],
+                options={"time_limit": left_s},
+            )
+            if answer.x is None:
+                continue
+            found = np.flatnonzero(answer.x > 0.5)
+            objective = float(self.weight[at]) * math.fsum(self.nu[found])
+            if len(found) == at + 1 and self.fits(found) and objective < self.best_objective:
+                self.best, self.best_objective = found, objective
 
 
 class _Side:

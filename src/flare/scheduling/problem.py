@@ -20,7 +20,9 @@ BAND_TOLERANCE = 1e-12
 """A set fits if its least bandwidths sum to at most B (1 + this): room for rounding, not for devices."""
 
 ABSURD = 1e100
-"""No quantity of a round is larger, in any unit: beyond it products leave the range of a double."""
+"""No quantity of a round is larger, or smaller than its inverse: beyond, products leave the range of a double."""
+WIDEST_HZ = 1e15
+"""No band is wider: that is the frequency of light, and a slip of the unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +70,9 @@ class RoundProblem:
         put = object.__setattr__
         put(self, "tau", _vector("tau", tau, at_least=1.0))
         put(self, "compute_s", _vector("compute_s", compute_s, at_least=0.0))
-        put(self, "snr_hz", _vector("snr_hz", snr_hz, above=0.0))
+        put(self, "snr_hz", _vector("snr_hz", snr_hz, positive=True))
         put(self, "payload_bits", _scalar("payload_bits", payload_bits))
-        put(self, "total_bandwidth_hz", _scalar("total_bandwidth_hz", total_bandwidth_hz))
+        put(self, "total_bandwidth_hz", _scalar("total_bandwidth_hz", total_bandwidth_hz, at_most=WIDEST_HZ))
         put(self, "deadline_s", _scalar("deadline_s", deadline_s))
         put(self, "gamma", _scalar("gamma", gamma, zero_allowed=True))
         for name in ("compute_s", "snr_hz"):
@@ -135,10 +137,10 @@ class RoundProblem:
         return np.lexsort((self.snr_hz, self.compute_s, self.needed_hz, -self.tau))
 
 
-def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, above: float | None = None) -> Floats:
+def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, positive: bool = False) -> Floats:
     try:
         array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be numbers, one for each device: {error}") from None
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
@@ -146,8 +148,10 @@ def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, abov
     why = f"must be finite (and at most {ABSURD:g})"
     if at_least is not None and not bad.any():
         bad, why = array < at_least, f"must be at least {at_least:g}"
-    if above is not None and not bad.any():
-        bad, why = array <= above, f"must be greater than {above:g}"
+    if positive and not bad.any():
+        bad, why = array <= 0.0, "must be greater than 0"
+    if positive and not bad.any():
+        bad, why = array < 1.0 / ABSURD, f"must be at least {1.0 / ABSURD:g}"
     if bad.any():
         device = int(np.flatnonzero(bad)[0])
         raise ValueError(f"{name} of device {device} is {array[device]:g}; it {why}")
@@ -155,12 +159,12 @@ def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, abov
     return array
 
 
-def _scalar(name: str, value: Any, *, zero_allowed: bool = False) -> float:
+def _scalar(name: str, value: Any, *, zero_allowed: bool = False, at_most: float = ABSURD) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
-    if not 0.0 <= number <= ABSURD or (number == 0.0 and not zero_allowed):
-        least = "at least 0" if zero_allowed else "greater than 0"
-        raise ValueError(f"{name} is {number:g}; it must be {least} and finite (at most {ABSURD:g})")
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be a number, got {value!r:.80}") from None
+    if not (number == 0.0 and zero_allowed) and not 1.0 / ABSURD <= number <= at_most:
+        least = "at least 0" if zero_allowed else f"greater than 0 (at least {1.0 / ABSURD:g})"
+        raise ValueError(f"{name} is {number:g}; it must be {least} and finite (at most {at_most:g})")
     return number

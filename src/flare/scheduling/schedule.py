@@ -58,7 +58,6 @@ class Schedule:
 
     @property
     def gap(self) -> float:
-        """How far the objective lies above the proven bound, as a share of the bound; nan where nothing is proven."""
-        if math.isinf(self.lower_bound):
-            return 0.0
-        return self.objective / self.lower_bound - 1.0
+        """How far the objective lies above the proven bound, as a share of the bound; nan where nothing is
+        proven or nobody sends."""
+        return self.objective / self.lower_bound - 1.0 if math.isfinite(self.objective) else math.nan

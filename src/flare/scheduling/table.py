@@ -23,17 +23,17 @@ from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.rate import snr_hz
 
 _Rule = tuple[Callable[[float], bool], str]
-_POSITIVE: _Rule = (lambda x: 0.0 < x <= ABSURD, f"must be greater than 0 (and at most {ABSURD:g})")
+_POSITIVE: _Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
 _DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
 _COLUMNS: dict[str, _Rule] = {
-    "tau": (lambda x: 1.0 <= x <= ABSURD, "must be at least 1 local step"),
-    "compute_s": (lambda x: 0.0 <= x <= ABSURD, "must not be negative"),
+    "tau": (lambda x: 1.0 <= x <= ABSURD, "must be at least 1 local step, and finite"),
+    "compute_s": (lambda x: 0.0 <= x <= ABSURD, "must be at least 0 and finite"),
     "cpu_hz": _POSITIVE,
     "cycles_per_sample": _POSITIVE,
     "snr_hz": _POSITIVE,
     "power_dbm": _DECIBEL,
     "gain_db": _DECIBEL,
-    "distance_m": _POSITIVE,
+    "distance_m": (lambda x: 1.0 <= x <= 1e9, "must be at least 1 metre, and finite"),
 }
 
 
@@ -71,7 +71,9 @@ def read_table(path: Path, surroundings: Surroundings) -> DeviceTable:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from None
+        raise ValueError(
+            f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start}); save it as CSV in UTF-8"
+        ) from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     lines = _rows(str(path), text)
@@ -96,6 +98,8 @@ def _header(path: str, columns: list[str]) -> list[str]:
     if not columns:
         raise ValueError(f"{path}: the file is empty; it needs a line of column names and a line for each device")
     known = ["name", *_COLUMNS]
+    if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
+        raise ValueError(f"{path}, line 1: the columns are not separated by commas; save the file with commas")
     for place, column in enumerate(columns):
         if column in columns[:place]:
             raise ValueError(f"{path}, line 1: column {column!r} stands twice; remove one")
