@@ -197,8 +197,8 @@ def report(results: dict[str, Any]) -> str:
             f"- {name}, time by K: {per_size}. Exponent from 1,000 devices on: {results['exponents'][name]:.2f}."
         )
     lines.append(
-        "- `greedy` looks at all devices anew as often as two candidates are close; that differs from cell to cell (the "
-        "medians here are over 3), so its time does not grow evenly."
+        "- `greedy` looks at all devices anew as often as two candidates are close; that differs from cell to cell "
+        "(these are medians over 3), so its time does not grow evenly."
     )
     return "\n".join([*lines, "", "![time against the number of devices](scheduling.png)", ""])
 
