@@ -14,8 +14,9 @@ demo: $(VENV)/.package
 		--entry flare:exact --entry flare:greedy --entry fedavg:greedy \
 		--entry fedavg:ps --entry fedavg:cp --entry fedavg:dm --entry fedavg:cm
 
+# One thread a process: the tests fill the cores by running side by side.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -25,6 +26,8 @@ lint: $(VENV)/.lint
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/scheduling.py
+	$(BIN)/python benchmarks/simulation.py
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf $(VENV) out

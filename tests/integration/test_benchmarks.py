@@ -10,6 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def test_the_benchmark_of_the_simulator_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/simulation.py", "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "simulation.json").read_text())
+    assert 0.0 < results["cost"]["share"] < 1.0
+    assert "Peak memory" in (tmp_path / "simulation.md").read_text()
+
+
 def test_the_scheduling_benchmark_writes_numbers_a_page_and_a_picture(tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/scheduling.py", "--quick", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

@@ -23,15 +23,16 @@ SMALL = [
     "--set", "run.checkpoint_every=2",
 ]  # fmt: skip
 
+ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}  # bits may depend on the number of threads
+
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "flare", *arguments]
 
 
 def flare(*arguments: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=240, env=environment, check=False
+        command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=240, env=ENVIRONMENT, check=False
     )
     assert done.returncode == expect, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
@@ -127,7 +128,9 @@ def test_a_changed_configuration_is_not_resumed(tmp_path: Path) -> None:
 def test_ctrl_c_stops_after_the_round_and_resume_ends_with_the_same_run(tmp_path: Path) -> None:
     long = [*SMALL, "--set", "run.rounds=400"]
     flare("run", *long, "--out", "whole", "--quiet", cwd=tmp_path)
-    with subprocess.Popen(command("run", *long, "--out", "cut", "--quiet"), cwd=tmp_path, stderr=subprocess.PIPE) as run:
+    with subprocess.Popen(
+        command("run", *long, "--out", "cut", "--quiet"), cwd=tmp_path, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as run:
         rounds = tmp_path / "cut" / "rounds.jsonl"
         while not (rounds.exists() and rounds.stat().st_size > 2000):
             assert run.poll() is None

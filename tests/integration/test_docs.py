@@ -22,10 +22,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 COMMANDS = [
-    (page, line.split("#")[0].strip())
+    (page, [line.split("#")[0].strip() for line in text.splitlines() if line.split("#")[0].strip()])
     for page, text in blocks("sh")
-    for line in text.splitlines()
-    if line.split("#")[0].strip()
 ]
 
 
@@ -48,27 +46,34 @@ def run_flare(line: str, folder: Path) -> str:
 
 
 def test_the_documents_show_commands() -> None:
-    assert any(line.startswith("flare ") for _, line in COMMANDS)
-    assert any(line.startswith("make ") for _, line in COMMANDS)
+    shown = [line for _, lines in COMMANDS for line in lines]
+    assert any(line.startswith("flare ") for line in shown)
+    assert any(line.startswith("make ") for line in shown)
 
 
-@pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line}" for page, line in COMMANDS])
-def test_command_shown(page: str, line: str, workplace: Path) -> None:
-    program = shlex.split(line)[0]
-    assert program in {"flare", "make", "python"}, f"{page} shows '{line}', which no test knows how to run"
-    if program == "flare":
-        assert run_flare(line, workplace)
-    elif program == "python":
-        assert run([sys.executable, *shlex.split(line)[1:]], workplace)
-    else:  # the targets of make set up environments and run this very suite: check that they are there
-        assert run(["make", "--dry-run", *shlex.split(line)[1:]], ROOT)
+@pytest.mark.parametrize(("page", "lines"), COMMANDS, ids=[f"{page}: {lines[0]}" for page, lines in COMMANDS])
+def test_commands_shown(page: str, lines: list[str], workplace: Path) -> None:
+    """The commands of a block, one after the other, as a reader types them."""
+    for line in lines:
+        program = shlex.split(line)[0]
+        assert program in {"flare", "make", "python"}, f"{page} shows '{line}', which no test knows how to run"
+        if program == "flare":
+            assert run_flare(line, workplace)
+        elif program == "python":
+            assert run([sys.executable, *shlex.split(line)[1:]], workplace)
+        else:  # the targets of make set up environments and run this very suite: check that they are there
+            assert run(["make", "--dry-run", *shlex.split(line)[1:]], ROOT)
 
 
 def test_the_demo_does_what_it_says(workplace: Path) -> None:
-    recipe = run(["make", "--dry-run", "demo"], ROOT)
-    (command,) = [line for line in recipe.splitlines() if "/flare " in line]
-    assert "proportional-fair" in run_flare(command, workplace)
+    recipe = run(["make", "--dry-run", "demo"], ROOT).replace("\\\n", " ")
+    scheduling, training = [line for line in recipe.splitlines() if "/flare " in line]
+    assert "proportional-fair" in run_flare(scheduling, workplace)
     assert (workplace / "out" / "schedule.png").stat().st_size < 200_000
+    told = run_flare(f"{training} --quiet --set run.rounds=3", workplace)
+    for name in ("SPF", "FLARE + exact", "SP", "PS", "CP", "DM", "CM"):
+        assert name in told
+    assert "out/demo/report.html" in told
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda value: value if "\n" not in value else "code")

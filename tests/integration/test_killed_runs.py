@@ -1,4 +1,4 @@
-"""kill -9 at any moment, then resume: the same records and the same weights, bit for bit, as a run never interrupted."""
+"""kill -9 at any moment, then resume: the records and weights, bit for bit, of a run never interrupted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from flare.rng import stream
 from tests import train_worker
 from tests.integration.kill_helper import kill_when, num_lines
-from tests.integration.test_cli_run import SMALL, command, flare, records
+from tests.integration.test_cli_run import ENVIRONMENT, SMALL, command, flare, records
 
 KILLS = 24
 
@@ -75,6 +75,7 @@ def test_the_command_killed_and_resumed(tmp_path: Path) -> None:
         command("run", *settings, "--out", "cut", "--quiet"),
         lambda: rounds.exists() and num_lines(rounds) >= 11,
         cwd=tmp_path,
+        env=ENVIRONMENT,
     )
     assert ended.killed
     flare("run", "--resume", "cut", "--quiet", cwd=tmp_path)

@@ -1,0 +1,1 @@
+"""What devices compute and what the base station makes of it: models, methods, engines."""

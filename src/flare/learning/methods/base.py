@@ -34,7 +34,7 @@ class Method(Protocol):
     """A way of learning from devices that do different numbers of steps."""
 
     uplink_models: int
-    """How many vectors of the size of the model a device sends in a round: 1, or 2 with control variates or gradients."""
+    """How many vectors of the model's size a device sends in a round: 1, or 2 with control variates or gradients."""
     needs_gradients: bool
     """Whether `rules` needs the gradient of every selected device's own data at the global weights."""
 
