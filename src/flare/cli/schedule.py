@@ -14,6 +14,7 @@ import typer
 
 from flare.cli import show
 from flare.config import Config, WirelessConfig, load
+from flare.report import FIGURE_FORMATS
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
@@ -23,8 +24,6 @@ from flare.units import Floats, parse
 from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
 from flare.wireless.rate import upload_energy_j
-
-FORMATS = (".png", ".svg", ".pdf")
 
 
 class PathLoss(StrEnum):
@@ -95,7 +94,61 @@ def schedule(
     seed = whole.seed if seed is None else seed
     gamma = whole.scheduling.gamma if gamma is None else gamma
     get_policy(policy)
-    settings: dict[str, Any] = {
+    if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
+        raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
+    settings = _read_settings(bandwidth, deadline, payload)
+    law = None if path_loss is None else path_loss.value
+    radio = {
+        "batch_size": batch_size,
+        "noise_dbm_per_mhz": noise,
+        "path_loss": law,
+        "path_loss_exponent": path_loss_exponent,
+    }
+    given: dict[str, Any] = {name: value for name, value in radio.items() if value is not None}
+    if table is not None:
+        this = _from_table(table, replace(whole.wireless, **given), settings, gamma)
+    elif given:
+        raise ValueError(f"{next(iter(given))} belongs to a table of devices; a cell has its own (a .toml file)")
+    else:
+        this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
+    options: dict[str, dict[str, Any]] = {"exact": {"time_limit_s": time_limit}}
+    options[policy] = options.get(policy, {}) | _policy_options(policy, option or [])
+    names = POLICIES if compare else {policy, "exact"}
+    answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in names}
+    _answer(this, answers, policy, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
+
+
+def _answer(
+    this: Round,
+    answers: dict[str, tuple[Schedule, float]],
+    policy: str,
+    *,
+    compare: bool,
+    as_json: bool,
+    as_csv: bool,
+    plot: Path | None,
+) -> None:
+    """Draw and print what the policies chose."""
+    answer, bound = answers[policy][0], answers["exact"][0].lower_bound
+    if plot is not None:
+        from flare.report.schedule_plot import draw_schedule  # here, because matplotlib takes its time to import
+
+        place = {"distance_m": this.distance_m, "angle_rad": this.angle_rad}
+        draw_schedule(plot, this.problem, answer, names=this.names, **place)
+    if compare:
+        show.comparison(this.problem, [answers[name] for name in POLICIES], bound, as_json=as_json, as_csv=as_csv)
+    else:
+        if math.isnan(answer.lower_bound):
+            answer = replace(answer, lower_bound=bound)
+        detail = explain(this.problem, answer)
+        show.schedule(this.problem, answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv)
+    if plot is not None and not (as_json or as_csv):
+        print(f"The picture is in {plot}.")
+
+
+def _read_settings(bandwidth: str | None, deadline: str | None, payload: str | None) -> dict[str, Any]:
+    """What the base station's options say, in SI units; what is not given is left out."""
+    return {
         name: parse_option(option, text, quantity)
         for name, option, text, quantity in (
             ("total_bandwidth_hz", "--bandwidth", bandwidth, "bandwidth"),
@@ -104,48 +157,6 @@ def schedule(
         )
         if text is not None
     }
-    radio: dict[str, Any] = {
-        "batch_size": batch_size,
-        "noise_dbm_per_mhz": noise,
-        "path_loss": None if path_loss is None else path_loss.value,
-        "path_loss_exponent": path_loss_exponent,
-    }
-    given = {name: value for name, value in radio.items() if value is not None}
-    if table is None:
-        if given:
-            raise ValueError(f"{next(iter(given))} belongs to a table of devices; a cell has its own (a .toml file)")
-        this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
-    else:
-        this = _from_table(table, replace(whole.wireless, **given), settings, gamma)
-    if plot is not None and plot.suffix.lower() not in FORMATS:
-        raise ValueError(f"--plot: '{plot}' must end in {', '.join(FORMATS)}")
-    options: dict[str, dict[str, Any]] = {"exact": {"time_limit_s": time_limit}}
-    options[policy] = options.get(policy, {}) | _policy_options(policy, option or [])
-    names = POLICIES if compare else {policy, "exact"}
-    answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in names}
-    if plot is not None:
-        from flare.report.schedule_plot import draw_schedule  # here, because matplotlib takes its time to import
-
-        draw_schedule(
-            plot,
-            this.problem,
-            answers[policy][0],
-            names=this.names,
-            distance_m=this.distance_m,
-            angle_rad=this.angle_rad,
-        )
-    bound = answers["exact"][0].lower_bound
-    if compare:
-        show.comparison(this.problem, [answers[name] for name in POLICIES], bound, as_json=json_, as_csv=csv_)
-    else:
-        answer = answers[policy][0]
-        if math.isnan(answer.lower_bound):
-            answer = replace(answer, lower_bound=bound)
-        detail = explain(this.problem, answer)
-        energy_j = _energy_j(this, detail)
-        show.schedule(this.problem, answer, detail, energy_j, this.names, as_json=json_, as_csv=csv_)
-    if plot is not None and not (json_ or csv_):
-        print(f"The picture is in {plot}.")
 
 
 def _energy_j(this: Round, detail: Explanation) -> Floats:

@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from flare.atomic import write_whole
-
-FORMATS = (".png", ".svg", ".pdf")
-"""What can be written, by suffix."""
+from flare.report import FIGURE_FORMATS
 
 # Okabe and Ito's palette. Blue is the radio in every panel, orange is computing; in grey they are dark and light.
 BLUE, EDGE, PALE, ORANGE = "#0072B2", "#00324F", "#BFDCEC", "#E69F00"
@@ -54,8 +52,8 @@ def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
     Raises ValueError for another suffix, OSError where `path` cannot be written.
     """
     kind = path.suffix.lower()
-    if kind not in FORMATS:
-        raise ValueError(f"cannot draw into '{path.name}': the name must end in {', '.join(FORMATS)}")
+    if kind not in FIGURE_FORMATS:
+        raise ValueError(f"cannot draw into '{path.name}': the name must end in {', '.join(FIGURE_FORMATS)}")
     image = io.BytesIO()
     with house_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # a name in a script it lacks

@@ -14,6 +14,7 @@ from torch import Tensor
 from flare.learning import aggregate
 from flare.learning.job import LocalRule, Update
 from flare.learning.methods.base import MethodState, Round
+from flare.learning.methods.steps import equal_rates
 from flare.learning.tau_bar import mean_strategy
 
 
@@ -34,7 +35,7 @@ class FedAvg:
 
     def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
         """Plain gradient descent, Eq. (2)."""
-        return [LocalRule(lr=now.local_lr, steps=int(tau)) for tau in now.tau[now.selected]]
+        return equal_rates(now)
 
     def aggregate(
         self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]

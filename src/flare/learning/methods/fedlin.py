@@ -11,6 +11,7 @@ all do the same steps, as in every other method, and where they do not, eta_i ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 from torch import Tensor
@@ -18,6 +19,7 @@ from torch import Tensor
 from flare.learning import aggregate
 from flare.learning.job import LocalRule, Update
 from flare.learning.methods.base import MethodState, Round
+from flare.learning.methods.steps import scaled_rates
 from flare.learning.tau_bar import mean_strategy
 
 
@@ -38,11 +40,9 @@ class FedLin:
 
     def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
         """Gradient descent corrected by the mean gradient less the device's own."""
-        tau_bar, common = self.tau_bar(state, now), aggregate.mean(gradients)
-        return [
-            LocalRule(lr=now.local_lr * float(tau_bar / tau), steps=int(tau), drift=(common - own).float())
-            for tau, own in zip(now.tau[now.selected], gradients, strict=True)
-        ]
+        common = aggregate.mean(gradients)
+        rules = scaled_rates(now, self.tau_bar(state, now))
+        return [replace(rule, drift=(common - own).float()) for rule, own in zip(rules, gradients, strict=True)]
 
     def aggregate(
         self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]

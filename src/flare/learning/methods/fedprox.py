@@ -13,6 +13,7 @@ from torch import Tensor
 from flare.learning import aggregate
 from flare.learning.job import LocalRule, Update
 from flare.learning.methods.base import MethodState, Round
+from flare.learning.methods.steps import equal_rates
 from flare.learning.tau_bar import mean_strategy
 
 
@@ -36,7 +37,7 @@ class FedProx:
 
     def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
         """Gradient descent on the loss with the proximal term."""
-        return [LocalRule(lr=now.local_lr, steps=int(tau), mu=self.mu) for tau in now.tau[now.selected]]
+        return equal_rates(now, mu=self.mu)
 
     def aggregate(
         self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]

@@ -15,6 +15,7 @@ from torch import Tensor
 from flare.learning import aggregate
 from flare.learning.job import LocalRule, Update
 from flare.learning.methods.base import MethodState, Round
+from flare.learning.methods.steps import scaled_rates
 from flare.learning.tau_bar import TAU_BARS
 
 
@@ -42,9 +43,7 @@ class Flare:
 
     def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
         """Alg. 2, line 8."""
-        tau_bar = self.tau_bar(state, now)
-        # The quotient first: it is exactly 1 for equal steps, so that the rate is then exactly FedAvg's.
-        return [LocalRule(lr=now.local_lr * float(tau_bar / tau), steps=int(tau)) for tau in now.tau[now.selected]]
+        return scaled_rates(now, self.tau_bar(state, now))
 
     def aggregate(
         self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
