@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from flare.cli.run import require_tensorboard
+
 SMALL = [
     "--set", "wireless.num_devices=8",
     "--set", "wireless.deadline_s=1.0",
@@ -159,6 +161,33 @@ def test_compare_runs_all_in_lockstep_as_if_alone_and_reports(tmp_path: Path) ->
     assert records(tmp_path / "alone") == records(tmp_path / "all" / "fedavg-cp-seed1")
     flare("report", "all", "alone", "--out", "page.html", cwd=tmp_path)
     assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path: Path) -> None:
+    flare("run", *SMALL, "--out", "here", "--quiet", cwd=tmp_path)
+    before = records(tmp_path / "here")
+    assert "finished" in flare("run", "--resume", "here", "--quiet", cwd=tmp_path).stdout
+    assert records(tmp_path / "here") == before
+    assert json.loads((tmp_path / "here" / "manifest.json").read_text())["status"] == "finished"
+
+
+def test_compare_looks_at_all_folders_before_it_touches_one(tmp_path: Path) -> None:
+    pair = ["--entry", "flare:cp", "--entry", "fedavg:cp", *SMALL, "--out", "all"]
+    listed = json.loads(flare("compare", "--entry", "flare:cp", *SMALL, "--out", "all", "--json", cwd=tmp_path).stdout)
+    assert [one["status"] for one in listed] == ["finished"]
+    before = records(tmp_path / "all" / "flare-cp-seed0")
+    (tmp_path / "all" / "fedavg-cp-seed0").mkdir()
+    (tmp_path / "all" / "fedavg-cp-seed0" / "thesis.txt").write_text("years of work")
+    assert "not a run folder" in refused("compare", *pair, "--force", cwd=tmp_path)
+    assert records(tmp_path / "all" / "flare-cp-seed0") == before
+    assert "keeps its configuration" in refused("compare", "--resume", "all", "--seeds", "3", cwd=tmp_path)
+
+
+def test_tensorboard_that_is_not_installed_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="tensorboard"):
+        require_tensorboard(True)
+    require_tensorboard(False)
 
 
 def test_compare_refuses_what_it_cannot_run_before_it_writes(tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def test_a_run_that_diverges_ends_and_leaves_its_neighbours_alone() -> None:
     drive(members, watch=lambda member, record: seen[id(member)].append(record))
     assert members[0].state.status is RunStatus.DIVERGED
     assert 1 <= len(seen[id(members[0])]) < 20
+    assert seen[id(members[0])][-1]["test_accuracy"] is None
     assert members[1].state.status is RunStatus.FINISHED
     assert seen[id(members[1])] == alone
 

@@ -107,10 +107,8 @@ def tensorboard(folders: Sequence[Path], members: Sequence[Member], *, wanted: b
     if not wanted:
         yield lambda member, record: None
         return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError("--tensorboard needs the extra: pip install 'flare-wfl[tensorboard]'") from None
+    from torch.utils.tensorboard import SummaryWriter
+
     writers: dict[int, Any] = {
         id(member): SummaryWriter(str(folder / "tensorboard")) for member, folder in zip(members, folders, strict=True)
     }

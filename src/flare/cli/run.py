@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -40,21 +42,22 @@ def run(
     """Train one model over one cell: by default FLARE with proven optimal scheduling, on embedded data."""
     from flare.cli import training
 
+    require_tensorboard(tensorboard_)
     if resume_ is not None:
         _refuse_changes(config_file, settings, out, force)
-        members, folders = [training.resumed(resume_)], [resume_]
+        folder, members = resume_, [training.resumed(resume_)]
     else:
         whole = override(load(config_file) if config_file else Config(), settings or [])
         folder = out or training.new_folder(Path("runs"), training.run_name(whole))
-        members, folders = training.created([folder], [whole], force), [folder]
-    training.go(
-        members,
-        folders,
-        [training.run_name(member.simulation.config) for member in members],
-        quiet,
-        json_,
-        tensorboard_,
-    )
+        members = training.created([folder], [whole], force)
+    again = f"flare run --resume {folder}"
+    label = training.run_name(members[0].simulation.config)
+    outcomes = training.go(members, [folder], [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    if json_:
+        print(json.dumps(outcomes[0], indent=2))
+    else:
+        training.print_outcome(outcomes[0])
+    training.end(outcomes, again)
 
 
 def compare(
@@ -67,7 +70,9 @@ def compare(
     ] = None,
     methods: Annotated[str, typer.Option(help="Methods, with commas; each with every policy.")] = "",
     policies: Annotated[str, typer.Option(help="Policies, with commas; each with every method.")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from the configuration's on.")] = 1,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds, from the configuration's on. (default: 1)")
+    ] = None,
     settings: Settings = None,
     out: Out = None,
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the comparison in this folder.")] = None,
@@ -79,8 +84,10 @@ def compare(
     """Train several methods and policies with several seeds, in lockstep, and write the report."""
     from flare.cli import training
 
+    require_tensorboard(tensorboard_)
     if resume_ is not None:
-        _refuse_changes(config_file, [*(settings or []), *(entry or []), methods, policies], out, force)
+        changes = [*(settings or []), *(entry or []), methods, policies, "" if seeds is None else "seeds"]
+        _refuse_changes(config_file, changes, out, force)
         folders = sorted(path.parent for path in resume_.glob("*/manifest.json"))
         if not folders:
             raise ValueError(f"{resume_}: holds no runs to resume; give the folder of a comparison")
@@ -88,12 +95,23 @@ def compare(
         base = resume_
     else:
         whole = override(load(config_file) if config_file else Config(), settings or [])
-        configs = training.combinations(whole, entry or [], methods, policies, seeds)
+        configs = training.combinations(whole, entry or [], methods, policies, seeds or 1)
         base = out or training.new_folder(Path("runs"), "compare")
         folders = [base / training.run_name(one) for one in configs]
         members = training.created(folders, configs, force)
-    training.go(members, folders, [folder.name for folder in folders], quiet, json_, tensorboard_)
-    training.report_on(folders, base / "report.html", as_json=json_)
+    again = f"flare compare --resume {base}"
+    labels = [folder.name for folder in folders]
+    outcomes = training.go(members, folders, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    if json_:
+        print(json.dumps(outcomes, indent=2))
+    training.report_on(folders, base / "report.html", quietly=json_)
+    training.end(outcomes, again)
+
+
+def require_tensorboard(wanted: bool) -> None:
+    """Refuse --tensorboard where it is not installed, before anything is written."""
+    if wanted and importlib.util.find_spec("tensorboard") is None:
+        raise ValueError("--tensorboard needs the extra: pip install 'flare-wfl[tensorboard]'")
 
 
 def _refuse_changes(config_file: Path | None, settings: Sequence[str] | None, out: Path | None, force: bool) -> None:

@@ -3,7 +3,6 @@ time to import."""
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -72,6 +71,8 @@ def created(folders: Sequence[Path], configs: Sequence[Config], force: bool) -> 
         make_method(one.learning)
         fetch_if_needed(one.data)
     simulations = [Simulation(one) for one in configs]
+    for folder in folders:
+        RunFolder.refuse_occupied(folder, force=force)
     return [
         Member(simulation, RunFolder.create(folder, simulation.config, force=force))
         for simulation, folder in zip(simulations, folders, strict=True)
@@ -110,31 +111,34 @@ def go(
     members: Sequence[Member],
     folders: Sequence[Path],
     labels: Sequence[str],
+    *,
+    again: str,
     quiet: bool,
-    as_json: bool,
     with_tensorboard: bool,
-) -> None:
-    """Drive the runs to their end, or to the first Ctrl-C, and say how they ended."""
+) -> list[dict[str, Any]]:
+    """Drive the runs to their end, or to the first Ctrl-C; how each of them ended. `again` is the command that
+    continues them."""
     with (
         interruptible() as stopping,
         tensorboard(folders, members, wanted=with_tensorboard) as log,
-        showing(members, labels, quiet=quiet or as_json) as show,
+        showing(members, labels, quiet=quiet) as show,
     ):
 
         def watch(member: Member, record: Record) -> None:
             log(member, record)
             show(member, record)
 
-        drive(members, watch=watch, stopping=stopping)
-    outcomes = [_outcome(member, folder) for member, folder in zip(members, folders, strict=True)]
-    if as_json:
-        print(json.dumps(outcomes[0] if len(outcomes) == 1 else outcomes, indent=2))
-    elif len(outcomes) == 1:
-        _print_outcome(outcomes[0])
-    if any(member.state.status is RunStatus.RUNNING for member in members):
-        where = folders[0] if len(folders) == 1 else folders[0].parent
-        command = "run" if len(folders) == 1 else "compare"
-        print(f"interrupted; continue with: flare {command} --resume {where}", file=sys.stderr)
+        try:
+            drive(members, watch=watch, stopping=stopping)
+        except OSError as error:
+            raise OSError(f"{error} Continue with: {again}") from None
+    return [_outcome(member, folder) for member, folder in zip(members, folders, strict=True)]
+
+
+def end(outcomes: Sequence[dict[str, Any]], again: str) -> None:
+    """Leave with the exit code of an interruption where a run was interrupted."""
+    if any(one["status"] == "interrupted" for one in outcomes):
+        print(f"interrupted; continue with: {again}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -146,7 +150,7 @@ def _outcome(member: Member, folder: Path) -> dict[str, Any]:
         "method": member.simulation.config.learning.method,
         "policy": member.simulation.config.scheduling.policy,
         "seed": member.simulation.config.seed,
-        "status": member.state.status.value,
+        "status": "interrupted" if member.state.status is RunStatus.RUNNING else member.state.status.value,
         "rounds": member.state.rounds_done,
         "clock_s": member.state.clock_s,
         "test_accuracy": tested[-1]["test_accuracy"] if tested else None,
@@ -155,27 +159,30 @@ def _outcome(member: Member, folder: Path) -> dict[str, Any]:
     }
 
 
-def _print_outcome(one: dict[str, Any]) -> None:
+def print_outcome(one: dict[str, Any]) -> None:
+    """Say how a run ended."""
     tested = "" if one["test_accuracy"] is None else f", test accuracy {100 * one['test_accuracy']:.2f} %"
-    print(f"{one['status']} after {one['rounds']} rounds and {one['clock_s']:.1f} simulated seconds{tested}.")
+    rounds = f"{one['rounds']} round{'' if one['rounds'] == 1 else 's'}"
+    print(f"{one['status']} after {rounds} and {one['clock_s']:.1f} simulated seconds{tested}.")
     print(f"The run is in {one['folder']}; draw it with: flare report {one['folder']}")
 
 
-def report_on(folders: Sequence[Path], page: Path, *, as_json: bool) -> None:
-    """Print what became of the runs, those that differ only in their seed in one line, and write the report."""
+def report_on(folders: Sequence[Path], page: Path, *, quietly: bool) -> None:
+    """Write the report and, unless `quietly`, print what became of the runs, those of different seeds in one line."""
     from flare.report.curves import common_time_s, summarise  # here, because matplotlib takes its time to import
     from flare.report.run_groups import group_runs, read_run
     from flare.report.run_report import write_report
 
     write_report(folders, page)
-    if as_json:
+    if quietly:
         return
     groups, _ = group_runs([read_run(folder) for folder in folders])
     common_s = common_time_s(groups)
     lines = [(group.label, summarise(group, common_s)) for group in groups]
     lines.sort(key=lambda line: -line[1].final.mean if line[1].final.count else 1.0)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "accuracy", "best", f"after {common_s:.0f} s", "time", "devices", "mean tau", "gap", "status"):
+    common = "–" if math.isnan(common_s) else f"after {common_s:.0f} s"
+    for heading in ("", "accuracy", "best", common, "time", "devices", "mean tau", "gap", "status"):
         table.add_column(heading, justify="left" if heading in ("", "status") else "right", no_wrap=True)
     for label, line in lines:
         table.add_row(
@@ -183,8 +190,8 @@ def report_on(folders: Sequence[Path], page: Path, *, as_json: bool) -> None:
             *(_percent(one) for one in (line.final, line.best, line.at_common)),
             f"{line.clock_s.mean:.0f} s",
             f"{line.devices:.1f}",
-            f"{line.tau:.2f}",
-            f"{100.0 * line.gap:.0f} %",
+            "–" if math.isnan(line.tau) else f"{line.tau:.2f}",
+            "–" if math.isnan(line.gap) else f"{100.0 * line.gap:.0f} %",
             line.status,
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(table)

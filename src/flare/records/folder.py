@@ -69,6 +69,11 @@ class RunFolder:
                 raise
         return folder
 
+    @staticmethod
+    def refuse_occupied(path: str | Path, *, force: bool = False) -> None:
+        """ValueError where `create` would refuse the folder; nothing is touched."""
+        _refuse_occupied(Path(path).absolute(), force)
+
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
         """A run that is there, to read; call `restore` to continue it. ValueError where it is damaged or no run."""

@@ -62,7 +62,10 @@ def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
             _save_png(figure, image)
         else:
             figure.savefig(image, format=kind[1:], metadata=_NO_DATE[kind])
-    write_whole(path, image.getvalue())
+    try:
+        write_whole(path, image.getvalue())
+    except OSError as error:
+        raise OSError(error.errno, f"the picture cannot be written: {error.strerror}", str(path)) from None
 
 
 def _save_png(figure: Figure, image: io.BytesIO) -> None:

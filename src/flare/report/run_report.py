@@ -33,7 +33,10 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
     unique = list({folder.resolve(): folder for folder in folders}.values())
     page = report_page([read_run(folder) for folder in unique])
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, page.encode("utf-8"))
+    try:
+        write_whole(out, page.encode("utf-8"))
+    except OSError as error:
+        raise OSError(error.errno, f"the report cannot be written: {error.strerror}", str(out)) from None
 
 
 def report_page(runs: Sequence[Run]) -> str:

@@ -43,6 +43,9 @@ def drive(
     """Run every member to its end. `watch` sees each record; where `stopping` says so, all runs are checkpointed after
     the turn and left to be resumed."""
     groups = _engine_groups(members)
+    for member in members:
+        if member.state.status is not RunStatus.RUNNING:  # resumed after its end
+            _finish(member)
     try:
         while any(_going(members)) and not stopping():
             for engine, group in groups:
@@ -111,7 +114,13 @@ def _keep(member: Member, state: RunState, record: Record) -> None:
         if ended or state.rounds_done % member.simulation.config.run.checkpoint_every == 0:
             member.folder.checkpoint(_to_snapshot(state))
         if ended:
-            member.folder.finish(state.status.value, rounds=state.rounds_done, clock_s=state.clock_s)
+            _finish(member)
+
+
+def _finish(member: Member) -> None:
+    state = member.state
+    if member.folder is not None:
+        member.folder.finish(state.status.value, rounds=state.rounds_done, clock_s=state.clock_s)
 
 
 def _suspend(members: Sequence[Member]) -> None:

@@ -190,9 +190,9 @@ class Simulation:
         return state
 
     def wants_score(self, state: RunState) -> bool:
-        """Whether the weights are to be tested now: every few rounds, and when the run ends."""
+        """Whether the weights are to be tested now: every few rounds, and when the run ends other than by diverging."""
         due = state.rounds_done % self.config.run.evaluate_every == 0
-        return due or state.status is not RunStatus.RUNNING
+        return state.status is not RunStatus.DIVERGED and (due or state.status is not RunStatus.RUNNING)
 
     def _status(self, state: RunState) -> RunStatus:
         limits = self.config.run
