@@ -65,7 +65,7 @@ def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
     try:
         write_whole(path, image.getvalue())
     except OSError as error:
-        raise OSError(error.errno, f"the picture cannot be written: {error.strerror}", str(path)) from None
+        raise type(error)(f"{path}: the picture cannot be written: {error.strerror or error}") from None
 
 
 def _save_png(figure: Figure, image: io.BytesIO) -> None:

@@ -36,7 +36,7 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
     try:
         write_whole(out, page.encode("utf-8"))
     except OSError as error:
-        raise OSError(error.errno, f"the report cannot be written: {error.strerror}", str(out)) from None
+        raise type(error)(f"{out}: the report cannot be written: {error.strerror or error}") from None
 
 
 def report_page(runs: Sequence[Run]) -> str:
