@@ -155,7 +155,7 @@ def test_compare_runs_all_in_lockstep_as_if_alone_and_reports(tmp_path: Path) ->
     page = (tmp_path / "all" / "report.html").read_text()
     assert "SPF" in page
     names = {f"{pair}-seed{seed}" for pair in ("flare-greedy", "fedavg-cp") for seed in (0, 1)}
-    assert {path.name for path in (tmp_path / "all").iterdir()} == names | {"report.html"}
+    assert {path.name for path in (tmp_path / "all").iterdir()} == names | {"report.html", "comparison.json"}
     alone = ["--set", "learning.method=fedavg", "--set", "scheduling.policy=cp", "--set", "seed=1"]
     flare("run", *SMALL, *alone, "--out", "alone", "--quiet", cwd=tmp_path)
     assert records(tmp_path / "alone") == records(tmp_path / "all" / "fedavg-cp-seed1")
@@ -181,6 +181,15 @@ def test_compare_looks_at_all_folders_before_it_touches_one(tmp_path: Path) -> N
     assert "not a run folder" in refused("compare", *pair, "--force", cwd=tmp_path)
     assert records(tmp_path / "all" / "flare-cp-seed0") == before
     assert "keeps its configuration" in refused("compare", "--resume", "all", "--seeds", "3", cwd=tmp_path)
+
+
+def test_a_comparison_is_resumed_whole_or_not_at_all(tmp_path: Path) -> None:
+    pair = ["--entry", "flare:cp", "--entry", "fedavg:cp", *SMALL, "--out", "all", "--quiet"]
+    flare("compare", *pair, cwd=tmp_path)
+    assert "finished" in flare("compare", "--resume", "all", "--quiet", cwd=tmp_path).stdout
+    (tmp_path / "all" / "fedavg-cp-seed0").rename(tmp_path / "elsewhere")
+    assert "fedavg-cp-seed0" in refused("compare", "--resume", "all", cwd=tmp_path)
+    assert "no folder of a comparison" in refused("compare", "--resume", "elsewhere", cwd=tmp_path)
 
 
 def test_tensorboard_that_is_not_installed_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:

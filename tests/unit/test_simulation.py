@@ -105,6 +105,19 @@ def test_a_run_gives_the_same_numbers_alone_and_in_company(method: str) -> None:
     assert together == alone
 
 
+@pytest.mark.parametrize("method", ["flare", "scaffold", "fedlin"])
+def test_the_batched_engine_trains_as_the_sequential_one(method: str) -> None:
+    settings = [f"learning.method={method}", "data.partition=shards", "run.rounds=12", "run.evaluate_every=1"]
+    sequential, batched = records_of(
+        small(*settings, "learning.engine=sequential"), small(*settings, "learning.engine=batched")
+    )
+    for one, other in zip(sequential, batched, strict=True):
+        assert other["selected"] == one["selected"]
+        assert other["clock_s"] == one["clock_s"]
+        assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
+        assert other["test_accuracy"] == pytest.approx(one["test_accuracy"], abs=0.01)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_trains(policy: str) -> None:
     (records,) = records_of(small(f"scheduling.policy={policy}"))

@@ -88,9 +88,7 @@ def compare(
     if resume_ is not None:
         changes = [*(settings or []), *(entry or []), methods, policies, "" if seeds is None else "seeds"]
         _refuse_changes(config_file, changes, out, force)
-        folders = sorted(path.parent for path in resume_.glob("*/manifest.json"))
-        if not folders:
-            raise ValueError(f"{resume_}: holds no runs to resume; give the folder of a comparison")
+        folders = training.listed(resume_)
         members = [training.resumed(folder) for folder in folders]
         base = resume_
     else:
@@ -98,7 +96,7 @@ def compare(
         configs = training.combinations(whole, entry or [], methods, policies, seeds or 1)
         base = out or training.new_folder(Path("runs"), "compare")
         folders = [base / training.run_name(one) for one in configs]
-        members = training.created(folders, configs, force)
+        members = training.created(folders, configs, force, listing=base)
     again = f"flare compare --resume {base}"
     labels = [folder.name for folder in folders]
     outcomes = training.go(members, folders, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)

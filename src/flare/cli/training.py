@@ -3,6 +3,7 @@ time to import."""
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flare.atomic import write_whole
 from flare.cli.data import watched
 from flare.cli.guard import INTERRUPTED
 from flare.cli.progress import interruptible, showing, tensorboard
@@ -64,8 +66,16 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def created(folders: Sequence[Path], configs: Sequence[Config], force: bool) -> list[Member]:
-    """New runs. Everything that can be wrong with their settings is found before a folder is touched."""
+_LIST = "comparison.json"
+
+
+def created(
+    folders: Sequence[Path], configs: Sequence[Config], force: bool, *, listing: Path | None = None
+) -> list[Member]:
+    """New runs. Everything that can be wrong with their settings is found before a folder is touched.
+
+    The runs of a comparison are first listed in the folder `listing`.
+    """
     for one in configs:
         get_policy(one.scheduling.policy)
         make_method(one.learning)
@@ -73,10 +83,25 @@ def created(folders: Sequence[Path], configs: Sequence[Config], force: bool) -> 
     simulations = [Simulation(one) for one in configs]
     for folder in folders:
         RunFolder.refuse_occupied(folder, force=force)
+    if listing is not None:
+        listing.mkdir(parents=True, exist_ok=True)
+        write_whole(listing / _LIST, json.dumps([folder.name for folder in folders]).encode())
     return [
         Member(simulation, RunFolder.create(folder, simulation.config, force=force))
         for simulation, folder in zip(simulations, folders, strict=True)
     ]
+
+
+def listed(base: Path) -> list[Path]:
+    """The runs of a comparison, to resume; ValueError where the folder holds none, or not all that it should."""
+    try:
+        folders = [base / name for name in json.loads((base / _LIST).read_text())]
+    except (OSError, ValueError, TypeError):
+        raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare") from None
+    missing = [folder.name for folder in folders if not (folder / "manifest.json").exists()]
+    if missing:
+        raise ValueError(f"{base}: the run {missing[0]} was never begun; start the comparison again with --force")
+    return folders
 
 
 def fetch_if_needed(data: DataConfig) -> None:
