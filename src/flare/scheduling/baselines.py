@@ -62,8 +62,7 @@ def dm(problem: RoundProblem) -> Indices:
     # On an even share of B/m device i makes the deadline exactly if c_i <= B/m, and the one that delays the round
     # least is the one that finishes first. Finishing times only grow as the share shrinks: a time computed for a larger
     # share is a lower bound, and only devices whose bound lies under a time that is reached need a new one.
-    order = problem.canonical_order
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.reachable_in_order
     bound_s = _finish_s(problem, order, 1)
     chosen: list[int] = []
     dearest_hz = 0.0

@@ -42,8 +42,7 @@ def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
     """Proven optimum of P2: over all numbers of devices; past `time_limit_s` the best found, with its bound."""
     if not (isinstance(time_limit_s, int | float) and time_limit_s > 0.0):
         raise ValueError(f"time_limit_s is {time_limit_s!r}; it must be a number of seconds greater than 0")
-    order = problem.canonical_order
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.reachable_in_order
     if order.size == 0:
         return Choice(order)
     search = _Search(1.0 / problem.tau[order], problem.needed_hz[order], problem.gamma, problem.capacity_hz)

@@ -41,8 +41,7 @@ class _Probe:
 @policy("greedy")
 def greedy(problem: RoundProblem) -> Indices:
     """Algorithm 1 of the paper: add the device that delays the round least while that lowers the objective."""
-    order = problem.canonical_order
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.reachable_in_order
     if order.size == 0:
         return order
     nu = 1.0 / problem.tau[order]  # ascending

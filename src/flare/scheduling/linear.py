@@ -22,8 +22,7 @@ from flare.units import Floats
 @policy("lp")
 def lp(problem: RoundProblem) -> Indices:
     """Linear program P5: for gamma near 0; selects the single largest tau, ties apart (erratum 4)."""
-    order = problem.canonical_order
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.reachable_in_order
     if order.size == 0:
         return order
     alpha, theta = _relaxation(1.0 / problem.tau[order], problem.needed_hz[order] / problem.total_bandwidth_hz)

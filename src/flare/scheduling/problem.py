@@ -124,6 +124,12 @@ class RoundProblem:
         """The devices that could meet the deadline if they had the whole band for themselves, ascending."""
         return np.flatnonzero(self.needed_hz <= self.capacity_hz)
 
+    @cached_property
+    def reachable_in_order(self) -> Indices:
+        """The same devices in canonical order."""
+        order = self.canonical_order
+        return order[self.needed_hz[order] <= self.capacity_hz]
+
     def min_latency(self, selected: Indices) -> float:
         """t_r* of P3: the earliest time at which all of `selected` can have finished, in seconds."""
         return optimal_split(
