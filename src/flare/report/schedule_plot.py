@@ -199,7 +199,7 @@ def _draw_rings(axes: Axes, rings: dict[float, str], spot: Floats) -> None:
     for (radius, label), (x, y) in zip(rings.items(), points[:, best], strict=True):
         axes.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=FAINT, linewidth=0.9, zorder=0, clip_on=False))
         paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-        axes.text(x, y, label, fontsize=7.5, color=GREY, ha="center", va="center", bbox=paper, zorder=4.5)
+        axes.text(x, y, label, fontsize=7.5, color=GREY, ha="center", va="center", bbox=paper, zorder=1)
 
 
 def _draw_devices(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, spot: Floats) -> None:
