@@ -3,8 +3,8 @@
     python benchmarks/simulation.py [--quick]
 
 writes docs/benchmarks/simulation.md and .json. A round is 10 of 40 devices x 3 steps of batch 40 on the mnist-cnn with
-random images. Drawing the cell, scheduling (with the proven bound beside it), averaging, the clock, the records and the
-checkpoints are the simulator; what the engine does is not.
+random images. Drawing the cell, scheduling (with the proven bound beside it), the clock, the records and the
+checkpoints are the simulator; the steps of the devices and the averaging are the learning itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from flare.config import Config, override
 from flare.data import from_arrays
 from flare.data.dataset import Dataset
 from flare.learning.engine import SequentialEngine
-from flare.learning.job import Job, Update
+from flare.learning.methods import Flare
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.simulation import Member, Record, Simulation, drive
@@ -62,34 +63,47 @@ def settings(rounds: int, model: str) -> Config:
 
 
 def share_of_a_round(rounds: int) -> dict[str, float]:
-    """The simulator's share of each round's time, by timing what the engine does inside it."""
+    """The simulator's share of each round's time, by timing the steps and the averaging inside it."""
     trained: list[float] = []
-    train: Any = SequentialEngine.train
-
-    def timed(engine: SequentialEngine, jobs: Sequence[Job]) -> list[Update]:
-        start = time.perf_counter()
-        updates: list[Update] = train(engine, jobs)
-        trained.append(time.perf_counter() - start)
-        return updates
+    averaged: list[float] = []
 
     data = images(4000)
     config = settings(rounds, "mnist-cnn")
     held = np.split(np.arange(4000), 40)
-    setattr(SequentialEngine, "train", timed)  # noqa: B010  (a type checker knows that methods are not assigned)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            member = Member(Simulation(config, dataset=data, held=held), RunFolder.create(Path(folder) / "run", config))
-            ends = [time.perf_counter()]
-            drive([member], watch=lambda _, record: ends.append(time.perf_counter()))
-    finally:
-        setattr(SequentialEngine, "train", train)  # noqa: B010
-    whole = np.diff(ends)[2:]
-    inside = np.array(trained)[2:]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        timing(SequentialEngine, "train", trained),
+        timing(Flare, "aggregate", averaged),
+    ):
+        member = Member(Simulation(config, dataset=data, held=held), RunFolder.create(Path(folder) / "run", config))
+        ends = [time.perf_counter()]
+        drive([member], watch=lambda _, record: ends.append(time.perf_counter()))
+    # The first rounds warm up, the last also tests.
+    whole, steps, averaging = (np.array(each)[2:-1] for each in (np.diff(ends), trained, averaged))
     return {
         "round_s": statistics.median(whole),
-        "simulator_s": statistics.median(whole - inside),
-        "share": float((whole - inside)[:-1].sum() / whole[:-1].sum()),  # the last round also tests
+        "simulator_s": statistics.median(whole - steps - averaging),
+        "share": float((whole - steps - averaging).sum() / whole.sum()),
+        "averaging_share": float(averaging.sum() / whole.sum()),
     }
+
+
+@contextmanager
+def timing(owner: type, name: str, seconds: list[float]) -> Iterator[None]:
+    """Inside the block, each call of the method appends how long it took."""
+    plain: Any = getattr(owner, name)
+
+    def timed(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        answer = plain(*arguments)
+        seconds.append(time.perf_counter() - start)
+        return answer
+
+    setattr(owner, name, timed)
+    try:
+        yield
+    finally:
+        setattr(owner, name, plain)
 
 
 def memory_over(rounds: int) -> dict[str, float]:
@@ -117,7 +131,8 @@ def report(results: dict[str, Any]) -> str:
             f"Made by `benchmarks/simulation.py`. Machine: {results['machine']}.",
             "",
             f"- A round of 10 devices x 3 steps of batch 40 on the mnist-cnn takes {1e3 * cost['round_s']:.0f} ms; "
-            f"drawing, scheduling, averaging, clock, records and checkpoints take {100 * cost['share']:.2f} % of it.",
+            f"drawing, scheduling, clock, records and checkpoints take {100 * cost['share']:.2f} % of it, averaging "
+            f"{100 * cost['averaging_share']:.2f} %.",
             f"- Peak memory after {memory['rounds'] // 10:,} rounds {memory['after_a_tenth_mib']:.0f} MiB, after "
             f"{memory['rounds']:,} rounds {memory['at_the_end_mib']:.0f} MiB.",
             "",

@@ -298,7 +298,7 @@ def main() -> None:
     results = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch threads: {torch.get_num_threads()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}",
-        "peers": compare(2 if arguments.quick else 20),
+        "peers": compare(2 if arguments.quick else 40),
     }
     (arguments.out / "training.json").write_text(json.dumps(results, indent=2) + "\n")
     (arguments.out / "training.md").write_text(report(results))

@@ -25,7 +25,7 @@ SMALL = [
     "--set", "run.checkpoint_every=2",
 ]  # fmt: skip
 
-ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}  # bits may depend on the number of threads
+ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
 
 
 def command(*arguments: str) -> list[str]:

@@ -65,6 +65,37 @@ def test_sequential_is_the_reference_on_the_papers_network():
     assert [bits(each) for each in SequentialEngine(module, data).train(jobs)] == [bits(each) for each in theirs]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_bits_depend_neither_on_workers_nor_on_threads(threads):
+    module = make_model("mnist-cnn", (1, 28, 28), 3, seed=0)
+    data, weights = tiny_data((1, 28, 28), num_test=CHUNK + 7), FlatModel(module).flatten()
+    jobs = some_jobs(weights)
+    theirs = ReferenceEngine(module, data)
+    expected, scores = [bits(each) for each in theirs.train(jobs)], theirs.evaluate([weights])
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for workers in (None, 1, 2, 5):
+            engine = SequentialEngine(module, data, workers=workers)
+            for _ in range(2):
+                assert [bits(each) for each in engine.train(jobs)] == expected
+            assert engine.evaluate([weights]) == scores
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_job_that_fails_leaves_the_engine_usable():
+    module, data = tiny_module("cnn"), tiny_data()
+    weights = FlatModel(module).flatten()
+    jobs = some_jobs(weights)
+    engine = SequentialEngine(module, data, workers=2)
+    expected = [bits(each) for each in engine.train(jobs)]
+    with pytest.raises(ValueError, match="starts from weights of shape"):
+        engine.train([*jobs, job(weights[1:], LocalRule(0.1, 1), 0), *jobs])
+    assert [bits(each) for each in engine.train(jobs)] == expected
+
+
 @pytest.mark.parametrize("name", list(METHODS))
 def test_sequential_is_the_reference_through_rounds_of_every_method(name):
     module, data, method = tiny_module("cnn"), tiny_data(), make_method(LearningConfig(method=name))

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.samples import TensorData, check_job, mean_loss
+from flare.learning.engine.samples import TensorData, check_job, mean_loss, one_thread
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, Score, Update
 
@@ -27,7 +27,8 @@ class ReferenceEngine:
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13."""
-        return [self._train(job) for job in jobs]
+        with one_thread(self._data.device):
+            return [self._train(job) for job in jobs]
 
     def _train(self, job: Job) -> Update:
         check_job(job, self._model.num_weights)
@@ -46,7 +47,8 @@ class ReferenceEngine:
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of the mean loss over all of a job's samples."""
-        return [self._gradient(job) for job in jobs]
+        with one_thread(self._data.device):
+            return [self._gradient(job) for job in jobs]
 
     def _gradient(self, job: GradientJob) -> Tensor:
         total = torch.zeros(self._model.num_weights, device=self._data.device)
@@ -56,7 +58,8 @@ class ReferenceEngine:
 
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
         """Accuracy and loss on the test samples."""
-        return [self._data.score(partial(self._logits, each.to(self._data.device))) for each in weights]
+        with one_thread(self._data.device):
+            return [self._data.score(partial(self._logits, each.to(self._data.device))) for each in weights]
 
     def _loss_and_gradient(self, weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The mean cross-entropy over the batch and its gradient, shape (weights,)."""

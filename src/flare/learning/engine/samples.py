@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,19 +41,40 @@ class TensorData:
         """The same, `CHUNK` samples at a time."""
         return (self.batch(part) for part in torch.split(self.indices(samples), CHUNK))
 
+    def test_chunks(self) -> list[tuple[Tensor, Tensor]]:
+        """All test samples and their labels, `CHUNK` at a time."""
+        if len(self.test_y) == 0:
+            raise ValueError("the data set has no test samples to evaluate on: give it test_x and test_y")
+        return list(zip(torch.split(self.test_x, CHUNK), torch.split(self.test_y, CHUNK), strict=True))
+
     def score(self, logits_of: Callable[[Tensor], Tensor]) -> Score:
         """Accuracy and mean cross-entropy on the test samples of a model, given as a function."""
-        num_samples = len(self.test_y)
-        if num_samples == 0:
-            raise ValueError("the data set has no test samples to evaluate on: give it test_x and test_y")
-        right = torch.zeros((), dtype=torch.int64, device=self.device)
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        with torch.inference_mode():
-            for x, y in zip(torch.split(self.test_x, CHUNK), torch.split(self.test_y, CHUNK), strict=True):
-                logits = logits_of(x)  # (chunk, classes)
-                right += (logits.argmax(dim=1) == y).sum()
-                loss += functional.cross_entropy(logits, y, reduction="sum")
-        return Score(accuracy=right.item() / num_samples, loss=loss.item() / num_samples)
+        return self.total([right_and_loss(logits_of, x, y) for x, y in self.test_chunks()])
+
+    def total(self, parts: Sequence[tuple[Tensor, Tensor]]) -> Score:
+        """The score from what `right_and_loss` says of each of the test chunks, in their order."""
+        right = torch.stack([each for each, _ in parts]).sum()
+        loss = torch.stack([each for _, each in parts]).double().sum()
+        return Score(accuracy=right.item() / len(self.test_y), loss=loss.item() / len(self.test_y))
+
+
+def right_and_loss(logits_of: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of the samples a model gets right, and the sum of their cross-entropies."""
+    with torch.inference_mode():
+        logits = logits_of(x)  # (samples, classes)
+        return (logits.argmax(dim=1) == y).sum(), functional.cross_entropy(logits, y, reduction="sum")
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """One thread for each operation on a CPU, so that how a sum is cut, and with it its bits, depends on no setting."""
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def check_job(job: Job, num_weights: int) -> None:

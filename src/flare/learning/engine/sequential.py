@@ -1,44 +1,91 @@
 """The engine for CPUs: the arithmetic of the reference, bit for bit, without the cost around it.
 
-The parameters of the module are views into one vector for good. A job copies its start into the vector; then a step is
-a forward and a backward pass as PyTorch does them, the gradients laid side by side in a second vector, and two
-operations in place.
+Each core works for one device at a time, which takes the steps one after the other; an operation has one thread, so the
+answers do not depend on the number of cores. The parameters of a worker's module are views into one vector for good. A
+job copies its start into the vector; then a step is a forward and a backward pass as PyTorch does them, the gradients
+laid side by side in a second vector, and two operations in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TypeVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.samples import TensorData, check_job, mean_loss
+from flare.learning.engine.samples import TensorData, check_job, mean_loss, one_thread, right_and_loss
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, Score, Update
+
+_Task = TypeVar("_Task")
+_Answer = TypeVar("_Answer")
 
 
 @final
 class SequentialEngine:
-    """One device after the other in one set of buffers, each job writing all that the one before left there."""
+    """Devices in turn on each of the workers, by default one for each of torch's threads (on a GPU: one)."""
 
-    def __init__(self, module: nn.Module, dataset: Dataset, *, device: str | torch.device = "cpu") -> None:
-        model = own_copy(module, device)
+    def __init__(
+        self, module: nn.Module, dataset: Dataset, *, device: str | torch.device = "cpu", workers: int | None = None
+    ) -> None:
+        self._data = TensorData(dataset, device)
+        on_cpu = self._data.device.type == "cpu"
+        count = workers or (torch.get_num_threads() if on_cpu else 1)
+        self._workers = [_Worker(module, self._data) for _ in range(count)]
+        self._free: SimpleQueue[_Worker] = SimpleQueue()
+        for worker in self._workers:
+            self._free.put(worker)
+        self._pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) if count > 1 else None
+
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
+        """Carry out the jobs."""
+        return self._share(_Worker.train, jobs)
+
+    def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
+        """The gradient of the mean loss over all of each job's samples."""
+        return self._share(_Worker.gradient, jobs)
+
+    def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
+        """Accuracy and loss on the test samples."""
+        chunks = self._data.test_chunks()
+        parts = self._share(_Worker.score, [(each, *chunk) for each in weights for chunk in chunks])
+        return [self._data.total(parts[k * len(chunks) : (k + 1) * len(chunks)]) for k in range(len(weights))]
+
+    def _share(self, work: Callable[[_Worker, _Task], _Answer], tasks: Sequence[_Task]) -> list[_Answer]:
+        """The answers in the order of the tasks, each of which the next free worker does."""
+
+        def do(task: _Task) -> _Answer:
+            worker = self._free.get()
+            try:
+                return work(worker, task)
+            finally:
+                self._free.put(worker)
+
+        with one_thread(self._data.device):
+            if self._pool is None or len(tasks) < 2:
+                return [do(task) for task in tasks]
+            return list(self._pool.map(do, tasks))
+
+
+class _Worker:
+    """One set of buffers, in which each task writes all that the one before left there."""
+
+    def __init__(self, module: nn.Module, data: TensorData) -> None:
+        model = own_copy(module, data.device)
         self._module = model.module
         self._parameters = model.parameters
-        self._data = TensorData(dataset, device)
+        self._data = data
         self._weights = model.flatten()
         self._gradient = torch.empty_like(self._weights)
         for parameter, view in zip(self._parameters, model.views(self._weights).values(), strict=True):
             parameter.data = view
 
-    def train(self, jobs: Sequence[Job]) -> list[Update]:
-        """Carry out the jobs in turn."""
-        return [self._train(job) for job in jobs]
-
-    def _train(self, job: Job) -> Update:
+    def train(self, job: Job) -> Update:
         check_job(job, len(self._weights))
         rule, start, weights = job.rule, job.start.to(self._data.device), self._weights
         weights.copy_(start)
@@ -53,27 +100,20 @@ class SequentialEngine:
             weights -= direction.mul_(rule.lr)
         return Update(delta=weights - start, loss=mean_loss(losses))
 
-    def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
-        """The gradient of the mean loss over all of each job's samples."""
-        return [self._gradient_at(job) for job in jobs]
-
-    def _gradient_at(self, job: GradientJob) -> Tensor:
+    def gradient(self, job: GradientJob) -> Tensor:
         self._weights.copy_(job.at)
         total = torch.zeros_like(self._weights)
         for x, y in self._data.chunks(job.samples):
             total += self._loss_and_gradient(x, y)[1].mul_(len(y))
         return total.div_(len(job.samples))
 
-    def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
-        """Accuracy and loss on the test samples."""
-        return [self._score(each) for each in weights]
-
-    def _score(self, weights: Tensor) -> Score:
+    def score(self, task: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        weights, x, y = task
         self._weights.copy_(weights)
-        return self._data.score(self._module)
+        return right_and_loss(self._module, x, y)
 
     def _loss_and_gradient(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean cross-entropy over the batch and its gradient, in the engine's buffer, shape (weights,)."""
+        """The mean cross-entropy over the batch and its gradient, in the worker's buffer, shape (weights,)."""
         loss = functional.cross_entropy(self._module(x), y)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         torch.cat([each.reshape(-1) for each in gradients], out=self._gradient)
