@@ -199,6 +199,9 @@ class LearningConfig:
         choices=("mas", "mes", "fmas", "fmes"),
     )
     fixed_steps: int = _setting(3, "steps of every device under fedavg-fixed", at_least=1)
+    tau_eff: str = _setting(
+        "mes", "FedNova's effective number of steps: the mean or the most over the selected", choices=("mes", "mas")
+    )
     prox_mu: float = _setting(0.1, "FedProx: weight of the proximal term", at_least=0.0)
     engine: str = _setting(
         "auto", "what computes: auto takes batched on a GPU", choices=("auto", "reference", "sequential", "batched")

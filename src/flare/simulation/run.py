@@ -168,8 +168,7 @@ class Simulation:
         self, state: RunState, plan: Plan, jobs: Sequence[Job], updates: Sequence[Update]
     ) -> tuple[RunState, Record]:
         """The state after the round, and its record without the test scores."""
-        schedule = plan.schedule
-        clock_s = state.clock_s + (schedule.latency_s if schedule.num_selected else plan.problem.deadline_s)
+        schedule, clock_s = plan.schedule, _clock_after(state, plan)
         weights, method, status = state.weights, state.method, RunStatus.RUNNING
         tau_bar = math.nan
         if schedule.num_selected:
@@ -180,6 +179,12 @@ class Simulation:
         after = RunState(state.rounds_done + 1, clock_s, weights, method, schedule.memory, status)
         record = self._record(state, plan, jobs, updates, tau_bar, clock_s)
         return replace(after, status=self._status(after)), record
+
+    def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, Record]:
+        """The state after a round of which only the schedule and the clock count, and its record."""
+        clock_s = _clock_after(state, plan)
+        after = replace(state, rounds_done=state.rounds_done + 1, clock_s=clock_s, memory=plan.schedule.memory)
+        return replace(after, status=self._status(after)), self._record(state, plan, [], [], math.nan, clock_s)
 
     def score(self, state: RunState, record: Record, score: Score) -> RunState:
         """Write the test scores into the record; the state ends where they reach the target."""
@@ -266,16 +271,22 @@ class Simulation:
         }
 
 
+def _clock_after(state: RunState, plan: Plan) -> float:
+    """A round takes as long as its schedule; where nobody can send, the deadline passes."""
+    schedule = plan.schedule
+    return state.clock_s + (schedule.latency_s if schedule.num_selected else plan.problem.deadline_s)
+
+
 @lru_cache(maxsize=2)
-def _load_once(data: DataConfig, num_devices: int, seed: int) -> Dataset:
-    return load_dataset(data, num_devices=num_devices, seed=seed)
+def _load_once(data: DataConfig) -> Dataset:
+    return load_dataset(data, num_devices=1, seed=0)
 
 
 def _shared_dataset(data: DataConfig, num_devices: int, seed: int) -> Dataset:
     """The data set of a run, loaded once for all runs that learn from the same; only synthetic data are a run's own."""
     if data.name == "synthetic":
         return load_dataset(data, num_devices=num_devices, seed=seed)
-    return _load_once(DataConfig(name=data.name, folder=data.folder), num_devices, 0)
+    return _load_once(DataConfig(name=data.name, folder=data.folder))
 
 
 def draw_batches(held: Indices, steps: int, batch_size: int, *, rng: np.random.Generator) -> Indices:
