@@ -1,5 +1,5 @@
-"""Fig. 4: the four strategies for tau_bar against FedAvg: K = 40, M = 10, mean tau 3, i.i.d. and non-i.i.d. data, uniform
-and grouped selection."""
+"""Fig. 4: the four strategies for tau_bar against FedAvg: K = 40, M = 10, mean tau 3, i.i.d. and non-i.i.d. data, and
+uniform and grouped selection."""
 
 from __future__ import annotations
 
