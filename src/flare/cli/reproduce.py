@@ -19,7 +19,7 @@ def reproduce(
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes that share the work. (default: 1, on a GPU up to 6)")
+        int | None, typer.Option(min=1, help="Processes that share the work. (default: 1, on a GPU up to 8)")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results. (default: results, with --quick results-quick)")

@@ -29,7 +29,7 @@ from flare.experiments.runner import Place, Watcher, finished, length
 from flare.experiments.trial import Trial
 from flare.learning.engine import compute_device
 
-MOST_PROCESSES = 6
+MOST_PROCESSES = 8
 
 
 def chosen(names: Sequence[str]) -> list[str]:

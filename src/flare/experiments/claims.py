@@ -91,7 +91,7 @@ def above(what: str, effect: Effect, level: float = 0.0) -> Comparison:
     """Holds where the whole interval lies above `level`, fails where it lies below."""
     if effect.low > level:
         return Comparison(what, effect, Verdict.HOLDS)
-    return Comparison(what, effect, Verdict.FAILS if effect.high <= level else Verdict.UNDECIDED)
+    return Comparison(what, effect, Verdict.FAILS if effect.high < level else Verdict.UNDECIDED)
 
 
 def within(what: str, effect: Effect, low: float, high: float) -> Comparison:

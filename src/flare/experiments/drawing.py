@@ -22,7 +22,7 @@ from flare.units import Floats
 Line = tuple[str, str]
 """What a line is called in the legend, and the curve it shows."""
 MakeCurve = Callable[[Sequence[Outcome]], Curve]
-WIDTH_IN, HEIGHT_IN = 3.55, 2.55
+WIDTH_IN, HEIGHT_IN, DPI = 3.55, 2.55, 130
 _POINTS = 100
 
 
@@ -90,7 +90,9 @@ def panels(
     """A panel of curves for each panel of the results, with one legend."""
     names = results.panels
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(WIDTH_IN * min(columns, len(names)), HEIGHT_IN * rows + 0.55), layout="constrained")
+    figure = Figure(
+        figsize=(WIDTH_IN * min(columns, len(names)), HEIGHT_IN * rows + 0.55), layout="constrained", dpi=DPI
+    )
     every: dict[str, Look] = {}
     for panel in names:
         for label, _ in lines(panel):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from matplotlib.figure import Figure
 
@@ -59,10 +58,3 @@ class Experiment:
     trials: Callable[[Scale], list[Trial]]
     claims: Callable[[Results], list[Claim]]
     draw: Callable[[Results], dict[str, Figure]]  # figures by file name without suffix
-
-    def figures(self, results: Results) -> dict[str, Callable[[], Figure]]:
-        """What draws each figure anew: the style of a figure is fixed while it is drawn."""
-        return {stem: partial(self._figure, results, stem) for stem in self.draw(results)}
-
-    def _figure(self, results: Results, stem: str) -> Figure:
-        return self.draw(results)[stem]

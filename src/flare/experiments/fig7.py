@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from flare.config import override
 from flare.experiments.claims import Claim, above, claim, paired
-from flare.experiments.drawing import bars
+from flare.experiments.drawing import DPI, bars
 from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import mean_devices, mean_tau
 from flare.experiments.settings import NAMES, over_seeds, setting
@@ -56,7 +56,7 @@ def claims(results: Results) -> list[Claim]:
 
 def draw(results: Results) -> dict[str, Figure]:
     """Bars of both numbers for both data sets."""
-    figure = Figure(figsize=(7.1, 4.4), layout="constrained")
+    figure = Figure(figsize=(7.1, 4.4), layout="constrained", dpi=DPI)
     kinds: tuple[tuple[str, Measure, str], ...] = (
         ("devices a round", mean_devices, BLUE),
         ("local updates a device", mean_tau, ORANGE),

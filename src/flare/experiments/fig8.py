@@ -8,7 +8,7 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.config import override
 from flare.experiments.claims import Claim, above, claim, effect_of, paired, within
-from flare.experiments.drawing import legend, points
+from flare.experiments.drawing import DPI, legend, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import best_accuracy
 from flare.experiments.settings import DISTRIBUTIONS, over_seeds, setting
@@ -32,7 +32,7 @@ def curve(line: str, deadline_s: float) -> str:
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Three lines over seven deadlines, for both distributions; tested about every ten simulated seconds."""
+    """Three lines over seven deadlines, for both distributions; tested about twenty times."""
     made = []
     seconds = 6.0 if scale.quick else SECONDS
     for distribution, partition in DISTRIBUTIONS.items():
@@ -45,7 +45,7 @@ def trials(scale: Scale) -> list[Trial]:
                     f"data.partition={partition}",
                     "run.rounds=100000",
                     f"run.seconds={seconds}",
-                    f"run.evaluate_every={max(1, round(seconds / 30.0 / deadline))}",
+                    f"run.evaluate_every={max(1, round(seconds / 20.0 / deadline))}",
                     *changes,
                 )
                 made += over_seeds(scale, f"{distribution} MNIST", curve(line, deadline), override(config, []))
@@ -106,7 +106,7 @@ def _range(table: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[flo
 
 def draw(results: Results) -> dict[str, Figure]:
     """Best accuracy against the deadline."""
-    figure = Figure(figsize=(7.1, 3.1), layout="constrained")
+    figure = Figure(figsize=(7.1, 3.1), layout="constrained", dpi=DPI)
     drawn = {}
     for place, at in enumerate(results.panels):
         axes = figure.add_subplot(1, 2, place + 1)

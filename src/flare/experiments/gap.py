@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.config import override
 from flare.experiments.claims import BEYOND, Claim, above, claim, effect_of
-from flare.experiments.drawing import legend, points
+from flare.experiments.drawing import DPI, legend, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import mean_devices, mean_gap, mean_tau
 from flare.experiments.settings import over_seeds, rounds, setting
@@ -60,7 +60,7 @@ def claims(results: Results) -> list[Claim]:
 
 def draw(results: Results) -> dict[str, Figure]:
     """The gap, and who is selected, against gamma."""
-    figure = Figure(figsize=(7.1, 3.0), layout="constrained")
+    figure = Figure(figsize=(7.1, 3.0), layout="constrained", dpi=DPI)
     axes = figure.add_subplot(1, 2, 1)
     gaps = {
         f"{d:g} s": [[100.0 * v for v in results.values(panel(d), curve("Algorithm 1", g), mean_gap)] for g in GAMMAS]

@@ -14,7 +14,7 @@ from flare.experiments.trial import Trial
 SPF, SP, EXACT_FLARE, EXACT = "SPF", "SP", "FLARE, exact", "FedAvg, exact"
 RIVALS = ("PS", "CP", "DM", "CM")
 LINES = (SPF, SP, EXACT_FLARE, EXACT, *RIVALS)
-PS_NUMBERS = {0.4: (1, 2, 3, 4), 1.0: (2, 5, 8, 12), 1.5: (1, 2, 3), 5.0: (2, 4, 6, 9)}
+PS_NUMBERS = {0.4: (2, 3, 5), 1.0: (5, 9, 14), 1.5: (1, 2, 3), 5.0: (4, 7, 11)}
 """Devices a round tried for policy PS at each deadline: each panel shows the best of them."""
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
-from flare.experiments.drawing import legend, mean_of, points
+from flare.experiments.drawing import DPI, legend, mean_of, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import AMPLE_S, DISTRIBUTIONS, grid, rounds, setting
@@ -102,7 +102,7 @@ def rows(results: Results) -> list[tuple[str, str, float, float, float]]:
 
 def draw(results: Results) -> dict[str, Figure]:
     """Final accuracy against the local rate."""
-    figure = Figure(figsize=(7.1, 3.2), layout="constrained")
+    figure = Figure(figsize=(7.1, 3.2), layout="constrained", dpi=DPI)
     drawn = {}
     for place, at in enumerate(results.panels):
         axes = figure.add_subplot(1, 2, place + 1)

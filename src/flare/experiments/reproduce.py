@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ from flare.experiments.drawing import accuracy_by_rounds
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.runner import Place, Watcher, run_trials
 from flare.experiments.trial import Outcome
-from flare.report import FIGURE_FORMATS
 from flare.report.curves import estimate, evenly
-from flare.report.figures import write_figure
+from flare.report.figures import write_figures
 
 MEASURES = {
     name: getattr(measures, name)
@@ -91,9 +91,7 @@ def write(one: Reproduced, out: Path) -> None:
     }
     write_whole(out / f"{name}.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
     (out / "figures").mkdir(exist_ok=True)
-    for stem, draw in one.experiment.figures(results).items():
-        for suffix in FIGURE_FORMATS:
-            write_figure(out / "figures" / f"{stem}{suffix}", draw)
+    write_figures(out / "figures", partial(one.experiment.draw, results))
 
 
 def command(name: str, scale: Scale) -> str:

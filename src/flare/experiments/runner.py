@@ -92,7 +92,7 @@ def _batches(trials: Sequence[Trial], place: Place) -> list[list[Trial]]:
     return sorted(batches, key=lambda batch: sum(map(_cost, batch)), reverse=True)
 
 
-_MOST = 40  # trials in a batch: enough devices for a GPU, and not much lost where it is stopped
+_MOST = 80  # trials in a batch: enough devices for a GPU, and not much lost where it is stopped
 
 
 def _run_batch(batch: Sequence[Trial], place: Place, watch: Watcher, stopping: Callable[[], bool]) -> None:

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
-from flare.experiments.drawing import legend, points
+from flare.experiments.drawing import DPI, legend, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import grid, rounds, setting
@@ -62,7 +62,7 @@ def claims(results: Results) -> list[Claim]:
 
 def draw(results: Results) -> dict[str, Figure]:
     """Final accuracy along each sweep."""
-    figure = Figure(figsize=(7.1, 5.0), layout="constrained")
+    figure = Figure(figsize=(7.1, 5.0), layout="constrained", dpi=DPI)
     drawn = {}
     for place, (sweep, values) in enumerate(SWEEPS.items()):
         axes = figure.add_subplot(2, 2, place + 1)

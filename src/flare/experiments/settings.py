@@ -25,7 +25,7 @@ _PAPER = {
         "learning.model=mnist-cnn",
         "learning.local_lr=0.005",
         "run.rounds=300",
-        "run.evaluate_every=10",
+        "run.evaluate_every=15",
     ),
     "cifar10": (
         "wireless.payload_bits=6.4e7",
@@ -34,7 +34,7 @@ _PAPER = {
         "learning.model=cifar-cnn",
         "learning.local_lr=0.01",
         "run.rounds=500",
-        "run.evaluate_every=20",
+        "run.evaluate_every=25",
     ),
 }
 _QUICK = (
@@ -49,7 +49,8 @@ _QUICK = (
 
 def setting(dataset: str, scale: Scale, *changes: str) -> Config:
     """The paper's setting for a data set with single settings changed; rounds shrink with `--quick`."""
-    cell = override(Config(), [*_PAPER[dataset], "run.payload=wireless", "scheduling.bound=false"])
+    common = ("learning.precision=tf32", "run.payload=wireless", "scheduling.bound=false")
+    cell = override(Config(), [*_PAPER[dataset], *common])
     if scale.quick:  # the radio stays that of the data set, what is learned is small
         cell = override(cell, _QUICK)
     return override(cell, changes)

@@ -129,7 +129,14 @@ class Simulation:
         """Runs with the same key can share an engine: same data, same architecture, same batch size and place."""
         learning = self.config.learning
         model = learning.model if self._own_module is None else id(self._own_module)
-        return (id(self.dataset), model, self.config.wireless.batch_size, learning.engine, learning.device)
+        return (
+            id(self.dataset),
+            model,
+            self.config.wireless.batch_size,
+            learning.engine,
+            learning.device,
+            learning.precision,
+        )
 
     def start(self) -> RunState:
         """The state before the first round."""
