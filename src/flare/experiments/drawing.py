@@ -124,7 +124,13 @@ def legend(figure: Figure, drawn: dict[str, Look]) -> None:
         )
         for label, look in drawn.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5), fontsize=8.0)
+    figure.legend(handles=handles, loc="outside lower center", ncols=_columns(list(drawn), figure), fontsize=8.0)
+
+
+def _columns(labels: Sequence[str], figure: Figure) -> int:
+    """As many columns as fit the width of the figure: a letter is about 0.065 inch wide, a handle takes 0.6."""
+    widest = 0.6 + 0.065 * max(map(len, labels))
+    return max(1, min(len(labels), int(float(figure.get_figwidth()) / widest)))
 
 
 def points(

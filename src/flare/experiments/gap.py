@@ -67,11 +67,11 @@ def draw(results: Results) -> dict[str, Figure]:
         for d in DEADLINES_S
     }
     drawn = points(axes, GAMMAS, gaps)
-    axes.set(xscale="log", xlabel="gamma", ylabel="Algorithm 1 above the optimum of P2")
+    axes.set(xscale="log", xlabel="gamma", ylabel="objective above the optimum")
     axes.yaxis.set_major_formatter(PercentFormatter(100.0))
     axes.grid(color=FAINT, linewidth=0.5)
     axes.legend(
-        handles=axes.containers, labels=[f"deadline {label}" for label in drawn], fontsize=7.5, loc="upper right"
+        handles=axes.containers, labels=[f"deadline {label}" for label in drawn], fontsize=7.5, loc="upper left"
     )
     axes = figure.add_subplot(1, 2, 2)
     both = {
