@@ -10,14 +10,14 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flare.atomic import write_whole
-from flare.config import Config, to_toml
+from flare.config import Config
 from flare.simulation import Record
 from flare.units import Floats
 
@@ -43,7 +43,7 @@ class Trial:
     def key(self) -> str:
         """The name of the run: the same for the same settings, wherever and by whatever engine it is computed."""
         settings = replace(self.config, learning=replace(self.config.learning, engine="auto", device="auto"))
-        text = f"{_FORMAT} {self.plan_only}\n{to_toml(settings)}"
+        text = "\n".join([f"{_FORMAT} {self.plan_only}", *_changes("", settings, Config())])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -71,6 +71,18 @@ class Outcome:
 
 _OF_ROUND = ("clock_s", "train_loss", "objective", "lower_bound")
 _ARRAYS = (*_OF_ROUND, "devices", "tau", "test_round", "test_accuracy", "test_loss")
+
+
+def _changes(section: str, settings: Any, default: Any) -> list[str]:
+    """The settings that are not the default's: one that is added some day changes no name."""
+    changed = []
+    for each in fields(settings):
+        name, value, usual = f"{section}{each.name}", getattr(settings, each.name), getattr(default, each.name)
+        if is_dataclass(value):
+            changed += _changes(f"{name}.", value, usual)
+        elif value != usual:
+            changed.append(f"{name}={value!r}")
+    return changed
 
 
 def outcome_of(records: Sequence[Record], status: str, num_classes: int) -> Outcome:
