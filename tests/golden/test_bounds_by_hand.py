@@ -112,13 +112,6 @@ def test_corollary_1() -> None:
     assert (found.leading, found.low_order) == (near(18 / 90), near(11.1 / 450))
 
 
-def test_remark_2_the_leading_term_leads_when_r_exceeds_tau_bar_m_not_its_root() -> None:
-    # 1 / sqrt(tau_bar M R) >= 1 / R is R >= tau_bar M. The paper says R > sqrt(tau_bar M); tau_bar M = 100:
-    for rounds, leads in ((50, False), (150, True)):
-        assert rounds > math.sqrt(100)
-        assert (1 / math.sqrt(100 * rounds) > 1 / rounds) is leads
-
-
 def test_the_condition_on_the_step_follows_from_appendix_b() -> None:
     # 2.4 p^2 <= tau / (1.2 tau - 1) for every tau: the right side falls to 1 / 1.2, so p <= sqrt(1 / 2.88) = 0.589.
     least = min(tau / (1.2 * tau - 1) for tau in range(1, 100_000))

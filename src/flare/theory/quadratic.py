@@ -8,6 +8,7 @@ weights say all; no sampling is needed. F is the plain mean of the f_i.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -150,20 +151,24 @@ def flare_round(problem: Quadratic, rates: Rates, tau: Floats, selected: Indices
     return RoundMoments(after, float(local_sq), _selection_sq(problem, selected, before))
 
 
-def sampled_round(problem: Quadratic, rates: Rates, tau: Floats, num_selected: int, before: Moments) -> Moments:
+def sampled_round(problem: Quadratic, rates: Rates, tau: Floats, num_selected: int) -> Callable[[Moments], Moments]:
     """A round of so many devices, drawn at random without replacement, in expectation over the draw as well."""
     maps = local_maps(problem, rates, tau)
-    change = maps.change.mean(axis=0)
-    shifts = -np.einsum("kij,kj->ki", maps.change, problem.minimum)
-    progress = np.einsum("kij,j->ki", maps.change, before.mean) + shifts  # (devices, weights)
-    whole = np.eye(problem.num_weights) + rates.global_lr * change
-    apart, turned = progress - progress.mean(axis=0), maps.change - change
-    between = apart.T @ apart + np.einsum("kij,jl,kml->im", turned, before.covariance, turned, optimize=True)
-    others = problem.num_devices - num_selected
-    share = others / max(problem.num_devices - 1, 1)  # of drawing without replacement
-    drawn = (share * between + maps.noise.sum(axis=0)) / (problem.num_devices * num_selected)
-    covariance = whole @ before.covariance @ whole.T + rates.global_lr**2 * drawn
-    return Moments(before.mean + rates.global_lr * progress.mean(axis=0), covariance)
+    change, shifts = maps.change.mean(axis=0), -np.einsum("kij,kj->ki", maps.change, problem.minimum)
+    whole, turned = np.eye(problem.num_weights) + rates.global_lr * change, maps.change - change
+    share = (problem.num_devices - num_selected) / max(problem.num_devices - 1, 1)  # drawn without replacement
+    noise = maps.noise.sum(axis=0)
+
+    def step(before: Moments) -> Moments:
+        progress = maps.change @ before.mean + shifts  # (devices, weights)
+        mean = progress.mean(axis=0)
+        apart = progress - mean
+        between = apart.T @ apart + (turned @ before.covariance @ np.swapaxes(turned, 1, 2)).sum(axis=0)
+        drawn = (share * between + noise) / (problem.num_devices * num_selected)
+        covariance = whole @ before.covariance @ whole.T + rates.global_lr**2 * drawn
+        return Moments(before.mean + rates.global_lr * mean, covariance)
+
+    return step
 
 
 def approximation_error(
