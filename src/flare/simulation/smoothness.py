@@ -8,7 +8,8 @@ it with one thread: the same run finds the same L, alone, in company and when it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -44,9 +45,20 @@ def estimated_lipschitz(config: Config, module: nn.Module, dataset: Dataset, hel
 
     devices = [data.indices(_some(samples, config.seed, device)) for device, samples in enumerate(held)]
     rng = stream(config.seed, "lipschitz")
-    with one_thread(data.device), torch.backends.cudnn.flags(deterministic=True):
+    with one_thread(data.device), _same_kernels():
         start = [model.flatten()]
         return lipschitz(loss, start, devices, rng=rng, tolerance=TOLERANCE, most_products=MOST_PRODUCTS)
+
+
+@contextmanager
+def _same_kernels() -> Iterator[None]:
+    """On a GPU, convolutions by kernels that give the same bits every time."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
 
 
 def gamma_of(config: Config, smoothness: float | None, tau: Floats) -> float:
