@@ -36,6 +36,7 @@ from flare.learning.models import make_model
 from flare.rng import stream
 from flare.scheduling import RoundProblem, Schedule, get_policy, solve, tune_num_selected
 from flare.scheduling.problem import Indices
+from flare.simulation.smoothness import estimated_lipschitz, gamma_of, tau_bar_limit
 from flare.units import Floats
 from flare.wireless.cell import Cell, CellRound
 from flare.wireless.compute import compute_energy_j, compute_s
@@ -115,6 +116,7 @@ class Simulation:
         self.cell = Cell(config.wireless, config.seed)
         self.method = make_method(config.learning)
         self.held_size = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
+        self.lipschitz = estimated_lipschitz(config, self.module, self.dataset, self.held)
         self.policy = get_policy(config.scheduling.policy)
         self.policy_options = self._policy_options()
 
@@ -156,7 +158,8 @@ class Simulation:
         jobs = []
         if self.method.needs_gradients:
             jobs = [GradientJob(state.weights, self.held[i]) for i in schedule.selected]
-        now = Round(schedule.selected, tau, learning.local_lr, learning.global_lr)
+        limit = tau_bar_limit(self.config, self.lipschitz)
+        now = Round(schedule.selected, tau, learning.local_lr, learning.global_lr, limit)
         return Plan(problem, schedule, bound, now, energy_j, drawn.power_w, jobs)
 
     def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> list[Job]:
@@ -227,7 +230,7 @@ class Simulation:
             payload_bits=self.payload_bits,
             total_bandwidth_hz=wireless.total_bandwidth_hz,
             deadline_s=wireless.deadline_s,
-            gamma=self.config.scheduling.gamma,
+            gamma=gamma_of(self.config, self.lipschitz, tau),
         )
         return tau, problem, compute_energy_j(*work, wireless.capacitance)
 
@@ -267,6 +270,8 @@ class Simulation:
             "upload_s": upload.tolist(),
             "latency_s": _number(schedule.latency_s),
             "deadline_s": problem.deadline_s,
+            "gamma": problem.gamma,
+            "lipschitz": self.lipschitz,
             "clock_s": clock_s,
             "compute_energy_j": plan.compute_energy_j[at].tolist(),
             "upload_energy_j": (plan.power_w[at] * upload).tolist(),
