@@ -37,6 +37,8 @@ class Effect:
     count: int
 
     def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "no run to tell by"
         if not math.isfinite(self.low):
             return f"{self.mean:+.3g} (one seed)"
         return f"{self.mean:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"

@@ -116,7 +116,9 @@ class Simulation:
         self.cell = Cell(config.wireless, config.seed)
         self.method = make_method(config.learning)
         self.held_size = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
-        self.lipschitz = estimated_lipschitz(config, self.module, self.dataset, self.held)
+        self.lipschitz = estimated_lipschitz(
+            config, self.module, self.dataset, self.held, own=dataset is not None or module is not None
+        )
         self.policy = get_policy(config.scheduling.policy)
         self.policy_options = self._policy_options()
 

@@ -32,10 +32,28 @@ MOST_SAMPLES = 64
 TOLERANCE, MOST_PRODUCTS = 0.01, 30
 
 
-def estimated_lipschitz(config: Config, module: nn.Module, dataset: Dataset, held: Sequence[Indices]) -> float | None:
-    """L at the weights of the module, or None where no setting asks for it; ValueError where it is not finite."""
+_ESTIMATES: dict[tuple[object, ...], float] = {}  # by all that one depends on: runs of a comparison share them
+
+
+def estimated_lipschitz(
+    config: Config, module: nn.Module, dataset: Dataset, held: Sequence[Indices], *, own: bool = True
+) -> float | None:
+    """L at the weights of the module, or None where no setting asks for it; ValueError where it is not finite.
+
+    Where neither data nor module are the user's `own`, runs with the same of them share the estimate.
+    """
     if not isinstance(config.scheduling.gamma, str) and not _is_safe(config):
         return None
+    if own:
+        return _estimate(config, module, dataset, held)
+    learning, num_devices = config.learning, config.wireless.num_devices
+    key = (config.seed, config.data, num_devices, learning.model, compute_device(learning))
+    if key not in _ESTIMATES:
+        _ESTIMATES[key] = _estimate(config, module, dataset, held)
+    return _ESTIMATES[key]
+
+
+def _estimate(config: Config, module: nn.Module, dataset: Dataset, held: Sequence[Indices]) -> float:
     data = TensorData(dataset, compute_device(config.learning))
     model = own_copy(module, data.device)
 
