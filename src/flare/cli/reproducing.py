@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flare.atomic import write_whole
 from flare.cli.guard import INTERRUPTED
 from flare.cli.progress import interruptible
 from flare.cli.training import fetch_if_needed
@@ -24,6 +25,7 @@ from flare.config import LearningConfig
 from flare.experiments import EXPERIMENTS, FIGURES
 from flare.experiments.claims import Claim
 from flare.experiments.experiment import Scale
+from flare.experiments.page import page
 from flare.experiments.reproduce import Reproduced, claim_as_json, reproduce
 from flare.experiments.runner import Place, Watcher, finished, length
 from flare.experiments.trial import Trial
@@ -68,6 +70,9 @@ def go(names: Sequence[str], scale: Scale, place: Place, *, quiet: bool, as_json
     with interruptible() as stopping, _showing(list(trials.values()), place, quiet=quiet or as_json) as watch:
         made = reproduce(names, scale, place, place.folder.parent, watch=watch, stopping=stopping)
         stopped = stopping()
+    if len(made) == len(EXPERIMENTS):
+        out = place.folder.parent
+        write_whole(out.with_suffix(".md"), page(made, out.name).encode())
     if as_json:
         print(json.dumps([claim_as_json(claim) for one in made for claim in one.claims], indent=2))
     else:

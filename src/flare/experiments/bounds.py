@@ -24,7 +24,7 @@ from flare.theory.measure import Study, logistic_study, quadratic_study
 from flare.theory.speedup import SpeedUp, speedup_study
 
 PROBLEMS = ("quadratic, all devices", "quadratic, a part of them", "synthetic, all devices")
-FORMS = {Form.PRINTED: "as printed", Form.CORRECTED: "errata 5 and 6", Form.PROVEN: "as proven here"}
+FORMS = {Form.PRINTED: "as printed", Form.CORRECTED: "with errata 5 and 6", Form.PROVEN: "as proven here"}
 THEOREMS = ("theorem_1", "lemma_1", "theorem_2")
 NEAR = 0.05
 """How near to -1/2 we call Corollary 1's slope borne out."""
@@ -91,7 +91,7 @@ def claims(results: Results) -> list[Claim]:
                     f"bounds-{theorem.replace('_', '-')}-{form.value}",
                     f"{title} {words} holds in every round of every run",
                     tests,
-                    measure="least room above the measurement, as a share of it; mean, least and most over seeds",
+                    measure="least room as a share of the measurement; mean [least, most] over seeds",
                     paper="proven there" if form is Form.PRINTED else BEYOND,
                 )
             )

@@ -80,7 +80,7 @@ def claims(results: Results) -> list[Claim]:
             made.append(
                 claim(
                     f"rates-mas-over-{rival.split()[0].lower()}-{kind}",
-                    f"beyond the paper: MaS ends above {rival} when each has its best local rate",
+                    f"MaS ends above {rival} when each has its best local rate",
                     tests,
                     measure="final test accuracy, points",
                     paper=BEYOND,

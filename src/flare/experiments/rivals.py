@@ -47,7 +47,7 @@ def claims(results: Results) -> list[Claim]:
         for at in results.panels:
             values = [results.values(at, method, final_accuracy) for method in ("FLARE (MaS)", rival)]
             tests.append(above(f"{at}", paired(values[0], values[1], 100.0)))
-        says = f"beyond the paper: at its local rate FLARE (MaS) ends above {rival} after the same rounds"
+        says = f"at its local rate FLARE (MaS) ends above {rival} after the same rounds"
         made.append(claim(f"rivals-{rival.lower()}", says, tests, measure="final test accuracy, points", paper=BEYOND))
     return made
 

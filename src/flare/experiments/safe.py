@@ -63,7 +63,7 @@ def claims(results: Results) -> list[Claim]:
             made.append(
                 claim(
                     f"safe-{SHORT[line]}-at-{rate:g}",
-                    f"beyond the paper: {line} ends above {DEFAULT} at the {word} rate, {rate:g}",
+                    f"{line} ends above {DEFAULT} at the {word} rate, {rate:g}",
                     [above(f"rate {rate:g}", paired(values[0], values[1], 100.0))],
                     measure="final test accuracy, points",
                     paper=BEYOND,

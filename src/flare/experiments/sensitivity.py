@@ -54,7 +54,7 @@ def claims(results: Results) -> list[Claim]:
         for value in values:
             pair = [results.values(sweep, curve(line, value), final_accuracy) for line in ("SPF", "SP")]
             tests.append(above(f"{sweep} {value}", paired(pair[0], pair[1], 100.0)))
-        says = f"beyond the paper: SPF ends above SP whatever the {sweep}"
+        says = f"SPF ends above SP whatever the {sweep}"
         name = f"sensitivity-{sweep.split(',')[0].replace(' ', '-')}"
         made.append(claim(name, says, tests, measure="final test accuracy, points", paper=BEYOND))
     return made
