@@ -25,7 +25,7 @@ from flare.config import LearningConfig
 from flare.experiments import EXPERIMENTS, FIGURES
 from flare.experiments.claims import Claim
 from flare.experiments.experiment import Scale
-from flare.experiments.page import page
+from flare.experiments.page import TITLE, page
 from flare.experiments.reproduce import Reproduced, claim_as_json, reproduce
 from flare.experiments.runner import Place, Watcher, finished, length
 from flare.experiments.trial import Trial
@@ -57,6 +57,8 @@ def scale_of(seeds: int | None, quick: bool) -> Scale:
 def place_of(out: Path | None, quick: bool, device: str, processes: int | None) -> Place:
     """Where the runs are kept, and who computes them."""
     folder = out or Path("results-quick" if quick else "results")
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"--device is '{device}'; it must be one of auto, cpu, cuda")
     where = compute_device(LearningConfig(device=device))
     shared = min(MOST_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if where == "cuda" else 1
     return Place(folder / "trials", where, processes or shared)
@@ -64,22 +66,36 @@ def place_of(out: Path | None, quick: bool, device: str, processes: int | None) 
 
 def go(names: Sequence[str], scale: Scale, place: Place, *, quiet: bool, as_json: bool) -> None:
     """Carry out the experiments, or what is missing of them, and say what the claims came to."""
+    out = place.folder.parent
+    if len(names) == len(EXPERIMENTS):
+        _refuse_other_page(_page_of(out))
     trials = {trial.key: trial for name in names for trial in EXPERIMENTS[name].trials(scale)}
     for data in {trial.config.data for trial in trials.values()}:
         fetch_if_needed(data)
     with interruptible() as stopping, _showing(list(trials.values()), place, quiet=quiet or as_json) as watch:
-        made = reproduce(names, scale, place, place.folder.parent, watch=watch, stopping=stopping)
+        made = reproduce(names, scale, place, out, watch=watch, stopping=stopping)
         stopped = stopping()
     if len(made) == len(EXPERIMENTS):
-        out = place.folder.parent
-        write_whole(out.with_suffix(".md"), page(made, out.name).encode())
+        write_whole(_page_of(out), page(made, out.resolve().name).encode())
     if as_json:
         print(json.dumps([claim_as_json(claim) for one in made for claim in one.claims], indent=2))
     else:
-        _print(made, place.folder.parent, quick=scale.quick)
+        _print(made, out, quick=scale.quick)
     if stopped:
         print("interrupted; the same command continues with what is missing", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+
+
+def _page_of(out: Path) -> Path:
+    """The page of results lies beside their folder."""
+    folder = out.resolve()
+    return folder.with_name(f"{folder.name}.md")
+
+
+def _refuse_other_page(path: Path) -> None:
+    """Write over no file that is not a page of results."""
+    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(TITLE):
+        raise ValueError(f"{path}: is in the way of the page of results; move it, or give another --out")
 
 
 def _print(made: Sequence[Reproduced], out: Path, *, quick: bool) -> None:
@@ -90,7 +106,8 @@ def _print(made: Sequence[Reproduced], out: Path, *, quick: bool) -> None:
         print("; ".join(f"{number} {verdict}" for verdict, number in counts.items()) + ".")
     if quick:
         print("Small settings stand in for the paper's: the verdicts say that everything runs, nothing of the paper.")
-    print(f"Numbers and figures are in {out}.")
+    if made:
+        print(f"Numbers and figures are in {out}.")
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:

@@ -70,9 +70,9 @@ def never_broken(what: str, rooms: Sequence[float]) -> Comparison:
     """A bound must hold in every run: one that breaks it is enough. Where no run meets its conditions: undecided."""
     known = [room for room in rooms if np.isfinite(room)]
     if not known:
-        return Comparison(what, Effect(float("nan"), -np.inf, np.inf, 0), Verdict.UNDECIDED)
+        return Comparison(what, Effect(float("nan"), -np.inf, np.inf, 0), Verdict.UNDECIDED, 0.0)
     effect = Effect(float(np.mean(known)), min(known), max(known), len(known))
-    return Comparison(what, effect, Verdict.HOLDS if min(known) >= -1e-9 else Verdict.FAILS)
+    return Comparison(what, effect, Verdict.HOLDS if min(known) >= -1e-9 else Verdict.FAILS, min(known))
 
 
 def claims(results: Results) -> list[Claim]:

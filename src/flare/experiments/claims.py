@@ -46,11 +46,12 @@ class Effect:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison: what is compared, its effect and its verdict."""
+    """One comparison: what is compared, its effect, its verdict, and how far the mean is on the claim's side."""
 
     what: str
     effect: Effect
     verdict: Verdict
+    room: float
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Claim:
     @property
     def effect(self) -> Effect:
         """That of the test that decides: the worst of the worst verdict."""
-        return min((test for test in self.tests if test.verdict is self.verdict), key=lambda t: t.effect.mean).effect
+        return min((test for test in self.tests if test.verdict is self.verdict), key=lambda t: t.room).effect
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float], scale: float = 1.0) -> Effect:
@@ -91,17 +92,18 @@ def effect_of(values: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float
 
 def above(what: str, effect: Effect, level: float = 0.0) -> Comparison:
     """Holds where the whole interval lies above `level`, fails where it lies below."""
+    verdict = Verdict.FAILS if effect.high < level else Verdict.UNDECIDED
     if effect.low > level:
-        return Comparison(what, effect, Verdict.HOLDS)
-    return Comparison(what, effect, Verdict.FAILS if effect.high < level else Verdict.UNDECIDED)
+        verdict = Verdict.HOLDS
+    return Comparison(what, effect, verdict, effect.mean - level)
 
 
 def within(what: str, effect: Effect, low: float, high: float) -> Comparison:
     """Holds where the whole interval lies between `low` and `high`, fails where it lies outside."""
+    verdict = Verdict.FAILS if effect.high < low or effect.low > high else Verdict.UNDECIDED
     if low <= effect.low and effect.high <= high:
-        return Comparison(what, effect, Verdict.HOLDS)
-    outside = effect.high < low or effect.low > high
-    return Comparison(what, effect, Verdict.FAILS if outside else Verdict.UNDECIDED)
+        verdict = Verdict.HOLDS
+    return Comparison(what, effect, verdict, min(effect.mean - low, high - effect.mean))
 
 
 def claim(

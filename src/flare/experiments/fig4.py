@@ -3,6 +3,7 @@ uniform and grouped selection."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -106,8 +107,8 @@ def _grouped(results: Results) -> Claim:
     loss = paired(uniform, grouped, scale=100.0)
     return claim(
         "fig4-grouped-loss",
-        "grouped selection costs MaS little on non-i.i.d. data, 2.4 %",
-        [within("uniform less grouped, between 0 and twice what the paper prints", loss, 0.0, 4.8)],
+        "grouped selection costs MaS little on non-i.i.d. data (at most twice what is printed)",
+        [within("uniform less grouped, at most twice what the paper prints", loss, -math.inf, 4.8)],
         measure="final test accuracy, points",
         paper="2.4 %",
     )

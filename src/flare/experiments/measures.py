@@ -1,6 +1,8 @@
-"""Numbers of a run. A run that diverged counts with the accuracy of guessing from where it ended."""
+"""Numbers of a run. A run that diverged counts with the accuracy and the loss of guessing from where it ended."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -39,13 +41,15 @@ def mean_drop(run: Outcome) -> float:
 
 
 def final_train_loss(run: Outcome) -> float:
-    """Mean training loss over the last tenth of the rounds; infinite for a run that diverged."""
-    return np.inf if run.diverged else float(np.nanmean(run.train_loss[-max(1, len(run.train_loss) // 10) :]))
+    """Mean training loss over the last tenth of the rounds."""
+    if run.diverged:
+        return math.log(run.num_classes)
+    return float(np.nanmean(run.train_loss[-max(1, len(run.train_loss) // 10) :]))
 
 
 def final_test_loss(run: Outcome) -> float:
-    """Mean loss of the global model over the last tests; infinite for a run that diverged."""
-    return np.inf if run.diverged else float(run.test_loss[-LAST:].mean())
+    """Mean loss of the global model over the last tests."""
+    return math.log(run.num_classes) if run.diverged else float(run.test_loss[-LAST:].mean())
 
 
 def mean_devices(run: Outcome) -> float:

@@ -14,13 +14,14 @@ from flare.experiments import FIGURES, rates
 from flare.experiments.claims import BEYOND, Claim, Effect, Verdict
 from flare.experiments.reproduce import Reproduced, command
 
+TITLE = "# The paper, put to the test"
 _MARKS = {Verdict.HOLDS: "**holds**", Verdict.FAILS: "**fails**", Verdict.UNDECIDED: "not decided"}
 
 
 def page(made: Sequence[Reproduced], folder: str) -> str:
     """The page as Markdown, for experiments whose files are in `folder` beside it."""
     words = tomllib.loads((files("flare.experiments") / "words.toml").read_text(encoding="utf-8"))
-    parts = [_head(made, words, folder), _facts(made, words), _setting(words), "## The figures of the paper"]
+    parts = [TITLE, _head(made, words, folder), _facts(made, words), _setting(words), "## The figures of the paper"]
     parts += [_section(one, words, folder) for one in made if one.experiment.name in FIGURES]
     parts.append("## Beyond the paper")
     parts += [_section(one, words, folder) for one in made if one.experiment.name not in FIGURES]

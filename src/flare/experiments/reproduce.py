@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flare.atomic import write_whole
 from flare.experiments import EXPERIMENTS, measures
 from flare.experiments.claims import Claim
@@ -22,7 +24,7 @@ from flare.experiments.drawing import accuracy_by_rounds
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.runner import Place, Watcher, run_trials
 from flare.experiments.trial import Outcome
-from flare.report.curves import estimate, evenly
+from flare.report.curves import estimate
 from flare.report.figures import write_figures
 
 MEASURES = {
@@ -77,6 +79,7 @@ def reproduce(
 def write(one: Reproduced, out: Path) -> None:
     """Write the numbers and the figures of an experiment."""
     name, results = one.experiment.name, one.results
+    (out / "figures").mkdir(parents=True, exist_ok=True)
     content = {
         "name": name,
         "title": one.experiment.title,
@@ -90,7 +93,6 @@ def write(one: Reproduced, out: Path) -> None:
         },
     }
     write_whole(out / f"{name}.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    (out / "figures").mkdir(exist_ok=True)
     write_figures(out / "figures", partial(one.experiment.draw, results))
 
 
@@ -126,7 +128,7 @@ def _curve_as_json(runs: Sequence[Outcome]) -> dict[str, Any]:
             made[name] = [_short(mean.mean), _short(mean.half)]
     if all(len(run.test_round) for run in runs):
         curve = accuracy_by_rounds(runs)
-        at = evenly(len(curve.x))[:: max(1, len(curve.x) // 30)]
+        at = np.unique(np.linspace(0, len(curve.x) - 1, min(len(curve.x), 30)).round().astype(int))
         made["rounds"] = [int(x) for x in curve.x[at]]
         made["accuracy"] = [_short(value) for value in curve.mean[at]]
         made["half"] = [_short(value) for value in curve.half[at]]

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -141,7 +144,8 @@ def _run_in_processes(
     arguments = (news, stop, os.getpid())
     try:
         with ProcessPoolExecutor(place.processes, spawn, initializer=_begin, initargs=arguments) as pool:
-            futures = [pool.submit(_work, batch, place) for batch in batches]
+            with _ctrl_c_held():  # a process that is still starting would end by it
+                futures = [pool.submit(_work, batch, place) for batch in batches]
             try:
                 _wait(futures, stop, stopping)
             except BaseException:
@@ -155,7 +159,20 @@ def _run_in_processes(
         ) from None
     finally:
         news.put(None)
-        listener.join()
+        listener.join(timeout=5.0)  # a process that was killed may have left the queue locked
+
+
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Ctrl-C waits while processes are started; they inherit that, and never see it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _wait(futures: Sequence[Any], stop: Event, stopping: Callable[[], bool]) -> None:
@@ -185,31 +202,31 @@ class _Process:
 
     news: Any
     stop: Event
-    parent: int
 
 
 def _begin(news: Any, stop: Event, parent: int) -> None:
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
-    _Process.news, _Process.stop, _Process.parent = news, stop, parent
+    _Process.news, _Process.stop = news, stop
+    threading.Thread(target=_outlive, args=(parent,), daemon=True).start()
+
+
+def _outlive(parent: int) -> None:
+    """End with the process that this one works for, also where that is killed and can say nothing."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _work(batch: Sequence[Trial], place: Place) -> None:
     latest: dict[str, int] = {}
 
     def watch(trial: Trial, rounds: int) -> None:
-        latest[trial.key] = rounds
-        if len(latest) >= len(batch):
+        if trial.key in latest:  # the next turn
             _Process.news.put(list(latest.items()))
             latest.clear()
+        latest[trial.key] = rounds
 
-    def stopping() -> bool:
-        if os.getppid() != _Process.parent:  # it was killed: nobody is left to work for
-            os._exit(1)
-        return _Process.stop.is_set()
-
-    _run_batch(batch, place, watch, stopping)
+    _run_batch(batch, place, watch, lambda: _Process.stop.is_set())
     _Process.news.put(list(latest.items()))

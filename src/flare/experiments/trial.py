@@ -115,7 +115,7 @@ def read_outcome(path: Path) -> Outcome | None:
         if content["key"] != path.stem:
             return None
         return Outcome(status=str(content["status"]), num_classes=int(content["num_classes"]), **arrays)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
