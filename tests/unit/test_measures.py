@@ -101,3 +101,10 @@ def test_training_loss_is_averaged_over_neighbours_where_rounds_are_many() -> No
     np.testing.assert_allclose(curve.x, 4.0 * np.arange(100) + 2.5)
     np.testing.assert_allclose(curve.mean, curve.x)  # the loss of round r is r
     np.testing.assert_allclose(drawing.train_loss_by_seconds([run, run]).x, 2.0 * curve.x)
+
+
+def test_the_best_by_given_times_takes_the_newest_test_at_each() -> None:
+    run = replace(made_up([0.3, 0.9, 0.5]), clock_s=np.array([1.0, 2.0, 3.0]), test_round=np.array([1.0, 2.0, 3.0]))
+    assert measures.best_by(run, np.array([1.5, 3.5])) == 0.5  # the second test was over by 3.5 s: 0.3 and 0.5 are seen
+    assert measures.best_by(run, np.array([2.0])) == 0.9
+    assert measures.best_by(run, np.array([0.5])) == 1.0 / run.num_classes

@@ -13,6 +13,7 @@ from flare.rng import stream
 from flare.theory import Form, Rates
 from flare.theory.logistic import DeviceSamples, Logistic, walk
 from flare.theory.measure import Comparison, logistic_study, quadratic_study
+from flare.theory.pair import pair_study
 from flare.theory.quadratic import Moments, Quadratic, approximation_error, flare_round, random_quadratic, sampled_round
 from flare.theory.speedup import speedup_study
 
@@ -178,3 +179,12 @@ def test_a_slope_needs_two_points() -> None:
     with pytest.raises(ValueError, match="num_devices"):
         speedup_study([0, 1], counts=(4, 64), num_devices=32)
     assert math.isfinite(speedup_study([0, 1], counts=(1, 2), num_devices=2, rounds=3).slope)
+
+
+def test_the_pair_of_erratum_9_breaks_what_is_printed_and_not_what_is_proven() -> None:
+    study = pair_study()
+    assert study.constants.rho == pytest.approx(2.0)
+    assert not study.broken[Form.PRINTED]
+    assert not study.theorem_2.holds(Form.PRINTED)
+    assert study.theorem_2.holds(Form.PROVEN)
+    assert study.lemma_1.holds(Form.PROVEN)

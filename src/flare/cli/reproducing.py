@@ -70,13 +70,15 @@ def go(names: Sequence[str], scale: Scale, place: Place, *, quiet: bool, as_json
     if len(names) == len(EXPERIMENTS):
         _refuse_other_page(_page_of(out))
     trials = {trial.key: trial for name in names for trial in EXPERIMENTS[name].trials(scale)}
-    for data in {trial.config.data for trial in trials.values()}:
+    for data in sorted({trial.config.data for trial in trials.values()}, key=lambda data: data.name):
         fetch_if_needed(data)
     with interruptible() as stopping, _showing(list(trials.values()), place, quiet=quiet or as_json) as watch:
         made = reproduce(names, scale, place, out, watch=watch, stopping=stopping)
         stopped = stopping()
     if len(made) == len(EXPERIMENTS):
         write_whole(_page_of(out), page(made, out.resolve().name).encode())
+        if not as_json:
+            print(f"The page of results is {_page_of(out)}.")
     if as_json:
         print(json.dumps([claim_as_json(claim) for one in made for claim in one.claims], indent=2))
     else:
@@ -125,7 +127,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 def _showing(trials: Sequence[Trial], place: Place, *, quiet: bool) -> Iterator[Watcher]:
     """A watcher that shows how many runs and rounds are done."""
     if quiet:
-        yield lambda trial, rounds: None
+        yield lambda trial, rounds, ended: None
         return
     console = Console(stderr=True)
     done: dict[str, float] = {trial.key: length(trial) for trial in trials if finished(trial, place)}
@@ -138,11 +140,11 @@ def _showing(trials: Sequence[Trial], place: Place, *, quiet: bool) -> Iterator[
     task = bar.add_task("", total=total)
     said = time.monotonic()
 
-    def watch(trial: Trial, rounds: int) -> None:
+    def watch(trial: Trial, rounds: int, over: bool) -> None:
         nonlocal ended, said
         before = done.get(trial.key, 0.0)
-        done[trial.key] = min(length(trial), float(rounds))
-        ended += before < length(trial) <= done[trial.key]
+        done[trial.key] = length(trial) if over else min(0.99 * length(trial), float(rounds))
+        ended += over
         words = f"{ended} of {len(trials)} runs"
         bar.update(task, advance=done[trial.key] - before, description=words)
         if not console.is_terminal and time.monotonic() - said > 15.0:

@@ -112,10 +112,11 @@ def claim(
     """A claim that all of its tests must bear out."""
     if not tests:
         raise ValueError(f"claim {name} has no tests")
-    return Claim(name, says, paper, measure, tuple(tests), _joint([t.verdict for t in tests]), depends)
+    return Claim(name, says, paper, measure, tuple(tests), joint([t.verdict for t in tests]), depends)
 
 
-def _joint(verdicts: Sequence[Verdict]) -> Verdict:
+def joint(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of tests that must all hold: the worst of them."""
     if Verdict.FAILS in verdicts:
         return Verdict.FAILS
     return Verdict.UNDECIDED if Verdict.UNDECIDED in verdicts else Verdict.HOLDS

@@ -12,12 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.experiment import Measure, Results
-from flare.experiments.measures import accuracies
 from flare.experiments.trial import Outcome
 from flare.report.curves import Curve, estimate, evenly, over_seeds
 from flare.report.figures import FAINT
 from flare.report.run_figures import Look, draw_curve, looks
-from flare.units import Floats
 
 Line = tuple[str, str]
 """What a line is called in the legend, and the curve it shows."""
@@ -210,13 +208,3 @@ def _limit(axes: Axes, curves: Sequence[Curve], *, percent: bool) -> None:
 def _thinned(curve: Curve) -> Curve:
     at = evenly(len(curve.x))
     return Curve(curve.x[at], curve.mean[at], curve.half[at], curve.seeds[at])
-
-
-def as_percent(values: Sequence[float]) -> list[float]:
-    """Shares as percentages."""
-    return [100.0 * value for value in values]
-
-
-def final_of(runs: Sequence[Outcome]) -> Floats:
-    """The last test of each run."""
-    return np.array([accuracies(run)[-1] for run in runs])

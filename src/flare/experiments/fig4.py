@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from flare.experiments.claims import Claim, Comparison, above, claim, effect_of, paired, within
+from flare.experiments.claims import Claim, Comparison, above, claim, effect_of, joint, paired, within
 from flare.experiments.drawing import plain, two_axes
 from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import final_accuracy, mean_accuracy, mean_drop
@@ -64,12 +64,7 @@ def _everywhere(results: Results, pairs: Sequence[tuple[str, str]], measure: Mea
 
 def claims(results: Results) -> list[Claim]:
     """What Section V-B says of Fig. 4."""
-    made = [
-        _over(results, ours, reading, distribution)
-        for distribution in PRINTED
-        for reading in (FEDAVG, FIXED)
-        for ours in ("MaS", "MeS")
-    ]
+    made = [_over(results, ours, distribution) for distribution in PRINTED for ours in ("MaS", "MeS")]
     faster = _everywhere(results, [("MaS", "MeS")], mean_accuracy)
     made.append(claim("fig4-mas-faster", "MaS converges faster than MeS", faster, measure="mean of all tests, points"))
     steadier = [
@@ -90,15 +85,20 @@ def claims(results: Results) -> list[Claim]:
     return [*made, _grouped(results), _sturdier(results), _marginal(results)]
 
 
-def _over(results: Results, ours: str, reading: str, distribution: str) -> Claim:
-    number, kind = PRINTED[distribution], "flexible" if reading == FEDAVG else "fixed"
+def _over(results: Results, ours: str, distribution: str) -> Claim:
+    """Against both readings of FedAvg, under both ways to select; says where the verdict rests on the reading."""
+    each = {
+        reading: [_points(results, panel(distribution, selection), ours, reading) for selection in SELECTIONS]
+        for reading in (FEDAVG, FIXED)
+    }
+    verdicts = {joint([test.verdict for test in tests]) for tests in each.values()}
     return claim(
-        f"fig4-{ours.lower()}-over-{kind}-{distribution.replace('.', '')}",
-        f"{ours} ends above {reading} on {distribution} data",
-        [_points(results, panel(distribution, "uniform"), ours, reading)],
+        f"fig4-{ours.lower()}-over-fedavg-{distribution.replace('.', '')}",
+        f"{ours} ends above FedAvg on {distribution} data, in both readings and under both ways to select",
+        [test for tests in each.values() for test in tests],
         measure="final test accuracy, points",
-        paper=f"up to {number}",
-        depends="the reading of “FedAvg”",
+        paper=f"up to {PRINTED[distribution]}",
+        depends="the reading of “FedAvg”: the two differ" if len(verdicts) > 1 else "",
     )
 
 
@@ -111,6 +111,7 @@ def _grouped(results: Results) -> Claim:
         [within("uniform less grouped, at most twice what the paper prints", loss, -math.inf, 4.8)],
         measure="final test accuracy, points",
         paper="2.4 %",
+        depends="what is little: our threshold",
     )
 
 

@@ -49,7 +49,7 @@ def claims(results: Results) -> list[Claim]:
             "SPF/SP keeps a sufficient number of devices (at least half of the rival with the most)",
             enough,
             measure="devices a round above that",
-            depends="what is sufficient: our threshold",
+            depends="gamma (a larger one selects more) and on what is sufficient, our threshold",
         ),
     ]
 

@@ -16,6 +16,11 @@ from flare.experiments.reproduce import Reproduced, command
 
 TITLE = "# The paper, put to the test"
 _MARKS = {Verdict.HOLDS: "**holds**", Verdict.FAILS: "**fails**", Verdict.UNDECIDED: "not decided"}
+_LEFT = {
+    Verdict.HOLDS: "some of the gain remains",
+    Verdict.FAILS: "nothing of the gain remains",
+    Verdict.UNDECIDED: "it is not decided whether anything of the gain remains",
+}
 
 
 def page(made: Sequence[Reproduced], folder: str) -> str:
@@ -38,13 +43,13 @@ def verdict_line(claims: Sequence[Claim]) -> str:
 
 def _head(made: Sequence[Reproduced], words: dict[str, Any], folder: str) -> str:
     scale = made[0].results.scale
-    each = [(one.results, panel) for one in made for panel in one.results.panels]
+    runs = {trial.key for one in made for trial in one.experiment.trials(scale)}
     head: str = words["head"]
     return head.format(
         small=words["small"] if scale.quick else "",
         verdicts=verdict_line([claim for one in made for claim in one.claims]),
         seeds=len(scale.seeds),
-        runs=sum(len(results.runs(panel, curve)) for results, panel in each for curve in results.curves(panel)),
+        runs=len(runs),
         command=command("all", scale),
         folder=folder,
     )
@@ -57,6 +62,7 @@ def _facts(made: Sequence[Reproduced], words: dict[str, Any]) -> str:
         named = [claims[name] for name in fact["claims"]]
         shown = {f"n{k}": _numbers(claim.effect) for k, claim in enumerate(named)}
         shown |= {f"v{k}": claim.verdict.value for k, claim in enumerate(named)}
+        shown |= {f"left{k}": _LEFT[claim.verdict] for k, claim in enumerate(named)}
         lines.append("- " + fact["says"].format(**shown).replace("\n", "\n  "))
     return "## In short\n\n" + "\n".join(lines)
 

@@ -59,7 +59,7 @@ def reproduce(
     place: Place,
     out: Path,
     *,
-    watch: Watcher = lambda trial, rounds: None,
+    watch: Watcher = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[Reproduced]:
     """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so."""
@@ -138,7 +138,7 @@ def _curve_as_json(runs: Sequence[Outcome]) -> dict[str, Any]:
 def _applies(name: str, runs: Sequence[Outcome]) -> bool:
     if name == "mean_gap":
         return all((run.lower_bound == run.lower_bound).any() for run in runs)
-    return name in ("mean_devices", "mean_tau") or all(len(run.test_round) for run in runs)
+    return name in ("mean_devices", "mean_tau") or all(run.diverged or len(run.test_round) for run in runs)
 
 
 def _numbers(table: dict[str, float]) -> dict[str, float | None]:

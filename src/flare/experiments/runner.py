@@ -24,8 +24,8 @@ import torch
 from flare.experiments.trial import Outcome, Trial, outcome_of, read_outcome, write_outcome
 from flare.simulation import Member, Record, RunStatus, Simulation, drive, plan_rounds
 
-Watcher = Callable[[Trial, int], None]
-"""Sees the number of rounds that a trial has done."""
+Watcher = Callable[[Trial, int, bool], None]
+"""Sees the number of rounds that a trial has done, and whether it has ended."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def run_trials(
     trials: Iterable[Trial],
     place: Place,
     *,
-    watch: Watcher = lambda trial, rounds: None,
+    watch: Watcher = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key, fewer where `stopping` says so. Trials with the same key are one run."""
@@ -90,12 +90,13 @@ def _batches(trials: Sequence[Trial], place: Place) -> list[list[Trial]]:
     batches = []
     for group in kinds.values():
         group.sort(key=_cost, reverse=True)
-        size = max(1, min(_MOST, -(-len(group) // place.processes)))
+        most = _MOST if place.device == "cuda" else _MOST_ON_CPU
+        size = max(1, min(most, -(-len(group) // place.processes)))
         batches += [group[first : first + size] for first in range(0, len(group), size)]
     return sorted(batches, key=lambda batch: sum(map(_cost, batch)), reverse=True)
 
 
-_MOST = 80  # trials in a batch: enough devices for a GPU, and not much lost where it is stopped
+_MOST, _MOST_ON_CPU = 80, 4  # trials in a batch: a GPU wants many devices at once; what is stopped half way is lost
 
 
 def _run_batch(batch: Sequence[Trial], place: Place, watch: Watcher, stopping: Callable[[], bool]) -> None:
@@ -106,7 +107,7 @@ def _run_batch(batch: Sequence[Trial], place: Place, watch: Watcher, stopping: C
             simulation = _simulation(trial, place)
             records = plan_rounds(simulation)
             _keep(trial, place, records, RunStatus.FINISHED, simulation)
-            watch(trial, len(records))
+            watch(trial, len(records), True)
         return
     members = [Member(_simulation(trial, place)) for trial in batch]
     trial_of = {id(member): trial for member, trial in zip(members, batch, strict=True)}
@@ -115,10 +116,11 @@ def _run_batch(batch: Sequence[Trial], place: Place, watch: Watcher, stopping: C
     def keep(member: Member, record: Record) -> None:
         trial, records = trial_of[id(member)], records_of[id(member)]
         records.append(record)
-        if member.state.status is not RunStatus.RUNNING:
+        ended = member.state.status is not RunStatus.RUNNING
+        if ended:
             _keep(trial, place, records, member.state.status, member.simulation)
             records.clear()
-        watch(trial, record["round"] + 1)
+        watch(trial, record["round"] + 1, ended)
 
     drive(members, watch=keep, stopping=stopping)
 
@@ -193,8 +195,8 @@ def _wait(futures: Sequence[Any], stop: Event, stopping: Callable[[], bool]) -> 
 
 def _listen(news: Any, by_key: dict[str, Trial], watch: Watcher) -> None:
     while (item := news.get()) is not None:
-        for key, rounds in item:
-            watch(by_key[key], rounds)
+        for key, (rounds, ended) in item:
+            watch(by_key[key], rounds, ended)
 
 
 class _Process:
@@ -220,13 +222,13 @@ def _outlive(parent: int) -> None:
 
 
 def _work(batch: Sequence[Trial], place: Place) -> None:
-    latest: dict[str, int] = {}
+    latest: dict[str, tuple[int, bool]] = {}
 
-    def watch(trial: Trial, rounds: int) -> None:
+    def watch(trial: Trial, rounds: int, ended: bool) -> None:
         if trial.key in latest:  # the next turn
             _Process.news.put(list(latest.items()))
             latest.clear()
-        latest[trial.key] = rounds
+        latest[trial.key] = (rounds, ended)
 
     _run_batch(batch, place, watch, lambda: _Process.stop.is_set())
     _Process.news.put(list(latest.items()))

@@ -70,7 +70,9 @@ class Outcome:
 
 
 _OF_ROUND = ("clock_s", "train_loss", "objective", "lower_bound")
-_ARRAYS = (*_OF_ROUND, "devices", "tau", "test_round", "test_accuracy", "test_loss")
+_BY_ROUND = (*_OF_ROUND, "devices", "tau")
+_BY_TEST = ("test_round", "test_accuracy", "test_loss")
+_ARRAYS = (*_BY_ROUND, *_BY_TEST)
 
 
 def _changes(section: str, settings: Any, default: Any) -> list[str]:
@@ -113,6 +115,9 @@ def read_outcome(path: Path) -> Outcome | None:
         content: dict[str, Any] = json.loads(path.read_text())
         arrays = {name: _array(content[name]) for name in _ARRAYS}
         if content["key"] != path.stem:
+            return None
+        lengths = [{len(arrays[name]) for name in names} for names in (_BY_ROUND, _BY_TEST)]
+        if any(len(different) > 1 for different in lengths):
             return None
         return Outcome(status=str(content["status"]), num_classes=int(content["num_classes"]), **arrays)
     except (OSError, ValueError, KeyError, TypeError, OverflowError):

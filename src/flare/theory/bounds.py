@@ -153,6 +153,10 @@ class Corollary1:
 
 def corollary_rates(tau_bar: float, num_selected: int, rounds: int) -> Rates:
     """eta_l = 1 / (tau_bar sqrt(R)), eta_g = sqrt(tau_bar M)."""
+    check_numbers(1, num_selected=num_selected, rounds=rounds)
+    check_numbers(tau_bar=tau_bar)
+    if tau_bar == 0.0:
+        raise ValueError("tau_bar is 0; it must be greater than 0")
     return Rates(1.0 / (tau_bar * math.sqrt(rounds)), math.sqrt(tau_bar * num_selected), tau_bar)
 
 

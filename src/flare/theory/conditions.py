@@ -63,7 +63,8 @@ class Rates:
 
 def safe_tau_bar(lipschitz: float, local_lr: float) -> float:
     """The greatest tau_bar that the condition on the step size allows, 0.58 / (L eta_l); below 1 for large rates."""
-    return STEP_LIMIT / (lipschitz * local_lr) if lipschitz > 0.0 else math.inf
+    check_numbers(lipschitz=lipschitz, local_lr=local_lr)
+    return STEP_LIMIT / (lipschitz * local_lr) if lipschitz * local_lr > 0.0 else math.inf
 
 
 def q_limit(rates: Rates, constants: Constants, form: Form = Form.CORRECTED) -> float:

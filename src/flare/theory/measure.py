@@ -76,7 +76,7 @@ class Run:
     tau: list[Floats]  # of the selected, each round
 
 
-def _run(rows: Sequence[Sequence[float]], tau: list[Floats]) -> Run:
+def as_run(rows: Sequence[Sequence[float]], tau: list[Floats]) -> Run:
     """From rows of the numbers in the order of the fields, one a round."""
     gap, gap_after, gradient_sq, local_sq, selection_sq, approximation, steepest_sq = np.array(rows).T
     return Run(gap, gap_after, gradient_sq, local_sq, selection_sq, approximation, steepest_sq, tau)
@@ -187,7 +187,7 @@ def quadratic_study(
         at = done.after
     g_const, h_const = problem.dissimilarity()
     constants = Constants(problem.lipschitz, problem.sigma_sq, g_const, h_const)
-    return compare(_run(rows, taus), rates, constants)
+    return compare(as_run(rows, taus), rates, constants)
 
 
 def logistic_study(
@@ -230,7 +230,7 @@ def logistic_study(
         at = after
     alike = dissimilarity(np.concatenate(gradients))
     constants = Constants(problem.lipschitz, variance / batch_size, alike.g_const, alike.h_const)
-    return compare(_run(rows, taus), rates, constants)
+    return compare(as_run(rows, taus), rates, constants)
 
 
 def _lr(rates: Rates, tau: float) -> float:
