@@ -40,9 +40,9 @@ $(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.package
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[test,flower]'
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.package
-	$(PIP) -e '.[lint]'
+	$(PIP) -e '.[lint,flower]'
 	touch $@
