@@ -8,7 +8,7 @@ from typing import Any
 
 from flare.learning.job import Score
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.schedule import Schedule
+from flare.scheduling.schedule import Schedule, Status
 from flare.units import Floats
 from flare.wireless.rate import upload_energy_j, upload_s
 
@@ -55,6 +55,14 @@ def round_record(
         "test_accuracy": None,
         "test_loss": None,
     }
+
+
+def idle_record(round: int, deadline_s: float, clock_s: float) -> Record:
+    """The record of a round in which there was no device to schedule: the same keys, and nobody in the lists."""
+    lists = ("selected", "tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
+    numbers = ("tau_bar", "latency_s", "objective", "lower_bound", "train_loss", "test_accuracy", "test_loss")
+    facts = {"round": round, "status": Status.INFEASIBLE.value, "deadline_s": deadline_s, "clock_s": clock_s}
+    return facts | {name: [] for name in lists} | dict.fromkeys(numbers)
 
 
 def write_score(record: Record, score: Score) -> None:
