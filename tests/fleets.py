@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -13,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor, nn
 
 from flare.data.dataset import Dataset
-from flare.flower import Ask, Work, client_app
+from flare.flower import Work, cell_resources, client_app
 from flare.learning.batches import draw_batches
 from flare.rng import stream
 from flare.scheduling.problem import Indices
@@ -71,15 +72,10 @@ def running(app: ClientApp, node: int, node_config: dict[str, object] | None = N
 def cell_app(cell: Cell, module: Callable[[], nn.Module], dataset: Dataset, held: Sequence[Indices]) -> ClientApp:
     """Nodes that are the devices of a simulated cell, by their partition-id, and learn from the same batches."""
 
-    def resources(context: Context, ask: Ask) -> dict[str, float]:
-        device, drawn = int(context.node_config["partition-id"]), cell.draw(ask.round)
-        said = {name: getattr(drawn, name)[device] for name in ("tau", "cpu_hz", "power_w", "gain_db")}
-        return said | {"device": device}
-
     def batches(context: Context, work: Work) -> list[tuple[Tensor, Tensor]]:
         rng = stream(work.seed, "batch", work.round, work.device)
         drawn = draw_batches(held[work.device], work.steps, cell.config.batch_size, rng=rng)
         x, y = torch.from_numpy(dataset.train_x), torch.from_numpy(dataset.train_y)
         return [(x[each], y[each]) for each in torch.from_numpy(drawn)]
 
-    return client_app(model=lambda _: module(), batches=batches, resources=resources)
+    return client_app(model=lambda _: module(), batches=batches, resources=partial(cell_resources, cell))

@@ -25,10 +25,21 @@ for _name, _value in (
 ):
     os.environ.setdefault(_name, _value)  # nothing is sent out or fetched unless the user has said so
 
-from flare.flower.arrays import trained_arrays  # noqa: E402
+from flare.flower.arrays import load_arrays, trained_arrays  # noqa: E402
 from flare.flower.client import Work, client_app, sgd_step  # noqa: E402
-from flare.flower.device import Ask  # noqa: E402
+from flare.flower.device import Ask, cell_resources, own_resources  # noqa: E402
 from flare.flower.settings import from_run_config  # noqa: E402
 from flare.flower.strategy import FlareStrategy  # noqa: E402
 
-__all__ = ["Ask", "FlareStrategy", "Work", "client_app", "from_run_config", "sgd_step", "trained_arrays"]
+__all__ = [
+    "Ask",
+    "FlareStrategy",
+    "Work",
+    "cell_resources",
+    "client_app",
+    "from_run_config",
+    "load_arrays",
+    "own_resources",
+    "sgd_step",
+    "trained_arrays",
+]

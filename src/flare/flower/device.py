@@ -15,6 +15,7 @@ from pathlib import Path
 from flwr.app import Context, MetricRecord
 
 from flare.units import dbm_to_watt
+from flare.wireless.cell import Cell
 
 MOST_STEPS = 20
 """A device that nobody told its local steps does as many as half of the deadline allows, but not more than this."""
@@ -59,6 +60,13 @@ def own_resources(context: Context, ask: Ask) -> dict[str, float]:
     if "partition-id" in said:
         answer["device"] = float(said["partition-id"])
     return answer
+
+
+def cell_resources(cell: Cell, context: Context, ask: Ask) -> dict[str, float]:
+    """The resources of a modelled device: that of the cell which the node's partition-id counts, in this round."""
+    device, drawn = int(context.node_config["partition-id"]), cell.draw(ask.round)
+    said = {name: float(getattr(drawn, name)[device]) for name in ("tau", "cpu_hz", "power_w", "gain_db")}
+    return said | {"device": float(device)}
 
 
 def measure_cpu_hz() -> float:
