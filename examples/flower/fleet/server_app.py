@@ -20,5 +20,5 @@ def main(grid: Grid, context: Context) -> None:
         grid,
         trained_arrays(task.model(config)),
         timeout=float(context.run_config["timeout-s"]),
-        evaluate_fn=lambda _, arrays: task.test(config, arrays),
+        evaluate_fn=lambda _, arrays: task.score(config, arrays),
     )

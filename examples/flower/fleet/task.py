@@ -36,7 +36,7 @@ def batches(config: Config, work: Work) -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.from_numpy(dataset.train_x[samples]), torch.from_numpy(dataset.train_y[samples])
 
 
-def test(config: Config, arrays: ArrayRecord) -> MetricRecord:
+def score(config: Config, arrays: ArrayRecord) -> MetricRecord:
     """How good a global model is."""
     dataset = data(config.data, config.wireless.num_devices, config.seed)
     module = model(config)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, field
 from typing import Any, final
 
 log = logging.getLogger("flwr")  # Flower's own log, which its programs show
+_NUMBER = re.compile(r"\d[\d.e+-]*")
 _LONGEST = 200  # characters of a reason: a node may say anything
 
 
@@ -22,8 +24,9 @@ class Faults:
         """A node failed `when` it was asked ("query") or trained ("train")."""
         reason = "".join(sign if sign.isprintable() else " " for sign in why)[:_LONGEST].strip()
         self._now.append({"node": str(node), "when": when, "why": reason})
-        if (node, reason) not in self._logged:
-            self._logged.add((node, reason))
+        kind = _NUMBER.sub("#", reason)  # the same fault with other numbers is not news
+        if (node, kind) not in self._logged:
+            self._logged.add((node, kind))
             log.warning("node %d, %s: %s", node, when, reason)
 
     def take(self) -> list[dict[str, Any]]:

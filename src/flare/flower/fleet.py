@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 from flare.flower.faults import Faults
 from flare.flower.resources import Resources
@@ -59,10 +59,14 @@ class Fleet:
             return None
         return device
 
-    def to_numbers(self) -> dict[str, int]:
+    def to_numbers(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {str(node): device for node, device in self.device_of.items()}
+        return {
+            "device_of": {str(node): device for node, device in self.device_of.items()},
+            "uplink_bps": {str(node): rate for node, rate in self.uplink_bps.items()},
+        }
 
-    def restore(self, numbers: Mapping[str, int]) -> None:
+    def restore(self, numbers: Mapping[str, Any]) -> None:
         """From a checkpoint."""
-        self.device_of = {int(node): device for node, device in numbers.items()}
+        self.device_of = {int(node): int(device) for node, device in numbers["device_of"].items()}
+        self.uplink_bps = {int(node): float(rate) for node, rate in numbers["uplink_bps"].items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, MetricRecord
 
 from flare.config import WirelessConfig
 from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz
@@ -47,10 +47,9 @@ class Resources:
 
 def read_resources(answer: Message) -> Resources:
     """The resources in a node's answer; ValueError says what is missing or cannot be."""
-    records = answer.content.metric_records
-    if RECORD not in records:
+    said = answer.content.get(RECORD)
+    if not isinstance(said, MetricRecord):
         raise ValueError(f"its answer has no record '{RECORD}'")
-    said = records[RECORD]
     values = {name: _number(name, said[name]) for name in _RANGES if name in said}
     for name in ("tau", "cpu_hz", "power_w"):
         if name not in values:

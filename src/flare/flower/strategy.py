@@ -20,11 +20,9 @@ from flare.flower.client import Work
 from flare.flower.exchange import Answer, exchange
 from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
-from flare.flower.messages import ask_of, query_message, read_trained, train_message
+from flare.flower.nodes import ask_nodes, collect, train_message, works
 from flare.flower.records import Keeper
-from flare.flower.resources import Resources, read_resources
 from flare.flower.rounds import METHODS, FleetPlan, Sent, apply_round, plan_round, policy_options
-from flare.learning.aggregate import RunningMean
 from flare.learning.job import Score
 from flare.learning.methods import make_method
 from flare.learning.record import Record, write_score
@@ -83,7 +81,7 @@ class FlareStrategy(Strategy):
         self._plan: FleetPlan | None = None
         self._nodes: dict[int, int] = {}  # node of each device that answered
         self._works: dict[int, Work] = {}  # work of each selected node
-        self._result = Sent([], [], None)
+        self._sent = Sent([], [], None)
 
     def summary(self) -> None:
         """Say what will be done."""
@@ -134,11 +132,20 @@ class FlareStrategy(Strategy):
         """Ask every node, schedule, and make a message for each selected node."""
         if self._state is None:
             self._begin(arrays)
-        said = self._ask(grid)
+        timeout_s = self._timeout_s if self.query_timeout_s is None else self.query_timeout_s
+        said = ask_nodes(
+            grid,
+            self.config,
+            self._begun().rounds_done,
+            fleet=self._fleet,
+            faults=self._faults,
+            timeout_s=timeout_s,
+            poll_s=self.poll_s,
+        )
         self._nodes = self._fleet.enrol(said, self._faults)
         known = {device: said[node] for device, node in self._nodes.items()}
         self._plan = plan_round(self.config, self._method, self._begun(), known, self._fleet.size, self._payload_bits())
-        self._works = self._work()
+        self._works = works(self.config, self._begun().rounds_done, self._plan, self._nodes)
         ttl_s = 1.1 * self._timeout_s  # then the SuperLink forgets it, and nobody works for a round that is over
         return [train_message(node, work, arrays, config, ttl_s=ttl_s) for node, work in self._works.items()]
 
@@ -146,8 +153,8 @@ class FlareStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the mean of the sound updates, one at a time, and move the global model by it."""
-        self._aggregate(Answer(each.metadata.src_node_id, each, math.nan) for each in replies if each.has_content())
-        self._state, _ = apply_round(self.config, self._method, self._begun(), self._plan, self._result)
+        self._sent = self._collect(Answer(each.metadata.src_node_id, each, math.nan) for each in replies)
+        self._state, _ = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
         return self._global_arrays(), self._train_metrics()
 
     def configure_evaluate(
@@ -181,8 +188,8 @@ class FlareStrategy(Strategy):
             grid, messages, when="train", timeout_s=self._timeout_s, poll_s=self.poll_s, faults=self._faults
         )
         del messages  # each holds the model
-        self._aggregate(answers)
-        state, record = apply_round(self.config, self._method, self._begun(), self._plan, self._result)
+        self._sent = self._collect(answers)
+        state, record = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
         if evaluate_fn is not None and wants_score(self.config.run, state):
             state = self._scored(state, record, result, evaluate_fn)
         self._state = state
@@ -202,77 +209,12 @@ class FlareStrategy(Strategy):
         write_score(record, score)
         return scored(self.config.run, state, score)
 
-    def _ask(self, grid: Grid) -> dict[int, Resources]:
-        """The resources of every node that gives sound ones."""
-        timeout_s = self._timeout_s if self.query_timeout_s is None else self.query_timeout_s
-        number = self._begun().rounds_done
-        messages = [
-            query_message(
-                node, ask_of(self.config, number, self._fleet.uplink_bps.get(node, 0.0)), ttl_s=1.1 * timeout_s
-            )
-            for node in grid.get_node_ids()
-        ]
-        said = {}
-        for answer in exchange(
-            grid, messages, when="query", timeout_s=timeout_s, poll_s=self.poll_s, faults=self._faults
-        ):
-            try:
-                said[answer.node] = read_resources(answer.message)
-            except ValueError as error:
-                self._faults.note(answer.node, "query", str(error))
-        return said
-
-    def _work(self) -> dict[int, Work]:
-        """What each selected node is to do."""
-        plan = self._plan
-        if plan is None:
-            return {}
-        return {
-            self._nodes[device]: Work(
-                round=self._begun().rounds_done,
-                device=device,
-                steps=rule.steps,
-                lr=rule.lr,
-                tau_bar=plan.tau_bar,
-                bandwidth_hz=bandwidth_hz,
-                seed=self.config.seed,
-            )
-            for device, rule, bandwidth_hz in zip(
-                plan.now.selected.tolist(), plan.rules, plan.bandwidth_hz, strict=True
-            )
-        }
-
-    def _aggregate(self, answers: Iterable[Answer]) -> None:
-        """Check each answer as it comes, add it to the mean, forget it."""
+    def _collect(self, answers: Iterable[Answer]) -> Sent:
         assert self._layout is not None
-        mean, devices, losses = RunningMean(), [], []
-        most_norm = self._most_norm()
-        for answer in answers:
-            work = self._works.get(answer.node)
-            if work is None or work.device in devices:
-                self._faults.note(answer.node, "train", "it answered twice, or was not asked")
-                continue
-            try:
-                trained = read_trained(answer.message, self._layout, steps=work.steps, most_norm=most_norm)
-            except ValueError as error:
-                self._faults.note(answer.node, "train", str(error))
-                continue
-            mean.add(trained.delta)
-            devices.append(work.device)
-            losses.append(trained.loss)
-            self._measure(answer, trained.work_s)
-        self._result = Sent(devices, losses, mean.value() if devices else None)
-
-    def _measure(self, answer: Answer, work_s: float) -> None:
-        """The rate of a node's uplink: its update's bits over the time that the exchange took beside the work."""
-        transfer_s = answer.after_s - work_s
-        if transfer_s > 0.0:  # false of nan: then nobody knows when the answer came
-            self._fleet.uplink_bps[answer.node] = 32.0 * len(self._begun().weights) / transfer_s
-
-    def _most_norm(self) -> float:
-        if self.max_update_norm is not None:
-            return self.max_update_norm
-        return 10.0 * max(1.0, float(torch.linalg.vector_norm(self._begun().weights.double())))
+        most_norm = self.max_update_norm
+        if most_norm is None:
+            most_norm = 10.0 * max(1.0, float(torch.linalg.vector_norm(self._begun().weights.double())))
+        return collect(answers, self._works, self._layout, most_norm=most_norm, fleet=self._fleet, faults=self._faults)
 
     def _payload_bits(self) -> float:
         own = self.config.run.payload == "model"
@@ -292,7 +234,7 @@ class FlareStrategy(Strategy):
         return self._layout.arrays(self._begun().weights)
 
     def _train_metrics(self) -> MetricRecord | None:
-        losses = self._result.losses
+        losses = self._sent.losses
         if not losses:
             return None
         return MetricRecord({"train_loss": math.fsum(losses) / len(losses), "num_devices": len(losses)})
@@ -300,7 +242,7 @@ class FlareStrategy(Strategy):
     def _fleet_facts(self) -> Record:
         """What the record of a fleet's round says beside that of a simulated one."""
         faults = [{**each, "device": self._fleet.device_of.get(int(each["node"]))} for each in self._faults.take()]
-        return {"available": len(self._nodes), "sent": sorted(self._result.devices), "faults": faults}
+        return {"available": len(self._nodes), "sent": sorted(self._sent.devices), "faults": faults}
 
     def _say(self, record: Record) -> None:
         log.info(
@@ -308,7 +250,7 @@ class FlareStrategy(Strategy):
             record["round"] + 1,
             len(self._nodes),
             len(record["selected"]),
-            len(self._result.devices),
+            len(self._sent.devices),
             record["clock_s"],
             record["train_loss"],
             record["test_accuracy"],
