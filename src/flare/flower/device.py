@@ -1,4 +1,4 @@
-"""What a device knows of itself: its processor, asked once, and the rate at which its updates come in.
+"""What a device says of itself: its processor, measured once, and the rate at which the server saw its updates come in.
 
 Every figure can be set in the node's configuration (`flower-supernode --node-config`), which then counts:
 tau, cpu-hz, power-dbm, gain-db, uplink-bps, partition-id.
@@ -19,7 +19,7 @@ from flare.wireless.cell import Cell
 
 MOST_STEPS = 20
 """A device that nobody told its local steps does as many as half of the deadline allows, but not more than this."""
-_KEPT = "flare.device"  # what a node keeps from message to message
+_KEPT = "flare.device"  # what a node keeps from message to message, under this name in its state
 _CLOCKS = ("cpufreq/cpuinfo_max_freq", "cpufreq/base_frequency")  # in kHz, below /sys/devices/system/cpu/cpu*
 
 
@@ -32,20 +32,18 @@ class Ask:
     cycles_per_step: float
     power_w: float
     bandwidth_hz: float
-    uplink_bps: float  # of this node's last update; 0: none yet
+    uplink_bps: float  # as measured on this node's last updates; 0: not
 
 
 def own_resources(context: Context, ask: Ask) -> dict[str, float]:
     """The resources of this device: what its node configuration says, and for the rest what it measures.
 
-    A rate that has never been measured counts as 1 bit/s for each Hz of the band.
+    A rate that was not measured counts as 1 bit/s for each Hz of the band.
     """
     said = context.node_config
     kept = _kept(context)
     if "cpu_hz" not in kept:
         kept["cpu_hz"] = _said(said, "cpu-hz") or measure_cpu_hz()
-    if ask.uplink_bps > 0.0:
-        kept["uplink_bps"] = ask.uplink_bps
     cpu_hz = _number(kept["cpu_hz"])
     power_dbm, gain_db = _said(said, "power-dbm"), _said(said, "gain-db")
     answer = {
@@ -56,7 +54,7 @@ def own_resources(context: Context, ask: Ask) -> dict[str, float]:
     if gain_db is not None:
         answer["gain_db"] = gain_db
     else:
-        answer["uplink_bps"] = _said(said, "uplink-bps") or _number(kept.get("uplink_bps", ask.bandwidth_hz))
+        answer["uplink_bps"] = _said(said, "uplink-bps") or ask.uplink_bps or ask.bandwidth_hz
     if "partition-id" in said:
         answer["device"] = float(said["partition-id"])
     return answer

@@ -6,6 +6,7 @@ device it is (in simulation: its partition); one that does not gets the next fre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -13,15 +14,44 @@ from typing import Any, final
 from flare.flower.faults import Faults
 from flare.flower.resources import Resources
 
+_ROUNDS_A_RATE_COUNTS = 5
+
+
+@final
+@dataclass
+class Uplink:
+    """What is known of a node's uplink: the least time that a question without a model took, and the last rates.
+
+    Whatever else happens between question and answer only makes a rate look smaller: the greatest is the best guess. A
+    rate counts for some rounds only, for a node that looks too slow is not asked to send, and would stay so.
+    """
+
+    overhead_s: float = math.inf
+    rates: dict[int, float] = field(default_factory=dict)  # round -> bit/s
+
+    def asked(self, after_s: float) -> None:
+        """A question without a model was answered after so long."""
+        self.overhead_s = min(self.overhead_s, after_s)
+
+    def sent(self, round: int, bits: float, transfer_s: float) -> None:
+        """An update of so many bits took so long, work aside."""
+        if transfer_s > self.overhead_s:  # false of nan; shorter than its overhead tells nothing
+            self.rates[round] = bits / (transfer_s - self.overhead_s)
+
+    def rate_bps(self, round: int) -> float:
+        """The best guess in a round; 0: none."""
+        self.rates = {then: rate for then, rate in self.rates.items() if round - then <= _ROUNDS_A_RATE_COUNTS}
+        return max(self.rates.values(), default=0.0)
+
 
 @final
 @dataclass
 class Fleet:
-    """The device that each node is, and the uplink rate at which its last update came in, in bit/s."""
+    """The device that each node is, and how fast updates came in from it."""
 
     most_devices: int  # a node may claim a device below this number
     device_of: dict[int, int] = field(default_factory=dict)
-    uplink_bps: dict[int, float] = field(default_factory=dict)
+    uplinks: dict[int, Uplink] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -42,7 +72,7 @@ class Fleet:
         for device, node in present.items():
             for other in [each for each, held in self.device_of.items() if held == device and each != node]:
                 del self.device_of[other]
-                self.uplink_bps.pop(other, None)
+                self.uplinks.pop(other, None)
             self.device_of[node] = device
         return dict(sorted(present.items()))
 
@@ -59,14 +89,23 @@ class Fleet:
             return None
         return device
 
+    def uplink(self, node: int) -> Uplink:
+        """What is known of a node's uplink."""
+        return self.uplinks.setdefault(node, Uplink())
+
     def to_numbers(self) -> dict[str, Any]:
         """For a checkpoint."""
+        known = {node: each for node, each in self.uplinks.items() if node in self.device_of}
         return {
             "device_of": {str(node): device for node, device in self.device_of.items()},
-            "uplink_bps": {str(node): rate for node, rate in self.uplink_bps.items()},
+            "overhead_s": {str(node): each.overhead_s for node, each in known.items() if each.overhead_s < math.inf},
+            "rates": {str(node): list(each.rates.items()) for node, each in known.items()},
         }
 
     def restore(self, numbers: Mapping[str, Any]) -> None:
         """From a checkpoint."""
         self.device_of = {int(node): int(device) for node, device in numbers["device_of"].items()}
-        self.uplink_bps = {int(node): float(rate) for node, rate in numbers["uplink_bps"].items()}
+        for node, overhead_s in numbers["overhead_s"].items():
+            self.uplink(int(node)).overhead_s = float(overhead_s)
+        for node, rates in numbers["rates"].items():
+            self.uplink(int(node)).rates = {int(round): float(rate) for round, rate in rates}

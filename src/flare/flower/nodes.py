@@ -31,13 +31,14 @@ def ask_nodes(
     """The resources of every connected node that gives sound ones."""
     messages = []
     for node in grid.get_node_ids():
-        ask = _ask(config, round, fleet.uplink_bps.get(node, 0.0))
+        ask = _ask(config, round, fleet.uplink(node).rate_bps(round))
         content = RecordDict({"config": ConfigRecord(asdict(ask))})
         messages.append(Message(content, node, MessageType.QUERY, ttl=1.1 * timeout_s, group_id=str(round)))
     said = {}
     for answer in exchange(grid, messages, when="query", timeout_s=timeout_s, poll_s=poll_s, faults=faults):
         try:
             said[answer.node] = read_resources(answer.message)
+            fleet.uplink(answer.node).asked(answer.after_s)
         except ValueError as error:
             faults.note(answer.node, "query", str(error))
     return said
@@ -91,9 +92,7 @@ def collect(
         mean.add(trained.delta)
         devices.append(work.device)
         losses.append(trained.loss)
-        transfer_s = answer.after_s - trained.work_s
-        if transfer_s > 0.0:  # false of nan: then nobody knows when the answer came
-            fleet.uplink_bps[answer.node] = 32.0 * layout.num_weights / transfer_s
+        fleet.uplink(answer.node).sent(work.round, 32.0 * layout.num_weights, answer.after_s - trained.work_s)
     return Sent(devices, losses, mean.value() if devices else None)
 
 
