@@ -36,6 +36,7 @@ class World:
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
+    extra: dict[str, str] = field(default_factory=dict)  # of the environment
 
     def __post_init__(self) -> None:
         (self.folder / "home").mkdir()
@@ -51,7 +52,7 @@ class World:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "COLUMNS": "400",
         }
-        return {**os.environ, **QUIET, **own}
+        return {**os.environ, **QUIET, **own, **self.extra}
 
     def port(self, name: str) -> int:
         """A free port of this machine; the same one for the same name."""
@@ -72,6 +73,8 @@ class World:
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a program that goes on; what it says is in `said(name)`."""
+        if name in self.started:
+            self.started[name].wait(20)  # it was killed, and is started again
         with (self.folder / f"{name}.log").open("ab") as log:
             self.started[name] = subprocess.Popen(
                 command,
@@ -108,10 +111,12 @@ class World:
         self.start("superlink", ["flower-superlink", "--port", str(port), *options])
         wait_until(lambda: listens(port), 60, "the SuperLink listens")
 
-    def supernode(self, name: str, *options: str, config: str = "") -> None:
+    def supernode(
+        self, name: str, *options: str, config: str = "", program: Sequence[str] = ("flower-supernode",)
+    ) -> None:
         """Start a SuperNode."""
         address = f"127.0.0.1:{self.port('superlink')}"
-        command = ["flower-supernode", "--superlink", address, "--port", str(self.port(name)), *options]
+        command = [*program, "--superlink", address, "--port", str(self.port(name)), *options]
         self.start(name, command + (["--node-config", config] if config else []))
 
     def kill(self, pids: Sequence[int], how: signal.Signals = signal.SIGKILL) -> None:

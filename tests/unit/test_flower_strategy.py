@@ -479,8 +479,8 @@ def test_the_memory_of_a_round_does_not_grow_with_the_answers() -> None:
         finally:
             tracemalloc.stop()
 
-    few, many = peak(4), peak(40)
-    assert many < few + 2**20  # less than one more model for 36 more answers
+    few, many = peak(12), peak(60)
+    assert many < few + 2**20  # less than one more model for 48 more answers
 
 
 @pytest.mark.parametrize(

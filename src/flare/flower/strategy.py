@@ -43,7 +43,7 @@ class FlareStrategy(Strategy):
         written.
     query_timeout_s : how long nodes may take to say what they can do; None: as long as to train.
     min_nodes : a round begins when so many nodes are connected, or when the timeout is over.
-    patience : after so many rounds in a row without any node the run is suspended, to be started again.
+    patience : after so many rounds in a row in which no node answered the run is suspended, to be started again.
     max_update_norm : a larger update is refused; None: ten times the norm of the global model, and 10 at least.
     poll_s : pause between two looks for answers.
     """
@@ -120,8 +120,9 @@ class FlareStrategy(Strategy):
             self._state = keeper.restored(self._begun())
             idle = 0
             while self._begun().status is RunStatus.RUNNING and idle < self.patience:
-                idle = 0 if self._wait_for_nodes(grid) else idle + 1
+                self._wait_for_nodes(grid)
                 self._round(grid, keeper, result, train_config or ConfigRecord(), evaluate_fn)
+                idle = 0 if self._nodes else idle + 1
             keeper.close_run(self._begun())
         result.arrays = self._global_arrays()
         return result
@@ -220,14 +221,11 @@ class FlareStrategy(Strategy):
         own = self.config.run.payload == "model"
         return float(32 * len(self._begun().weights)) if own else self.config.wireless.payload_bits
 
-    def _wait_for_nodes(self, grid: Grid) -> bool:
-        """Whether any node is there, after waiting for enough of them."""
+    def _wait_for_nodes(self, grid: Grid) -> None:
+        """Until there are enough of them, or the timeout is over."""
         end = time.monotonic() + self._timeout_s
-        while (there := len(list(grid.get_node_ids()))) < self.min_nodes and time.monotonic() < end:
+        while len(list(grid.get_node_ids())) < self.min_nodes and time.monotonic() < end:
             time.sleep(min(1.0, max(0.0, end - time.monotonic())))
-        if there == 0:
-            log.warning("no node is connected: nobody trains in this round")
-        return there > 0
 
     def _global_arrays(self) -> ArrayRecord:
         assert self._layout is not None
