@@ -23,11 +23,13 @@ from flare.flower.fleet import Fleet
 from flare.flower.nodes import ask_nodes, collect, train_message, works
 from flare.flower.records import Keeper
 from flare.flower.rounds import METHODS, FleetPlan, Sent, apply_round, plan_round, policy_options
+from flare.learning.engine.samples import one_thread
 from flare.learning.job import Score
 from flare.learning.methods import make_method
 from flare.learning.record import Record, write_score
 from flare.learning.state import RunState, RunStatus, scored, wants_score
 
+_CPU = torch.device("cpu")
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -155,7 +157,8 @@ class FlareStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the mean of the sound updates, one at a time, and move the global model by it."""
         self._sent = self._collect(Answer(each.metadata.src_node_id, each, math.nan) for each in replies)
-        self._state, _ = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
+        with one_thread(_CPU):
+            self._state, _ = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
         return self._global_arrays(), self._train_metrics()
 
     def configure_evaluate(
@@ -190,7 +193,8 @@ class FlareStrategy(Strategy):
         )
         del messages  # each holds the model
         self._sent = self._collect(answers)
-        state, record = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
+        with one_thread(_CPU):
+            state, record = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
         if evaluate_fn is not None and wants_score(self.config.run, state):
             state = self._scored(state, record, result, evaluate_fn)
         self._state = state
@@ -214,7 +218,8 @@ class FlareStrategy(Strategy):
         assert self._layout is not None
         most_norm = self.max_update_norm
         if most_norm is None:
-            most_norm = 10.0 * max(1.0, float(torch.linalg.vector_norm(self._begun().weights.double())))
+            with one_thread(_CPU):
+                most_norm = 10.0 * max(1.0, float(torch.linalg.vector_norm(self._begun().weights.double())))
         return collect(answers, self._works, self._layout, most_norm=most_norm, fleet=self._fleet, faults=self._faults)
 
     def _payload_bits(self) -> float:
