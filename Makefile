@@ -28,6 +28,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/scheduling.py
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/flower.py
 
 clean:
 	rm -rf $(VENV) out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -55,15 +56,16 @@ class Layout:
         if set(arrays) != set(self.shapes):
             missing, extra = sorted(set(self.shapes) - set(arrays)), sorted(set(arrays) - set(self.shapes))
             raise ValueError(f"arrays do not match the model: missing {_listed(missing)}, unknown {_listed(extra)}")
-        flat = self.buffer() if out is None else out
+        flat = np.empty(self.num_weights, dtype=np.float32) if out is None else out
         start = 0
         for name, size in self.sizes.items():
             flat[start : start + size] = self._checked(name, self.shapes[name], arrays[name]).reshape(-1)
             start += size
         return torch.from_numpy(flat)
 
-    def buffer(self) -> NDArray[np.float32]:
-        """Room for one vector."""
+    @cached_property
+    def room(self) -> NDArray[np.float32]:
+        """Room for one vector, always the same: asking the system for new memory takes longer than filling it."""
         return np.empty(self.num_weights, dtype=np.float32)
 
     def arrays(self, flat: Tensor) -> ArrayRecord:

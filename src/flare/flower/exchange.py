@@ -25,6 +25,7 @@ from flare.flower.faults import Faults
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, DecodeError)
 _STUCK_S = 1.0  # when all threads have been fetching for so long, another is started
 _MOST_THREADS = 16
+_MOST_READY = 4  # answers that wait to be taken
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class _Fetcher:
     grid: Grid
     poll_s: float
     _todo: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
-    _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=1))
+    _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=_MOST_READY))
     _later: list[tuple[float, str]] = field(default_factory=list)  # when to look again, in the order of time
     _stopped: threading.Event = field(default_factory=threading.Event)
     _threads: int = 0

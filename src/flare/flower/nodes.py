@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 from torch import Tensor
 
 from flare.config import Config
@@ -84,7 +82,6 @@ def collect(
 ) -> Sent:
     """Check each answer as it comes, add it to the mean, forget it."""
     mean, devices, losses = RunningMean(), [], []
-    room = layout.buffer()
     for answer in answers:
         work = works.get(answer.node)
         if work is None or work.device in devices:
@@ -92,7 +89,7 @@ def collect(
             continue
         try:
             with one_thread(_CPU):  # threads cost more than they save on sums this short
-                trained = _read_trained(answer.message, layout, room, steps=work.steps, most_norm=most_norm)
+                trained = _read_trained(answer.message, layout, steps=work.steps, most_norm=most_norm)
                 mean.add(trained.delta)
         except ValueError as error:
             faults.note(answer.node, "train", str(error))
@@ -100,7 +97,7 @@ def collect(
         devices.append(work.device)
         losses.append(trained.loss)
         fleet.uplink(answer.node).sent(work.round, 32.0 * layout.num_weights, answer.after_s - trained.work_s)
-    return Sent(devices, losses, mean.value() if devices else None)
+    return Sent(devices, losses, mean.end() if devices else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +122,8 @@ def _ask(config: Config, round: int, uplink_bps: float) -> Ask:
     )
 
 
-def _read_trained(
-    answer: Message, layout: Layout, room: NDArray[np.float32], *, steps: int, most_norm: float
-) -> Trained:
-    """The update in a node's answer, in `room`; ValueError says why it is not to be used."""
+def _read_trained(answer: Message, layout: Layout, *, steps: int, most_norm: float) -> Trained:
+    """The update in a node's answer, until the next is read; ValueError says why it is not to be used."""
     arrays, metrics = (answer.content.get(name) for name in ("arrays", "metrics"))  # a view by kind outlives the answer
     if not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
         raise ValueError("its answer lacks the record 'arrays' or 'metrics'")
@@ -137,7 +132,7 @@ def _read_trained(
         raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {steps}")
     if not _finite(loss) or not _finite(work_s):
         raise ValueError(f"its loss is {str(loss)[:40]} and its work_s {str(work_s)[:40]}; both must be finite numbers")
-    delta = layout.flatten(arrays, out=room)
+    delta = layout.flatten(arrays, out=layout.room)
     if not float(torch.dot(delta, delta)) <= most_norm**2:  # true of nan too; then it is looked at closely
         norm = float(torch.linalg.vector_norm(delta.double()))
         if not math.isfinite(norm):

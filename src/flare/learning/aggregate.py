@@ -27,11 +27,11 @@ class RunningMean:
         self._total = vector.to(torch.float64, copy=True) if first else torch.add(self._total, vector, out=self._total)
         self.count += 1
 
-    def value(self) -> Tensor:
-        """The mean of those added, in float64, shape (weights,)."""
+    def end(self) -> Tensor:
+        """The mean of those added, in float64, shape (weights,), in the place of their sum: it ends here."""
         if self.count == 0:
             raise ValueError("there is no mean over no devices: a round in which nobody sends leaves the model as is")
-        return self._total / self.count
+        return self._total.div_(self.count)
 
 
 def mean(vectors: Iterable[Tensor]) -> Tensor:
@@ -39,7 +39,7 @@ def mean(vectors: Iterable[Tensor]) -> Tensor:
     running = RunningMean()
     for vector in vectors:
         running.add(vector)
-    return running.value()
+    return running.end()
 
 
 def move(weights: Tensor, global_lr: float, direction: Tensor) -> Tensor:
