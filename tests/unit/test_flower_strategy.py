@@ -131,6 +131,7 @@ RESOURCES = {
     "negative": (SOUND | {"cpu_hz": -3e9}, "cpu_hz is -3"),
     "zero": (SOUND | {"power_w": 0.0}, "power_w is 0"),
     "absurd": (SOUND | {"cpu_hz": 1e40}, "cpu_hz is 1e+40"),
+    "steps to set the rate of all": (SOUND | {"tau": 101.0}, "tau is 101.0; it must be a number from 1 to 100"),
     "half a step": (SOUND | {"tau": 1.5}, "tau is 1.5"),
     "a list": (SOUND | {"tau": [2.0, 2.0]}, "tau is [2.0, 2.0]"),
     "tau missing": ({k: v for k, v in SOUND.items() if k != "tau"}, "tau is missing"),
@@ -356,6 +357,9 @@ def test_a_device_has_one_node_and_a_new_node_takes_over_from_one_that_is_gone(t
     assert record["selected"] == [4]
     assert [each["why"] for each in record["faults"]] == ["claims device 4, which is node 1"]
 
+    run({1: node(), 2: node(said=SOUND | {"device": 0.0})}, config, tmp_path / "one of them claims")
+    assert records(tmp_path / "one of them claims")[0]["faults"] == []
+
     grid = FakeGrid({1: node(said=claim)})
     strategy = FlareStrategy(settings("run.rounds=2"), folder=tmp_path / "new", poll_s=0.001)
     original = strategy.configure_train
@@ -413,6 +417,18 @@ def test_a_folder_of_other_settings_or_of_another_model_is_refused(tmp_path: Pat
         run({1: node()}, settings("learning.local_lr=0.2"), tmp_path / "run")
     with pytest.raises(ValueError, match="model with 15 weights, this one has 6"):
         FlareStrategy(settings(), folder=tmp_path / "run").start(FakeGrid({}), trained_arrays(nn.Linear(2, 2)))
+
+
+def test_runs_of_the_simulator_and_of_flower_do_not_continue_each_other(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "simulated", settings()):
+        pass
+    with pytest.raises(ValueError, match="holds a simulated run; give another folder"):
+        run({1: node()}, settings(), tmp_path / "simulated")
+    run({1: node()}, settings(), tmp_path / "flower")
+    command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "flower")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "is a run on flower, not a simulated one; continue it there" in " ".join(done.stderr.split())
 
 
 def test_a_run_ends_when_the_target_is_reached_and_the_report_can_be_made(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ device it is (in simulation: its partition); one that does not gets the next fre
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,29 +66,27 @@ class Fleet:
         takes over the device of another that did not answer: a SuperNode that is started again has a new id.
         """
         present: dict[int, int] = {}
-        for node in sorted(said, key=lambda node: (node not in self.device_of, node)):
-            device = self._device(node, said[node].device, present, faults)
-            if device is not None:
+        taken = set(self.device_of.values())
+        free = (each for each in itertools.count() if each not in taken)
+        for node in sorted(said, key=lambda node: (node not in self.device_of, said[node].device is None, node)):
+            claimed = said[node].device
+            device = claimed if claimed is not None else self.device_of[node] if node in self.device_of else next(free)
+            if claimed is not None and claimed >= self.most_devices:
+                faults.note(node, "query", f"claims device {claimed}, but wireless.num_devices is {self.most_devices}")
+            elif device in present:
+                faults.note(node, "query", f"claims device {device}, which is node {present[device]}")
+            else:
                 present[device] = node
-        for device, node in present.items():
-            for other in [each for each, held in self.device_of.items() if held == device and each != node]:
-                del self.device_of[other]
-                self.uplinks.pop(other, None)
-            self.device_of[node] = device
+                taken.add(device)
+        self._take_over(present)
         return dict(sorted(present.items()))
 
-    def _device(self, node: int, claimed: int | None, present: Mapping[int, int], faults: Faults) -> int | None:
-        if claimed is not None and claimed >= self.most_devices:
-            faults.note(node, "query", f"claims device {claimed}, but wireless.num_devices is {self.most_devices}")
-            return None
-        device = claimed
-        if device is None:
-            taken = {*self.device_of.values(), *present}
-            device = self.device_of.get(node, next(free for free in range(len(taken) + 1) if free not in taken))
-        if device in present:
-            faults.note(node, "query", f"claims device {device}, which is node {present[device]}")
-            return None
-        return device
+    def _take_over(self, present: Mapping[int, int]) -> None:
+        """The nodes in `present` have their devices from now on, and others no longer."""
+        for node in [each for each, device in self.device_of.items() if present.get(device, each) != each]:
+            del self.device_of[node]
+            self.uplinks.pop(node, None)
+        self.device_of.update((node, device) for device, node in present.items())
 
     def uplink(self, node: int) -> Uplink:
         """What is known of a node's uplink."""

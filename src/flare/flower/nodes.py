@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,18 +29,26 @@ _CPU = torch.device("cpu")
 
 
 def ask_nodes(
-    grid: Grid, config: Config, round: int, *, fleet: Fleet, faults: Faults, timeout_s: float, poll_s: float
+    grid: Grid,
+    config: Config,
+    round: int,
+    *,
+    fleet: Fleet,
+    faults: Faults,
+    most_steps: int,
+    timeout_s: float,
+    poll_s: float,
 ) -> dict[int, Resources]:
     """The resources of every connected node that gives sound ones."""
     messages = []
     for node in grid.get_node_ids():
         ask = _ask(config, round, fleet.uplink(node).rate_bps(round))
-        content = RecordDict({"config": ConfigRecord(asdict(ask))})
+        content = RecordDict({"config": ConfigRecord(dict(vars(ask)))})
         messages.append(Message(content, node, MessageType.QUERY, ttl=1.1 * timeout_s, group_id=str(round)))
     said = {}
     for answer in exchange(grid, messages, when="query", timeout_s=timeout_s, poll_s=poll_s, faults=faults):
         try:
-            said[answer.node] = read_resources(answer.message)
+            said[answer.node] = read_resources(answer.message, most_steps)
             fleet.uplink(answer.node).asked(answer.after_s)
         except ValueError as error:
             faults.note(answer.node, "query", str(error))
@@ -67,7 +75,7 @@ def works(config: Config, round: int, plan: FleetPlan | None, nodes: Mapping[int
 
 def train_message(node: int, work: Work, arrays: ArrayRecord, extra: Mapping[str, Any], *, ttl_s: float) -> Message:
     """Sends a node the model, which all share, and its own work."""
-    content = RecordDict({"arrays": arrays, "config": ConfigRecord(dict(extra) | asdict(work))})
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord({**extra, **vars(work)})})
     return Message(content, node, MessageType.TRAIN, ttl=ttl_s, group_id=str(work.round))
 
 

@@ -42,9 +42,11 @@ class Keeper:
         if self.path is None:
             return start
         if not (self.path / _MANIFEST).exists():
-            self._folder = RunFolder.create(self.path, self.config)
+            self._folder = RunFolder.create(self.path, self.config, facts={"driver": "flower"})
             return start
         folder = RunFolder.open(self.path)
+        if folder.manifest.get("driver") != "flower":
+            raise ValueError(f"{self.path} holds a simulated run; give another folder")
         if folder.config != self.config:
             raise ValueError(f"{self.path} holds a run of other settings; give another folder, or the same settings")
         snapshot = folder.restore()

@@ -24,7 +24,6 @@ MOST_BPS_PER_HZ = 30.0
 
 # Name -> (least, greatest, whether whole).
 _RANGES = {
-    "tau": (1.0, 1e6, True),
     "cpu_hz": (1e6, 1e14, False),
     "power_w": (1e-9, 1e4, False),
     "gain_db": (-300.0, 50.0, False),
@@ -45,12 +44,13 @@ class Resources:
     device: int | None  # which device of the cell it says to be
 
 
-def read_resources(answer: Message) -> Resources:
+def read_resources(answer: Message, most_steps: int) -> Resources:
     """The resources in a node's answer; ValueError says what is missing or cannot be."""
     said = answer.content.get(RECORD)
     if not isinstance(said, MetricRecord):
         raise ValueError(f"its answer has no record '{RECORD}'")
-    values = {name: _number(name, said[name]) for name in _RANGES if name in said}
+    ranges = _RANGES | {"tau": (1.0, float(most_steps), True)}
+    values = {name: _number(name, said[name], *limits) for name, limits in ranges.items() if name in said}
     for name in ("tau", "cpu_hz", "power_w"):
         if name not in values:
             raise ValueError(f"{name} is missing")
@@ -82,8 +82,7 @@ def channel_hz(resources: list[Resources], config: WirelessConfig) -> Floats:
     return np.where(np.isnan(gain_db), measured, snr_hz(power, db_to_linear(gain_db), noise))
 
 
-def _number(name: str, value: Any) -> float:
-    least, greatest, whole = _RANGES[name]
+def _number(name: str, value: Any, least: float, greatest: float, whole: bool) -> float:
     if isinstance(value, list) or not math.isfinite(value) or not least <= value <= greatest:
         raise ValueError(f"{name} is {str(value)[:40]}; it must be a number from {least:g} to {greatest:g}")
     if whole and value != math.floor(value):

@@ -46,6 +46,7 @@ class FlareStrategy(Strategy):
     query_timeout_s : how long nodes may take to say what they can do; None: as long as to train.
     min_nodes : a round begins when so many nodes are connected, or when the timeout is over.
     patience : after so many rounds in a row in which no node answered the run is suspended, to be started again.
+    max_steps : a node that reports more local steps is not believed; under FLARE they set the rate of all the others.
     max_update_norm : a larger update is refused; None: ten times the norm of the global model, and 10 at least.
     poll_s : pause between two looks for answers.
     """
@@ -58,6 +59,7 @@ class FlareStrategy(Strategy):
         query_timeout_s: float | None = None,
         min_nodes: int = 1,
         patience: int = 3,
+        max_steps: int = 100,
         max_update_norm: float | None = None,
         poll_s: float = 0.2,
     ) -> None:
@@ -72,6 +74,7 @@ class FlareStrategy(Strategy):
         self.query_timeout_s = query_timeout_s
         self.min_nodes = min_nodes
         self.patience = patience
+        self.max_steps = max_steps
         self.max_update_norm = max_update_norm
         self.poll_s = poll_s
         self._method = make_method(config.learning)
@@ -142,6 +145,7 @@ class FlareStrategy(Strategy):
             self._begun().rounds_done,
             fleet=self._fleet,
             faults=self._faults,
+            most_steps=self.max_steps,
             timeout_s=timeout_s,
             poll_s=self.poll_s,
         )

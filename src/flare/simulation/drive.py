@@ -62,6 +62,9 @@ def drive(
 def resume(member: Member) -> None:
     """Put a member where its folder's newest sound checkpoint left it; its records are cut back to that round."""
     assert member.folder is not None
+    driver = member.folder.manifest.get("driver", "simulation")
+    if driver != "simulation":
+        raise ValueError(f"{member.folder.path} is a run on {driver}, not a simulated one; continue it there")
     snapshot = member.folder.restore()
     if snapshot is not None:
         member.state = _from_snapshot(member.state, snapshot)
