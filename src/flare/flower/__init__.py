@@ -10,13 +10,6 @@ from __future__ import annotations
 
 import os
 
-try:
-    import flwr  # noqa: F401
-except ModuleNotFoundError:
-    raise ModuleNotFoundError(
-        'flare.flower needs Flower, which is not installed: pip install "flare-wfl[flower]"', name="flwr"
-    ) from None
-
 for _name, _value in (
     ("FLWR_TELEMETRY_ENABLED", "0"),
     ("FLWR_DISABLE_UPDATE_CHECK", "1"),
@@ -24,6 +17,13 @@ for _name, _value in (
     ("RAY_USAGE_STATS_ENABLED", "0"),
 ):
     os.environ.setdefault(_name, _value)  # nothing is sent out or fetched unless the user has said so
+
+try:
+    import flwr  # noqa: F401
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        'flare.flower needs Flower, which is not installed: pip install "flare-wfl[flower]"', name="flwr"
+    ) from None
 
 from flare.flower.arrays import load_arrays, trained_arrays  # noqa: E402
 from flare.flower.client import Work, client_app, sgd_step  # noqa: E402
