@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch import Tensor
+
+from flare.records.checkpoints import newest_sound
+
 ROOT = Path(__file__).resolve().parents[1]
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -168,6 +172,13 @@ def world(folder: Path) -> Iterator[World]:
         yield made
     finally:
         made.close()
+
+
+def last_weights(folder: Path) -> Tensor:
+    """The weights in the last checkpoint of a run folder, read only: its writer may not have let go of it yet."""
+    snapshot = newest_sound(folder / "checkpoints", recorded_rounds=10**6)
+    assert snapshot is not None
+    return snapshot.tensors["weights"]
 
 
 def listens(port: int) -> bool:

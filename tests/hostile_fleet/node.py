@@ -25,7 +25,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supernode.fleet_http_connection import http_request_response
 from hostile.client_app import app
 
-LATE_S = 12.0
+LATE_S = 14.0
 
 
 def die() -> None:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from flare.records import RunFolder
-from tests.flower_processes import ROOT, World, wait_until, world
+from tests.flower_processes import ROOT, World, last_weights, wait_until, world
 from tests.integration.kill_helper import num_lines
 
 APP = ROOT / "tests" / "hostile_fleet"
-TIMEOUT_S = 8.0
+TIMEOUT_S = 10.0
 
 
 @pytest.fixture
@@ -47,13 +47,6 @@ def rounds(folder: Path) -> int:
 
 def ended(folder: Path) -> bool:
     return (folder / "manifest.json").exists() and RunFolder.open(folder).manifest["status"] != "running"
-
-
-def weights_of(folder: Path) -> np.ndarray[Any, Any]:
-    with RunFolder.open(folder) as run:
-        snapshot = run.restore()
-    assert snapshot is not None
-    return snapshot.tensors["weights"].numpy()
 
 
 def expected(recorded: Sequence[dict[str, Any]]) -> float:
@@ -109,7 +102,9 @@ def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
 
     assert recorded[-1]["available"] == 0
     assert RunFolder.open(folder).manifest["status"] == "interrupted"
-    assert np.allclose(weights_of(folder), expected(recorded), rtol=1e-5)  # of the sound updates, and of nothing else
+    assert np.allclose(
+        last_weights(folder).numpy(), expected(recorded), rtol=1e-5
+    )  # of the sound updates, and of nothing else
     logged = re.findall(r"WARNING.*node (\d+, (?:query|train): .*)", place.said("run-1"))
     assert len(logged) == len(set(logged)) > 12
     assert {each.partition(",")[0] for each in logged} >= {*ids[2:8], *ids[9:]}
@@ -135,4 +130,4 @@ def test_a_killed_server_continues_after_the_last_finished_round(place: World) -
     assert [each["round"] for each in recorded] == list(range(12))
     assert all(each["sent"] == [0, 1] for each in recorded)
     assert RunFolder.open(folder).manifest["status"] == "finished"
-    assert np.allclose(weights_of(folder), expected(recorded), rtol=1e-5)
+    assert np.allclose(last_weights(folder).numpy(), expected(recorded), rtol=1e-5)
