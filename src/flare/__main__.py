@@ -11,6 +11,9 @@ def main() -> None:
         from flare.cli import app
     except ModuleNotFoundError as error:
         sys.exit(f"error: {error}; the command line needs it: install it, or use flare as a library")
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
     app(prog_name="flare")
 
 

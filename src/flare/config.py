@@ -28,11 +28,14 @@ class _Limits:
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
+    also: tuple[str, ...] = ()  # words that may stand for a number
 
     def hold(self, value: Any) -> bool:
         """Whether a value of the right type is allowed; of a list, whether each of its values is."""
         if isinstance(value, tuple):
             return all(self.hold(each) for each in value)
+        if isinstance(value, str) and value in self.also:
+            return True
         return (
             (not self.choices or value in self.choices)
             and (self.at_least is None or value >= self.at_least)
@@ -54,9 +57,10 @@ def _setting(
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
+    also: tuple[str, ...] = (),
 ) -> T:
-    """A field with its meaning in one line and its limits; its type is the type of the default."""
-    return field(default=default, metadata={"doc": doc, "limits": _Limits(choices, at_least, above, at_most)})
+    """A field with its meaning in one line and its limits; its type is the type of the default, or one of `also`."""
+    return field(default=default, metadata={"doc": doc, "limits": _Limits(choices, at_least, above, at_most, also)})
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,13 @@ class SchedulingConfig:
     """Who sends, and how participation is weighed against local steps."""
 
     policy: str = _setting("exact", "name of the policy that selects the devices")
-    gamma: float = _setting(10.0, "weight of participation in problem P2", at_least=0.0)
+    gamma: float | str = _setting(
+        10.0,
+        'weight of participation in problem P2; "auto": global_lr / L with the smoothness L of the loss, estimated at '
+        'the start; "auto-lr": global_lr / (L local_lr tau_bar), what Lemma 1 asks for',
+        at_least=0.0,
+        also=("auto", "auto-lr"),
+    )
     num_selected: int = _setting(
         0, "devices a round for policies that take a number; 0: the policy's own (ps: tuned on the cell)", at_least=0
     )
@@ -195,16 +205,25 @@ class LearningConfig:
     global_lr: float = _setting(1.0, "global learning rate", above=0.0)
     tau_bar: str = _setting(
         "mas",
-        "FLARE's reference number of steps: the most or the mean over the selected, of this or of the first round",
-        choices=("mas", "mes", "fmas", "fmes"),
+        "FLARE's reference number of steps: the most or the mean over the selected, of this or of the first round; "
+        "safe: the most, up to 0.58 / (L local_lr), L estimated at the start",
+        choices=("mas", "mes", "fmas", "fmes", "safe"),
     )
     fixed_steps: int = _setting(3, "steps of every device under fedavg-fixed", at_least=1)
+    tau_eff: str = _setting(
+        "mes", "FedNova's effective number of steps: the mean or the most over the selected", choices=("mes", "mas")
+    )
     prox_mu: float = _setting(0.1, "FedProx: weight of the proximal term", at_least=0.0)
     engine: str = _setting(
         "auto", "what computes: auto takes batched on a GPU", choices=("auto", "reference", "sequential", "batched")
     )
     device: str = _setting(
         "auto", "where it computes: auto takes a GPU if there is one", choices=("auto", "cpu", "cuda")
+    )
+    precision: str = _setting(
+        "float32",
+        "matrix products on a GPU: as accurate as float32, or faster with factors of 10 bits, as PyTorch convolves",
+        choices=("float32", "tf32"),
     )
 
     def __post_init__(self) -> None:
@@ -342,7 +361,7 @@ def _check(config: Any, section: str) -> None:
             continue
         given = getattr(config, each.name)
         limits: _Limits = each.metadata["limits"]
-        value = _converted(given, each.default)
+        value = given if isinstance(given, str) and given in limits.also else _converted(given, each.default)
         if value is None or not limits.hold(value):
             allowed = _allowed(each.default, limits)
             raise ValueError(f"{_dotted(section, each.name)} is {_shown(given)}; it must be {allowed}")
@@ -374,7 +393,8 @@ def _allowed(default: Any, limits: _Limits) -> str:
         return "text in quotes"
     if isinstance(default, tuple):
         return "a list of whole numbers, each " + " and ".join(limits.words())
-    return ", ".join(["a whole number" if isinstance(default, int) else "a finite number", *limits.words()])
+    allowed = ", ".join(["a whole number" if isinstance(default, int) else "a finite number", *limits.words()])
+    return allowed + (f", or one of {_quoted(limits.also)}" if limits.also else "")
 
 
 def _quoted(words: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Errata 5 to 8 of docs/errata.md, each by the algebra or the smallest example that shows it."""
+"""Errata 5 to 13 of docs/errata.md, each by the algebra or the smallest example that shows it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
+from flare.theory import Constants, Form, Rates, broken_conditions, lemma_1, theorem_2
+from flare.theory.quadratic import Moments, Quadratic, flare_round
 
 rates = st.fractions(min_value=Fraction(1, 1000), max_value=10, max_denominator=1000)
 
@@ -68,3 +71,82 @@ def test_erratum_8_fedavg_weighted_by_data_is_another_model_unless_all_hold_equa
     for sizes, same in (((30, 10), False), ((20, 20), True)):
         weights = np.array(sizes) / sum(sizes)
         assert np.allclose(weights @ updates, flare) is same
+
+
+def test_erratum_9_always_selecting_one_of_two_devices_ends_far_above_the_bound_of_theorem_2() -> None:
+    # f_1 = (w - 1)^2 / 2, f_2 = (w + 1)^2 / 2, F = w^2 / 2 + 1/2; only device 1 is selected, from w = 2 it goes to 1.
+    # (w -+ 1)^2 <= 2 + 2 w^2: G^2 = H^2 = 2. On the way 1 < w <= 2, |w - 1| <= |w| / 2: rho = 2, Eq. (28).
+    pair = Quadratic(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]]), 0.0)
+    constants = Constants(lipschitz=1.0, sigma_sq=0.0, g_const=2**0.5, h_const=2**0.5, rho=2.0)
+    step, rounds = Rates(local_lr=0.01, global_lr=1.0, tau_bar=1.0), 2000
+    at, gradients_sq = Moments.at(np.array([2.0])), []
+    for _ in range(rounds):
+        gradients_sq.append(pair.gradient_sq(at))
+        done = flare_round(pair, step, np.ones(2), np.array([0]), at)
+        assert done.local_gradient_sq <= gradients_sq[-1] / constants.rho**2 * (1 + 1e-12)
+        at = done.after
+    assert broken_conditions(step, constants, form=Form.PRINTED) == []
+    told = {"gap": 2.0, "rounds": rounds, "num_selected": 1, "kappa": 1.0}
+    printed = theorem_2(step, constants, form=Form.PRINTED, **told).total  # type: ignore[arg-type]
+    measured = float(np.mean(gradients_sq))
+    assert printed < 0.21
+    assert measured > 1.0  # ||grad F(1)||^2 = 1 for ever
+    # grad F - grad f_1 = 1 everywhere: with it the bound is above what is measured.
+    aware = Constants(1.0, 0.0, 2**0.5, 2**0.5, selection_error=1.0)
+    assert theorem_2(step, aware, form=Form.PROVEN, **told).total > measured  # type: ignore[arg-type]
+
+
+def test_erratum_10_the_rho_of_eq_28_lets_lemma_1_promise_descent_where_the_loss_rises() -> None:
+    # One device, f = F = w^2 / 2 at w = 1, three steps: Eq. (28) has (1/3) |w| <= |w| / rho, so rho = 3 will do.
+    alone = Quadratic(np.ones((1, 1, 1)), np.zeros((1, 1)), 0.0)
+    step = Rates(local_lr=0.001, global_lr=700.0, tau_bar=3.0)  # L c = 2.1: beyond the minimum and up again
+    before = Moments.at(np.ones(1))
+    after = flare_round(alone, step, np.array([3.0]), np.array([0]), before).after
+    assert alone.gap(after) > alone.gap(before)
+    constants = Constants(lipschitz=1.0, sigma_sq=0.0, g_const=0.0, h_const=1.0, rho=3.0)
+    assert lemma_1(step, [3], constants, 1.0, form=Form.PRINTED).total < -0.8
+    # With the sum over the steps the mean gradient is that of F, rho is next to 1, and there is no q.
+    done = flare_round(alone, step, np.array([3.0]), np.array([0]), before)
+    assert 1.0 <= done.local_gradient_sq**-0.5 < 1.01
+    assert broken_conditions(step, Constants(1.0, 0.0, 0.0, rho=done.local_gradient_sq**-0.5))
+
+
+def test_erratum_10_no_constant_rho_is_left_near_a_stationary_point() -> None:
+    # The paper's own rho^2 <= 1 / (H^2 + G^2 / ||grad F||^2): 1 - L c / rho^2 falls below any bound as grad F -> 0.
+    limits = [1.0 - 0.01 * (1.0 + 1.0 / gradient_sq) for gradient_sq in (1.0, 0.1, 0.001)]
+    assert limits[0] > 0.9
+    assert limits[-1] < 0.0
+
+
+def test_erratum_11_noise_and_later_gradients_are_correlated() -> None:
+    # f = -w^2 / 2 from w = 0, two steps of 1/4, noise n_0, n_1 of variance 1: w_1 = -n_0 / 4, grad f(w_1) = n_0 / 4.
+    # The sum of the gradients is n_0 + n_1 + n_0 / 4; its square is (5/4)^2 + 1, not 2 + (1/4)^2.
+    eta = Fraction(1, 4)
+    exact, claimed = (1 + eta) ** 2 + 1, 2 + eta**2
+    assert exact > claimed
+    assert exact <= 2 * claimed
+    saddle = Quadratic(-np.ones((1, 1, 1)), np.zeros((1, 1)), 1.0)
+    done = flare_round(saddle, Rates(0.25, 1.0, 2.0), np.array([2.0]), np.array([0]), Moments.at(np.zeros(1)))
+    assert np.isclose(done.after.covariance[0, 0], float(eta**2 * exact), rtol=1e-14)
+
+
+@given(lipschitz=rates, tau_bar=rates, global_lr=rates, local_lr=rates, scale=rates)
+def test_erratum_12_phi_2_weighs_participation_by_eta_g_over_l_tau_bar_eta_l(
+    lipschitz: Fraction, tau_bar: Fraction, global_lr: Fraction, local_lr: Fraction, scale: Fraction
+) -> None:
+    def ratio(gamma: Fraction, m: int) -> Fraction:
+        phi_2 = lipschitz * tau_bar * local_lr / m + global_lr / m**2
+        return phi_2 / (Fraction(1, m) + gamma / m**2)
+
+    right, printed = global_lr / (lipschitz * tau_bar * local_lr), global_lr / lipschitz
+    assert ratio(right, 1) == ratio(right, 2) == ratio(right, 7)
+    assert (ratio(printed, 1) == ratio(printed, 2)) == (tau_bar * local_lr == 1)
+    # Another unit of the loss, F -> s F, eta_l -> eta_l / s, leaves the right one as it is.
+    assert global_lr / (scale * lipschitz * tau_bar * (local_lr / scale)) == right
+    assert (global_lr / (scale * lipschitz) == printed) == (scale == 1)
+
+
+@given(tau_bar_m=st.integers(2, 10_000), rounds=st.integers(1, 100_000))
+def test_erratum_13_the_first_term_of_corollary_1_leads_when_r_exceeds_tau_bar_m(tau_bar_m: int, rounds: int) -> None:
+    leads = Fraction(1, tau_bar_m * rounds) > Fraction(1, rounds**2)  # both squared
+    assert leads == (rounds > tau_bar_m)

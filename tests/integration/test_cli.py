@@ -281,9 +281,10 @@ def test_a_wrong_flag_is_a_usage_error() -> None:
     assert "No such option" in flare("schedule", "--bandwith", "1", expect=2).stderr
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+@pytest.mark.parametrize("command", ["schedule --cell paper --json", "schedule --cell paper", "data list"])
+def test_a_reader_that_leaves_early_is_no_error(command: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "flare", "schedule", "--cell", "paper", "--json"],
+        [sys.executable, "-m", "flare", *command.split()],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,

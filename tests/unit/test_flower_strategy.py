@@ -503,6 +503,8 @@ def test_the_memory_of_a_round_does_not_grow_with_the_answers() -> None:
     ("more", "why"),
     [
         (["learning.method=scaffold"], "learning.method is 'scaffold', which cannot be run on Flower yet"),
+        (["scheduling.gamma=auto"], 'scheduling.gamma is "auto", which goes by the curvature'),
+        (["learning.tau_bar=safe"], 'learning.tau_bar is "safe", which goes by the curvature'),
         (["scheduling.policy=ps"], "policy 'ps' needs scheduling.num_selected here"),
         (["scheduling.policy=nobody"], "there is no policy 'nobody'"),
     ],

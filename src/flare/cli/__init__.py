@@ -10,6 +10,7 @@ from flare import __version__
 from flare.cli.data import data_app
 from flare.cli.guard import guarded
 from flare.cli.report import report
+from flare.cli.reproduce import reproduce
 from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (schedule, run, compare, report, config):
+for command in (schedule, run, compare, reproduce, report, config):
     app.command()(guarded(command))
 app.add_typer(data_app)
 

@@ -34,7 +34,11 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+            _leave_quietly()
+        except SystemExit as end:  # how rich ends when its reader has gone
+            if not isinstance(end.__context__, BrokenPipeError):
+                raise
+            _leave_quietly()
         except KeyboardInterrupt:
             _end("interrupted", INTERRUPTED)
         except (ValueError, OSError) as error:
@@ -45,6 +49,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             _end(f"error: unexpected {type(error).__name__}: {error} (a fault of flare; please report it)", FAULT)
 
     return run
+
+
+def _leave_quietly() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
 
 
 def _end(message: str, code: int) -> None:

@@ -92,7 +92,7 @@ def schedule(
     whole = Config() if cell is None else _named_cell(cell)
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
-    gamma = whole.scheduling.gamma if gamma is None else gamma
+    gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma
     get_policy(policy)
     if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
         raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
@@ -172,6 +172,15 @@ def parse_option(option: str, text: str, quantity: str) -> float:
         return parse(text, quantity)
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from None
+
+
+def _known_gamma(gamma: float | str) -> float:
+    if isinstance(gamma, str):
+        raise ValueError(
+            f'scheduling.gamma is "{gamma}", which is estimated from a model and its data, and a schedule alone has '
+            "none; give --gamma a number"
+        )
+    return gamma
 
 
 def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], gamma: float) -> Round:

@@ -62,6 +62,22 @@ class Sent:
     mean: Tensor | None  # (weights,), float64
 
 
+def refuse_settings(config: Config) -> None:
+    """ValueError where the settings ask for what a fleet cannot have."""
+    learning, gamma = config.learning, config.scheduling.gamma
+    if learning.method not in METHODS:
+        raise ValueError(
+            f"learning.method is '{learning.method}', which cannot be run on Flower yet; take one of "
+            + ", ".join(METHODS)
+        )
+    no_data = "goes by the curvature of the loss on the devices' data, which the server of a fleet does not see"
+    if isinstance(gamma, str):
+        raise ValueError(f'scheduling.gamma is "{gamma}", which {no_data}; set it to a number')
+    if learning.tau_bar == "safe":
+        raise ValueError(f'learning.tau_bar is "safe", which {no_data}; take another')
+    policy_options(config)
+
+
 def policy_options(config: Config) -> dict[str, Any]:
     """The number of devices of policies that take one."""
     policy, num_selected = get_policy(config.scheduling.policy), config.scheduling.num_selected
@@ -88,7 +104,7 @@ def plan_round(
         cpu_hz=np.array([each.cpu_hz for each in resources]),
         snr_hz=channel_hz(resources, config.wireless),
         payload_bits=payload_bits,
-        gamma=config.scheduling.gamma,
+        gamma=float(config.scheduling.gamma),
     )
     schedule, bound = schedule_round(
         problem,
@@ -142,6 +158,7 @@ def apply_round(
         plan.problem,
         schedule,
         lower_bound=plan.lower_bound,
+        lipschitz=None,
         power_w=plan.power_w,
         compute_energy_j=plan.compute_energy_j,
         tau_bar=plan.tau_bar,

@@ -22,7 +22,7 @@ from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.nodes import ask_nodes, collect, train_message, works
 from flare.flower.records import Keeper
-from flare.flower.rounds import METHODS, FleetPlan, Sent, apply_round, plan_round, policy_options
+from flare.flower.rounds import FleetPlan, Sent, apply_round, plan_round, refuse_settings
 from flare.learning.engine.samples import one_thread
 from flare.learning.job import Score
 from flare.learning.methods import make_method
@@ -63,12 +63,7 @@ class FlareStrategy(Strategy):
         max_update_norm: float | None = None,
         poll_s: float = 0.2,
     ) -> None:
-        if config.learning.method not in METHODS:
-            raise ValueError(
-                f"learning.method is '{config.learning.method}', which cannot be run on Flower yet; take one of "
-                + ", ".join(METHODS)
-            )
-        policy_options(config)  # refuses a policy that lacks its number of devices
+        refuse_settings(config)
         self.config = config
         self.folder = None if folder is None else Path(folder)
         self.query_timeout_s = query_timeout_s

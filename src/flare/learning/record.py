@@ -21,6 +21,7 @@ def round_record(
     schedule: Schedule,
     *,
     lower_bound: float,
+    lipschitz: float | None,
     power_w: Floats,
     compute_energy_j: Floats,
     tau_bar: float,
@@ -30,7 +31,8 @@ def round_record(
 ) -> Record:
     """The record of a round without its test scores; lists have one value for each selected device, in their order.
 
-    `power_w` and `compute_energy_j` have shape (devices,); `losses` are of the devices that sent.
+    `power_w` and `compute_energy_j` have shape (devices,); `losses` are of the devices that sent;
+    `lipschitz` is L where a setting goes by it.
     """
     at = schedule.selected
     upload = upload_s(problem.payload_bits, schedule.bandwidth_hz[at], problem.snr_hz[at])
@@ -46,6 +48,8 @@ def round_record(
         "upload_s": upload.tolist(),
         "latency_s": number(schedule.latency_s),
         "deadline_s": problem.deadline_s,
+        "gamma": problem.gamma,
+        "lipschitz": lipschitz,
         "clock_s": clock_s,
         "compute_energy_j": compute_energy_j[at].tolist(),
         "upload_energy_j": upload_energy_j(power_w[at], upload).tolist(),
@@ -60,7 +64,17 @@ def round_record(
 def idle_record(round: int, deadline_s: float, clock_s: float) -> Record:
     """The record of a round in which there was no device to schedule: the same keys, and nobody in the lists."""
     lists = ("selected", "tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
-    numbers = ("tau_bar", "latency_s", "objective", "lower_bound", "train_loss", "test_accuracy", "test_loss")
+    numbers = (
+        "tau_bar",
+        "latency_s",
+        "gamma",
+        "lipschitz",
+        "objective",
+        "lower_bound",
+        "train_loss",
+        "test_accuracy",
+        "test_loss",
+    )
     facts = {"round": round, "status": Status.INFEASIBLE.value, "deadline_s": deadline_s, "clock_s": clock_s}
     return facts | {name: [] for name in lists} | dict.fromkeys(numbers)
 

@@ -1,4 +1,4 @@
-"""The reference number of steps, tau_bar: the four strategies of Section V-B.
+"""The reference number of steps, tau_bar: the four strategies of Section V-B, and MaS up to a limit (`safe`).
 
 Each is a function of the local steps of all devices this round, of those in the first round, both of shape (devices,),
 and of the selected devices. It is taken after the selection (see docs/errata.md on Algorithm 2, line 4).
@@ -39,5 +39,6 @@ TAU_BARS: dict[str, TauBar] = {
     "mes": mean_strategy,
     "fmas": fixed_max_strategy,
     "fmes": fixed_mean_strategy,
+    "safe": max_strategy,
 }
-"""The strategies by name."""
+"""The strategies by name; `safe` is MaS, and the limit of the round (`Round.tau_bar_limit`) does the rest."""

@@ -54,14 +54,25 @@ def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
     kind = path.suffix.lower()
     if kind not in FIGURE_FORMATS:
         raise ValueError(f"cannot draw into '{path.name}': the name must end in {', '.join(FIGURE_FORMATS)}")
-    image = io.BytesIO()
     with house_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # a name in a script it lacks
-        figure = draw()
-        if kind == ".png":
-            _save_png(figure, image)
-        else:
-            figure.savefig(image, format=kind[1:], metadata=_NO_DATE[kind])
+        _write(draw(), path)
+
+
+def write_figures(folder: Path, draw: Callable[[], dict[str, Figure]]) -> None:
+    """Draw several figures, by name, and write each in every format; as `write_figure` otherwise."""
+    with house_style():
+        for name, figure in draw().items():
+            for kind in FIGURE_FORMATS:
+                _write(figure, folder / f"{name}{kind}")
+
+
+def _write(figure: Figure, path: Path) -> None:
+    image, kind = io.BytesIO(), path.suffix.lower()
+    if kind == ".png":
+        _save_png(figure, image)
+    else:
+        figure.savefig(image, format=kind[1:], metadata=_NO_DATE[kind])
     try:
         write_whole(path, image.getvalue())
     except OSError as error:

@@ -23,7 +23,7 @@ _WORDS = {
     "flare": "FLARE", "fedavg": "FedAvg", "fedavg-fixed": "FedAvg (fixed steps)", "fedprox": "FedProx",
     "fednova": "FedNova", "scaffold": "SCAFFOLD", "fedlin": "FedLin",
     "ps": "PS", "cp": "CP", "dm": "DM", "cm": "CM", "lp": "LP",
-    "mas": "MaS", "mes": "MeS", "fmas": "FMaS", "fmes": "FMeS",
+    "mas": "MaS", "mes": "MeS", "fmas": "FMaS", "fmes": "FMeS", "safe": "safe τ̄",
 }  # fmt: skip
 # Settings that come first in a label, and how they are written there.
 _WRITTEN: dict[str, Callable[[Any], str]] = {
@@ -32,7 +32,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.global_lr": lambda value: f"global lr {value:g}",
     "learning.prox_mu": lambda value: f"μ {value:g}",
     "learning.fixed_steps": lambda value: f"{value} steps",
-    "scheduling.gamma": lambda value: f"γ {value:g}",
+    "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,

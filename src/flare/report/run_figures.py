@@ -59,7 +59,7 @@ def lines(
     """Means with their bands, the first curve on top; pale where only some of the seeds go on."""
     figure, axes = _panel(HEIGHT_IN)
     for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
-        _draw_curve(axes, curve, look, place)
+        draw_curve(axes, curve, look, place)
     if _spans_decades(np.concatenate([curve.mean for curve in curves])):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -85,7 +85,8 @@ def _reach(curves: Sequence[Curve]) -> tuple[float, float]:
     return bottom, min(np.nanmax(bands), high + 0.3 * room) + 0.04 * room
 
 
-def _draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
+def draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
+    """A mean with its band; `place`, the number of the curve, shifts its marks against those of others."""
     if not len(curve.x):
         return
     style = (0.0, look.dash) if look.dash else "-"

@@ -2,7 +2,7 @@
 
 from flare.learning.record import Record
 from flare.learning.state import RunState, RunStatus
-from flare.simulation.drive import Member, drive, resume
+from flare.simulation.drive import Member, drive, plan_rounds, resume
 from flare.simulation.run import Simulation
 
-__all__ = ["Member", "Record", "RunState", "RunStatus", "Simulation", "drive", "resume"]
+__all__ = ["Member", "Record", "RunState", "RunStatus", "Simulation", "drive", "plan_rounds", "resume"]

@@ -59,6 +59,15 @@ def drive(
         _suspend(members)
 
 
+def plan_rounds(simulation: Simulation) -> list[Record]:
+    """The records of all rounds of a run in which nothing is trained: who would send, on what bandwidth, how long."""
+    state, records = simulation.start(), []
+    while state.status is RunStatus.RUNNING:
+        state, record = simulation.untrained(state, simulation.plan(state))
+        records.append(record)
+    return records
+
+
 def resume(member: Member) -> None:
     """Put a member where its folder's newest sound checkpoint left it; its records are cut back to that round."""
     assert member.folder is not None

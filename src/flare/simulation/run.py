@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +39,7 @@ from flare.rng import stream
 from flare.scheduling import RoundProblem, Schedule, get_policy, tune_num_selected
 from flare.scheduling.problem import Indices
 from flare.scheduling.rounds import schedule_round, work_problem
+from flare.simulation.smoothness import estimated_lipschitz, gamma_of, tau_bar_limit
 from flare.units import Floats
 from flare.wireless.cell import Cell, CellRound
 
@@ -94,6 +95,9 @@ class Simulation:
         self.cell = Cell(config.wireless, config.seed)
         self.method = make_method(config.learning)
         self.held_size = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
+        self.lipschitz = estimated_lipschitz(
+            config, self.module, self.dataset, self.held, own=dataset is not None or module is not None
+        )
         self.policy = get_policy(config.scheduling.policy)
         self.policy_options = self._policy_options()
 
@@ -108,7 +112,14 @@ class Simulation:
         """Runs with the same key can share an engine: same data, same architecture, same batch size and place."""
         learning = self.config.learning
         model = learning.model if self._own_module is None else id(self._own_module)
-        return (id(self.dataset), model, self.config.wireless.batch_size, learning.engine, learning.device)
+        return (
+            id(self.dataset),
+            model,
+            self.config.wireless.batch_size,
+            learning.engine,
+            learning.device,
+            learning.precision,
+        )
 
     def start(self) -> RunState:
         """The state before the first round."""
@@ -131,7 +142,8 @@ class Simulation:
         jobs = []
         if self.method.needs_gradients:
             jobs = [GradientJob(state.weights, self.held[i]) for i in schedule.selected]
-        now = Round(schedule.selected, tau, learning.local_lr, learning.global_lr)
+        limit = tau_bar_limit(self.config, self.lipschitz)
+        now = Round(schedule.selected, tau, learning.local_lr, learning.global_lr, limit)
         return Plan(problem, schedule, bound, now, energy_j, drawn.power_w, jobs)
 
     def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> list[Job]:
@@ -150,8 +162,7 @@ class Simulation:
         self, state: RunState, plan: Plan, jobs: Sequence[Job], updates: Sequence[Update]
     ) -> tuple[RunState, Record]:
         """The state after the round, and its record without the test scores."""
-        schedule = plan.schedule
-        clock_s = state.clock_s + (schedule.latency_s if schedule.num_selected else plan.problem.deadline_s)
+        schedule, clock_s = plan.schedule, _clock_after(state, plan)
         weights, method, status = state.weights, state.method, RunStatus.RUNNING
         tau_bar = math.nan
         if schedule.num_selected:
@@ -160,19 +171,14 @@ class Simulation:
             if not bool(torch.isfinite(weights).all()):
                 status = RunStatus.DIVERGED
         after = RunState(state.rounds_done + 1, clock_s, weights, method, schedule.memory, status)
-        record = round_record(
-            state.rounds_done,
-            plan.problem,
-            schedule,
-            lower_bound=plan.lower_bound,
-            power_w=plan.power_w,
-            compute_energy_j=plan.compute_energy_j,
-            tau_bar=tau_bar,
-            lrs=[job.rule.lr for job in jobs],
-            losses=[update.loss for update in updates],
-            clock_s=clock_s,
-        )
+        record = self._record(state, plan, jobs, updates, tau_bar, clock_s)
         return ended(self.config.run, after), record
+
+    def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, Record]:
+        """The state after a round of which only the schedule and the clock count, and its record."""
+        clock_s = _clock_after(state, plan)
+        after = replace(state, rounds_done=state.rounds_done + 1, clock_s=clock_s, memory=plan.schedule.memory)
+        return ended(self.config.run, after), self._record(state, plan, [], [], math.nan, clock_s)
 
     def score(self, state: RunState, record: Record, score: Score) -> RunState:
         """Write the test scores into the record; the state ends where they reach the target."""
@@ -197,7 +203,7 @@ class Simulation:
             cpu_hz=drawn.cpu_hz,
             snr_hz=drawn.snr_hz,
             payload_bits=self.payload_bits,
-            gamma=self.config.scheduling.gamma,
+            gamma=gamma_of(self.config, self.lipschitz, tau),
             extra_steps=extra,
         )
         return tau, problem, energy_j
@@ -213,17 +219,46 @@ class Simulation:
         rounds = [self._problem(self.cell.draw(r))[1] for r in range(_TUNING_ROUNDS)]
         return {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
 
+    def _record(
+        self,
+        state: RunState,
+        plan: Plan,
+        jobs: Sequence[Job],
+        updates: Sequence[Update],
+        tau_bar: float,
+        clock_s: float,
+    ) -> Record:
+        return round_record(
+            state.rounds_done,
+            plan.problem,
+            plan.schedule,
+            lower_bound=plan.lower_bound,
+            lipschitz=self.lipschitz,
+            power_w=plan.power_w,
+            compute_energy_j=plan.compute_energy_j,
+            tau_bar=tau_bar,
+            lrs=[job.rule.lr for job in jobs],
+            losses=[update.loss for update in updates],
+            clock_s=clock_s,
+        )
+
+
+def _clock_after(state: RunState, plan: Plan) -> float:
+    """A round takes as long as its schedule; where nobody can send, the deadline passes."""
+    schedule = plan.schedule
+    return state.clock_s + (schedule.latency_s if schedule.num_selected else plan.problem.deadline_s)
+
 
 @lru_cache(maxsize=2)
-def _load_once(data: DataConfig, num_devices: int, seed: int) -> Dataset:
-    return load_dataset(data, num_devices=num_devices, seed=seed)
+def _load_once(data: DataConfig) -> Dataset:
+    return load_dataset(data, num_devices=1, seed=0)
 
 
 def _shared_dataset(data: DataConfig, num_devices: int, seed: int) -> Dataset:
     """The data set of a run, loaded once for all runs that learn from the same; only synthetic data are a run's own."""
     if data.name == "synthetic":
         return load_dataset(data, num_devices=num_devices, seed=seed)
-    return _load_once(DataConfig(name=data.name, folder=data.folder), num_devices, 0)
+    return _load_once(DataConfig(name=data.name, folder=data.folder))
 
 
 def _check_held(held: Sequence[Indices], num_devices: int) -> None:

@@ -32,7 +32,7 @@ def make_engine(module: nn.Module, dataset: Dataset, config: LearningConfig) -> 
         return ReferenceEngine(module, dataset, device=device)
     if name == "sequential":
         return SequentialEngine(module, dataset, device=device)
-    return BatchedEngine(module, dataset, device=device)
+    return BatchedEngine(module, dataset, device=device, tf32=config.precision == "tf32")
 
 
 __all__ = ["BatchedEngine", "Engine", "ReferenceEngine", "SequentialEngine", "compute_device", "make_engine"]

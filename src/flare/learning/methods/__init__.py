@@ -19,7 +19,7 @@ METHODS: dict[str, Callable[[LearningConfig], Method]] = {
     "fedavg": lambda config: FedAvg(),
     "fedavg-fixed": lambda config: FedAvg(),  # the round itself has every device do fixed_steps
     "fedprox": lambda config: FedProx(config.prox_mu),
-    "fednova": lambda config: FedNova(),
+    "fednova": lambda config: FedNova(config.tau_eff),
     "scaffold": lambda config: Scaffold(),
     "fedlin": lambda config: FedLin(),
 }

@@ -7,6 +7,7 @@ continued exactly; a method keeps nothing itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,6 +29,7 @@ class Round:
     tau: Floats  # (devices,), local steps that every device of the cell reports this round
     local_lr: float
     global_lr: float
+    tau_bar_limit: float = math.inf  # the greatest tau_bar that FLARE may take
 
 
 class Method(Protocol):

@@ -1,7 +1,7 @@
 """FedNova: the base station averages the devices' progress for each step, not their progress (Wang et al., 2020).
 
 Devices step as under FedAvg; an update is divided by the steps it took, and the mean is multiplied by tau_eff. With the
-weights 1 / M of this paper, tau_eff = mean(tau_i).
+weights 1 / M of this paper, tau_eff = mean(tau_i); a larger one, such as max(tau_i), is a larger global step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flare.learning import aggregate
 from flare.learning.job import LocalRule, Update
 from flare.learning.methods.base import MethodState, Round
 from flare.learning.methods.steps import equal_rates
-from flare.learning.tau_bar import mean_strategy
+from flare.learning.tau_bar import TAU_BARS
 
 
 @final
@@ -25,13 +25,16 @@ class FedNova:
     uplink_models = 1
     needs_gradients = False
 
+    def __init__(self, tau_eff: str = "mes") -> None:
+        self.strategy = TAU_BARS[tau_eff]
+
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """Nothing is remembered."""
         return {}
 
     def tau_bar(self, state: MethodState, now: Round) -> float:
-        """tau_eff, the mean steps of the selected devices."""
-        return mean_strategy(now.tau, now.tau, now.selected)
+        """tau_eff."""
+        return self.strategy(now.tau, now.tau, now.selected)
 
     def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
         """Plain gradient descent."""

@@ -39,7 +39,7 @@ class Flare:
 
     def tau_bar(self, state: MethodState, now: Round) -> float:
         """The reference number of steps; in the first round the fixed strategies are the plain ones."""
-        return self.strategy(now.tau, _first_tau(state, now).numpy(), now.selected)
+        return min(self.strategy(now.tau, _first_tau(state, now).numpy(), now.selected), now.tau_bar_limit)
 
     def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
         """Alg. 2, line 8."""

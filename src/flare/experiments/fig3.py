@@ -1,0 +1,67 @@
+"""Fig. 3: training loss on non-i.i.d. MNIST, K = 60, M = 20, uniform selection; three groups of devices do 12, 6 and 3
+steps (fixed aggregation: all do 7)."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from flare.experiments.claims import Claim, above, claim, paired
+from flare.experiments.drawing import panels, plain, test_loss_by_rounds, train_loss_by_rounds, train_loss_by_seconds
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.measures import final_test_loss, final_train_loss
+from flare.experiments.settings import AMPLE_S, grid, setting
+from flare.experiments.trial import Trial
+
+PANEL = "non-i.i.d. MNIST, K = 60, M = 20"
+FLARE, FLEXIBLE, FIXED = "FLARE (MaS)", "flexible aggregation (12/6/3)", "fixed aggregation (7)"
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Three ways to aggregate."""
+    base = setting(
+        "mnist",
+        scale,
+        "wireless.num_devices=60",
+        f"wireless.deadline_s={AMPLE_S}",
+        "wireless.tau_law=groups",
+        "wireless.tau_values=[12, 6, 3]",
+        "scheduling.policy=random",
+        "scheduling.num_selected=20",
+        "data.partition=shards",
+    )
+    curves = (
+        (FLARE, ("learning.method=flare", "learning.tau_bar=mas")),
+        (FLEXIBLE, ("learning.method=fedavg",)),
+        (FIXED, ("learning.method=fedavg-fixed", "learning.fixed_steps=7")),
+    )
+    return grid(scale, PANEL, base, curves)
+
+
+def claims(results: Results) -> list[Claim]:
+    """FLARE lies below both, in the loss of the devices and in that of the global model."""
+    made = []
+    for name, measure, what in (
+        ("fig3-loss", final_train_loss, "training loss, mean of the last tenth of the rounds"),
+        ("fig3-test-loss", final_test_loss, "test loss of the global model, last five tests"),
+    ):
+        ours = results.values(PANEL, FLARE, measure)
+        tests = [above(f"over {o}", paired(results.values(PANEL, o, measure), ours)) for o in (FLEXIBLE, FIXED)]
+        says = "FLARE ends with less loss than fixed and flexible aggregation"
+        made.append(claim(name, says, tests, measure=f"{what}: how much less", paper="“dramatically”"))
+    return made
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Loss against rounds and seconds, and the global model's."""
+    kinds = {
+        "fig3-rounds": (train_loss_by_rounds, "round", "training loss of the devices"),
+        "fig3-seconds": (train_loss_by_seconds, "simulated seconds", "training loss of the devices"),
+        "fig3-test-loss": (test_loss_by_rounds, "round", "test loss of the global model"),
+    }
+    return {
+        name: panels(results, plain(results), curve, x_label=x, y_label=y, percent=False)
+        for name, (curve, x, y) in kinds.items()
+    }
+
+
+EXPERIMENT = Experiment("fig3", "Fig. 3: training loss under three ways to aggregate", trials, claims, draw)

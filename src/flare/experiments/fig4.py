@@ -1,0 +1,158 @@
+"""Fig. 4: the four strategies for tau_bar against FedAvg: K = 40, M = 10, mean tau 3, i.i.d. and non-i.i.d. data, and
+uniform and grouped selection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from flare.experiments.claims import Claim, Comparison, above, claim, effect_of, paired, within
+from flare.experiments.drawing import plain, two_axes
+from flare.experiments.experiment import Experiment, Measure, Results, Scale
+from flare.experiments.measures import final_accuracy, mean_accuracy, mean_drop
+from flare.experiments.settings import AMPLE_S, DISTRIBUTIONS, grid, setting
+from flare.experiments.trial import Trial
+
+SELECTIONS = {"uniform": "random", "grouped": "grouped"}
+FEDAVG, FIXED = "FedAvg (tau_i steps)", "FedAvg (3 steps)"
+CURVES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("MaS", ("learning.method=flare", "learning.tau_bar=mas")),
+    ("MeS", ("learning.method=flare", "learning.tau_bar=mes")),
+    ("FMaS", ("learning.method=flare", "learning.tau_bar=fmas")),
+    ("FMeS", ("learning.method=flare", "learning.tau_bar=fmes")),
+    (FEDAVG, ("learning.method=fedavg",)),
+    (FIXED, ("learning.method=fedavg-fixed", "learning.fixed_steps=3")),
+)
+PRINTED = {"i.i.d.": "4.5 %", "non-i.i.d.": "9.4 %"}
+MARGINAL = 2.0
+"""Percentage points up to which we call a gain marginal."""
+
+
+def panel(distribution: str, selection: str) -> str:
+    """The name of a panel."""
+    return f"{distribution} MNIST, {selection} selection"
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Six curves in four panels."""
+    made = []
+    for selection, policy in SELECTIONS.items():
+        for distribution, partition in DISTRIBUTIONS.items():
+            base = setting(
+                "mnist",
+                scale,
+                f"wireless.deadline_s={AMPLE_S}",
+                f"scheduling.policy={policy}",
+                "scheduling.num_selected=10",
+                f"data.partition={partition}",
+            )
+            made += grid(scale, panel(distribution, selection), base, CURVES)
+    return made
+
+
+def _points(results: Results, at: str, ours: str, theirs: str, measure: Measure = final_accuracy) -> Comparison:
+    """Whether one curve lies above another, in percentage points."""
+    effect = paired(results.values(at, ours, measure), results.values(at, theirs, measure), scale=100.0)
+    return above(f"{ours} over {theirs}, {at}", effect)
+
+
+def _everywhere(results: Results, pairs: Sequence[tuple[str, str]], measure: Measure) -> list[Comparison]:
+    return [_points(results, at, ours, theirs, measure) for at in results.panels for ours, theirs in pairs]
+
+
+def claims(results: Results) -> list[Claim]:
+    """What Section V-B says of Fig. 4."""
+    made = [
+        _over(results, ours, reading, distribution)
+        for distribution in PRINTED
+        for reading in (FEDAVG, FIXED)
+        for ours in ("MaS", "MeS")
+    ]
+    faster = _everywhere(results, [("MaS", "MeS")], mean_accuracy)
+    made.append(claim("fig4-mas-faster", "MaS converges faster than MeS", faster, measure="mean of all tests, points"))
+    steadier = [
+        above(
+            f"MaS against MeS, {at}",
+            paired(results.values(at, "MaS", mean_drop), results.values(at, "MeS", mean_drop), scale=100.0),
+        )
+        for at in results.panels
+    ]
+    made.append(
+        claim(
+            "fig4-mes-steadier",
+            "MeS grows more steadily than MaS",
+            steadier,
+            measure="how much more MaS drops from test to test, points",
+        )
+    )
+    return [*made, _grouped(results), _sturdier(results), _marginal(results)]
+
+
+def _over(results: Results, ours: str, reading: str, distribution: str) -> Claim:
+    number, kind = PRINTED[distribution], "flexible" if reading == FEDAVG else "fixed"
+    return claim(
+        f"fig4-{ours.lower()}-over-{kind}-{distribution.replace('.', '')}",
+        f"{ours} ends above {reading} on {distribution} data",
+        [_points(results, panel(distribution, "uniform"), ours, reading)],
+        measure="final test accuracy, points",
+        paper=f"up to {number}",
+        depends="the reading of “FedAvg”",
+    )
+
+
+def _grouped(results: Results) -> Claim:
+    uniform, grouped = (results.values(panel("non-i.i.d.", s), "MaS", final_accuracy) for s in SELECTIONS)
+    loss = paired(uniform, grouped, scale=100.0)
+    return claim(
+        "fig4-grouped-loss",
+        "grouped selection costs MaS little on non-i.i.d. data (at most twice what is printed)",
+        [within("uniform less grouped, at most twice what the paper prints", loss, -math.inf, 4.8)],
+        measure="final test accuracy, points",
+        paper="2.4 %",
+    )
+
+
+def _sturdier(results: Results) -> Claim:
+    """Sturdier: it varies less from seed to seed and test to test; measured by its drops."""
+    tests = [
+        above(
+            f"FMaS against FMeS, {at}",
+            paired(results.values(at, "FMaS", mean_drop), results.values(at, "FMeS", mean_drop), scale=100.0),
+        )
+        for at in results.panels
+    ]
+    return claim(
+        "fig4-fmes-sturdier",
+        "FMeS is sturdier than FMaS",
+        tests,
+        measure="how much more FMaS drops from test to test, points",
+    )
+
+
+def _marginal(results: Results) -> Claim:
+    tests = []
+    for at in results.panels:
+        gain = [
+            100.0 * (ours - theirs)
+            for ours, theirs in zip(
+                results.values(at, "FMeS", final_accuracy), results.values(at, FEDAVG, final_accuracy), strict=True
+            )
+        ]
+        tests.append(within(f"FMeS over {FEDAVG}, {at}", effect_of(gain), -MARGINAL, MARGINAL))
+    return claim(
+        "fig4-fmes-marginal",
+        f"the gain of FMeS over FedAvg is marginal (at most {MARGINAL:g} points)",
+        tests,
+        measure="final test accuracy, points",
+        depends="what is marginal: our threshold; FedAvg with tau_i steps",
+    )
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Accuracy against rounds and seconds."""
+    return two_axes(results, "fig4", plain(results))
+
+
+EXPERIMENT = Experiment("fig4", "Fig. 4: strategies for tau_bar", trials, claims, draw)

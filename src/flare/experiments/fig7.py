@@ -1,0 +1,74 @@
+"""Fig. 7: devices a round and local updates a device under each policy, deadline 2 s. Nothing is trained: who sends
+does not depend on what is learned."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from flare.config import override
+from flare.experiments.claims import Claim, above, claim, paired
+from flare.experiments.drawing import DPI, bars
+from flare.experiments.experiment import Experiment, Measure, Results, Scale
+from flare.experiments.measures import mean_devices, mean_tau
+from flare.experiments.settings import NAMES, over_seeds, setting
+from flare.experiments.trial import Trial
+from flare.report.figures import BLUE, ORANGE
+
+DEADLINE_S = 2.0
+POLICIES = {"SPF/SP": "greedy", "exact": "exact", "PS": "ps", "CP": "cp", "DM": "dm", "CM": "cm"}
+ENOUGH = 0.5
+"""The share of the devices of the policy with the most that we call enough."""
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Six policies on the cells of both data sets; PS with the number of devices tuned on the cell."""
+    made = []
+    for dataset, name in NAMES.items():
+        base = setting(dataset, scale, f"wireless.deadline_s={DEADLINE_S}", "data.partition=shards")
+        for label, policy in POLICIES.items():
+            one = override(base, [f"scheduling.policy={policy}", "learning.method=fedavg"])
+            made += over_seeds(scale, f"non-i.i.d. {name}", label, one, plan_only=True)
+    return made
+
+
+def claims(results: Results) -> list[Claim]:
+    """Most local updates, and enough devices."""
+    most, enough = [], []
+    for at in results.panels:
+        rivals = [curve for curve in results.curves(at) if curve not in ("SPF/SP", "exact")]
+        ours = results.values(at, "SPF/SP", mean_tau)
+        most += [above(f"over {r}, {at}", paired(ours, results.values(at, r, mean_tau))) for r in rivals]
+        devices = {curve: results.values(at, curve, mean_devices) for curve in ("SPF/SP", *rivals)}
+        largest = max(rivals, key=lambda curve: sum(devices[curve]))
+        share = [ENOUGH * value for value in devices[largest]]
+        enough.append(above(f"SPF/SP against half of {largest}, {at}", paired(devices["SPF/SP"], share)))
+    return [
+        claim("fig7-updates", "SPF/SP does the most local updates a device", most, measure="mean updates a device"),
+        claim(
+            "fig7-devices",
+            "SPF/SP keeps a sufficient number of devices (at least half of the rival with the most)",
+            enough,
+            measure="devices a round above that",
+            depends="what is sufficient: our threshold",
+        ),
+    ]
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Bars of both numbers for both data sets."""
+    figure = Figure(figsize=(7.1, 4.4), layout="constrained", dpi=DPI)
+    kinds: tuple[tuple[str, Measure, str], ...] = (
+        ("devices a round", mean_devices, BLUE),
+        ("local updates a device", mean_tau, ORANGE),
+    )
+    for row, at in enumerate(results.panels):
+        labels = results.curves(at)
+        for column, (name, measure, colour) in enumerate(kinds):
+            axes = figure.add_subplot(2, 2, 2 * row + column + 1)
+            bars(axes, labels, [results.values(at, label, measure) for label in labels], colour)
+            axes.set_title(at, fontsize=9.5)
+            axes.set_xlabel(name)
+    return {"fig7": figure}
+
+
+EXPERIMENT = Experiment("fig7", "Fig. 7: devices a round and local updates a device", trials, claims, draw)

@@ -1,0 +1,89 @@
+"""Algorithm 1 against the proven optimum of P2: how far above it lies, over gamma and the deadline. Nothing is trained;
+what the gap is worth in accuracy is in Figs. 5, 6 and 8."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from flare.config import override
+from flare.experiments.claims import BEYOND, Claim, above, claim, effect_of
+from flare.experiments.drawing import DPI, legend, points
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.measures import mean_devices, mean_gap, mean_tau
+from flare.experiments.settings import over_seeds, rounds, setting
+from flare.experiments.trial import Trial
+from flare.report.figures import FAINT
+
+GAMMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+DEADLINES_S = (0.4, 1.0, 2.0)
+POLICIES = {"Algorithm 1": "greedy", "exact": "exact"}
+
+
+def curve(policy: str, gamma: float) -> str:
+    """The name of a point of a line."""
+    return f"{policy}, gamma {gamma:g}"
+
+
+def panel(deadline_s: float) -> str:
+    """The name of a panel."""
+    return f"MNIST cell, {deadline_s:g} s"
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Both policies at every deadline and gamma, with the bound proven every round."""
+    made = []
+    for deadline in DEADLINES_S:
+        for policy, name in POLICIES.items():
+            for gamma in GAMMAS:
+                base = setting("mnist", scale, f"wireless.deadline_s={deadline}", f"scheduling.gamma={gamma}")
+                one = override(base, [f"scheduling.policy={name}", "scheduling.bound=true", rounds(scale, 100)])
+                made += over_seeds(scale, panel(deadline), curve(policy, gamma), one, plan_only=True)
+    return made
+
+
+def claims(results: Results) -> list[Claim]:
+    """The gap is there at the default gamma, and ours is none."""
+    tests = [
+        above(at, effect_of([100.0 * v for v in results.values(at, curve("Algorithm 1", 10.0), mean_gap)]))
+        for at in results.panels
+    ]
+    ours = max(
+        float(np.max(results.values(at, curve("exact", gamma), mean_gap))) for at in results.panels for gamma in GAMMAS
+    )
+    if ours > 1e-6:
+        raise ValueError(f"the exact schedules lie {ours:.2g} above their bound: they are not proven")
+    says = "at gamma 10 Algorithm 1 ends above the optimum of P2"
+    return [claim("gap-greedy", says, tests, measure="objective above the optimum, per cent", paper=BEYOND)]
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """The gap, and who is selected, against gamma."""
+    figure = Figure(figsize=(7.1, 3.0), layout="constrained", dpi=DPI)
+    axes = figure.add_subplot(1, 2, 1)
+    gaps = {
+        f"{d:g} s": [[100.0 * v for v in results.values(panel(d), curve("Algorithm 1", g), mean_gap)] for g in GAMMAS]
+        for d in DEADLINES_S
+    }
+    drawn = points(axes, GAMMAS, gaps)
+    axes.set(xscale="log", xlabel="gamma", ylabel="objective above the optimum")
+    axes.yaxis.set_major_formatter(PercentFormatter(100.0))
+    axes.grid(color=FAINT, linewidth=0.5)
+    axes.legend(
+        handles=axes.containers, labels=[f"deadline {label}" for label in drawn], fontsize=7.5, loc="upper left"
+    )
+    axes = figure.add_subplot(1, 2, 2)
+    both = {
+        f"{policy}, {name}": [results.values(panel(1.0), curve(policy, g), measure) for g in GAMMAS]
+        for name, measure in (("devices a round", mean_devices), ("updates a device", mean_tau))
+        for policy in POLICIES
+    }
+    key = points(axes, GAMMAS, both)
+    axes.set(xscale="log", xlabel="gamma", ylabel="at a deadline of 1 s")
+    axes.grid(color=FAINT, linewidth=0.5)
+    legend(figure, key)
+    return {"gap": figure}
+
+
+EXPERIMENT = Experiment("gap", "Algorithm 1 against the optimum of P2", trials, claims, draw)

@@ -1,0 +1,68 @@
+"""Numbers of a run. A run that diverged counts with the accuracy and the loss of guessing from where it ended."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flare.experiments.trial import Outcome
+from flare.units import Floats
+
+LAST = 5
+"""Tests at the end of a run that make its final accuracy: one alone is noisy."""
+
+
+def accuracies(run: Outcome) -> Floats:
+    """Test accuracies, those of a diverged run followed by guesses."""
+    if run.diverged:
+        return np.append(run.test_accuracy, np.full(LAST, 1.0 / run.num_classes))
+    return run.test_accuracy
+
+
+def final_accuracy(run: Outcome) -> float:
+    """Mean of the last tests."""
+    return float(accuracies(run)[-LAST:].mean())
+
+
+def best_accuracy(run: Outcome) -> float:
+    """The best test."""
+    return float(run.test_accuracy.max(initial=1.0 / run.num_classes))
+
+
+def mean_accuracy(run: Outcome) -> float:
+    """Mean over all tests: the area under the curve, larger for a run that is sooner there."""
+    return float(accuracies(run).mean())
+
+
+def mean_drop(run: Outcome) -> float:
+    """How much a test falls short of the one before, on average: zero for a run that only rises."""
+    return float(np.maximum(-np.diff(accuracies(run)), 0.0).mean())
+
+
+def final_train_loss(run: Outcome) -> float:
+    """Mean training loss over the last tenth of the rounds."""
+    if run.diverged:
+        return math.log(run.num_classes)
+    return float(np.nanmean(run.train_loss[-max(1, len(run.train_loss) // 10) :]))
+
+
+def final_test_loss(run: Outcome) -> float:
+    """Mean loss of the global model over the last tests."""
+    return math.log(run.num_classes) if run.diverged else float(run.test_loss[-LAST:].mean())
+
+
+def mean_devices(run: Outcome) -> float:
+    """Devices that send in a round."""
+    return float(run.devices.mean())
+
+
+def mean_tau(run: Outcome) -> float:
+    """Local steps of a device that sends, averaged over rounds."""
+    return float(np.nanmean(run.tau))
+
+
+def mean_gap(run: Outcome) -> float:
+    """How far P2's objective lies above its proven bound, as a share of it."""
+    known = np.isfinite(run.objective) & np.isfinite(run.lower_bound)
+    return float((run.objective[known] / run.lower_bound[known] - 1.0).mean())

@@ -1,0 +1,116 @@
+"""The page of results: what was asked, what came out, how sure it is. Every number on it is computed from the runs."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from flare.config import Config
+from flare.experiments import FIGURES, rates
+from flare.experiments.claims import BEYOND, Claim, Effect, Verdict
+from flare.experiments.reproduce import Reproduced, command
+
+TITLE = "# The paper, put to the test"
+_MARKS = {Verdict.HOLDS: "**holds**", Verdict.FAILS: "**fails**", Verdict.UNDECIDED: "not decided"}
+
+
+def page(made: Sequence[Reproduced], folder: str) -> str:
+    """The page as Markdown, for experiments whose files are in `folder` beside it."""
+    words = tomllib.loads((files("flare.experiments") / "words.toml").read_text(encoding="utf-8"))
+    parts = [TITLE, _head(made, words, folder), _facts(made, words), _setting(words), "## The figures of the paper"]
+    parts += [_section(one, words, folder) for one in made if one.experiment.name in FIGURES]
+    parts.append("## Beyond the paper")
+    parts += [_section(one, words, folder) for one in made if one.experiment.name not in FIGURES]
+    parts.append(words["open"])
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def verdict_line(claims: Sequence[Claim]) -> str:
+    """How many of the paper's claims hold, in one line."""
+    counts = Counter(claim.verdict for claim in claims if claim.paper != BEYOND)
+    hold, fail, open_ = (counts[verdict] for verdict in (Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED))
+    return f"Of {hold + fail + open_} claims of the paper, {hold} hold, {fail} fail and {open_} are not decided"
+
+
+def _head(made: Sequence[Reproduced], words: dict[str, Any], folder: str) -> str:
+    scale = made[0].results.scale
+    each = [(one.results, panel) for one in made for panel in one.results.panels]
+    head: str = words["head"]
+    return head.format(
+        small=words["small"] if scale.quick else "",
+        verdicts=verdict_line([claim for one in made for claim in one.claims]),
+        seeds=len(scale.seeds),
+        runs=sum(len(results.runs(panel, curve)) for results, panel in each for curve in results.curves(panel)),
+        command=command("all", scale),
+        folder=folder,
+    )
+
+
+def _facts(made: Sequence[Reproduced], words: dict[str, Any]) -> str:
+    claims = {claim.name: claim for one in made for claim in one.claims}
+    lines = []
+    for fact in words["facts"]:
+        named = [claims[name] for name in fact["claims"]]
+        shown = {f"n{k}": _numbers(claim.effect) for k, claim in enumerate(named)}
+        shown |= {f"v{k}": claim.verdict.value for k, claim in enumerate(named)}
+        lines.append("- " + fact["says"].format(**shown).replace("\n", "\n  "))
+    return "## In short\n\n" + "\n".join(lines)
+
+
+def _setting(words: dict[str, Any]) -> str:
+    wireless = Config().wireless
+    text: str = words["setting"]
+    return text.format(
+        **vars(wireless),
+        gamma=Config().scheduling.gamma,
+        total_bandwidth_mhz=wireless.total_bandwidth_hz / 1e6,
+        cpu_min_ghz=wireless.cpu_min_hz / 1e9,
+        cpu_max_ghz=wireless.cpu_max_hz / 1e9,
+    )
+
+
+def _section(one: Reproduced, words: dict[str, Any], folder: str) -> str:
+    name = one.experiment.name
+    pictures = words["pictures"][name].items()
+    parts = [
+        f"### {one.experiment.title}",
+        f"`{command(name, one.results.scale)}`",
+        words["about"][name],
+        "\n\n".join(f"![{caption}]({folder}/figures/{stem}.png)" for stem, caption in pictures),
+        _rates_table(one) if name == "rates" else "",
+        _claims_table(one.claims),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _claims_table(claims: Sequence[Claim]) -> str:
+    lines = ["| claim | printed | measured | of its tests hold | verdict |", "| --- | --- | --- | ---: | --- |"]
+    lines += [claim_row(one) for one in claims]
+    return "\n".join(lines)
+
+
+def claim_row(one: Claim) -> str:
+    """A claim as a line of a table."""
+    held = sum(test.verdict is Verdict.HOLDS for test in one.tests)
+    rests = f" Rests on {one.depends}." if one.depends else ""
+    printed = "–" if one.paper in ("", BEYOND) else one.paper
+    measured = f"{_numbers(one.effect)} ({one.measure})"
+    says = f"{one.says[0].upper()}{one.says[1:]} (`{one.name}`).{rests}"
+    return f"| {says} | {printed} | {measured} | {held} of {len(one.tests)} | {_MARKS[one.verdict]} |"
+
+
+def _rates_table(one: Reproduced) -> str:
+    lines = ["| data | method | best rate | accuracy there | breaks at |", "| --- | --- | ---: | ---: | ---: |"]
+    for at, method, rate, accuracy, limit in rates.rows(one.results):
+        broken = "–" if math.isnan(limit) else f"{limit:g}"
+        lines.append(f"| {at.split(' MNIST')[0]} | {method} | {rate:g} | {accuracy:.2f} % | {broken} |")
+    return "\n".join(lines)
+
+
+def _numbers(effect: Effect) -> str:
+    """The effect with its interval, with a proper minus."""
+    return str(effect).replace("-", "−")

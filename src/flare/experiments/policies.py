@@ -1,0 +1,104 @@
+"""What Figs. 5 and 6 share: the policies of the paper and ours on one data set at two deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flare.experiments.claims import BEYOND, Claim, Comparison, above, claim, paired
+from flare.experiments.drawing import Line, mean_of
+from flare.experiments.experiment import Results, Scale
+from flare.experiments.measures import final_accuracy
+from flare.experiments.settings import DISTRIBUTIONS, NAMES, grid, setting
+from flare.experiments.trial import Trial
+
+SPF, SP, EXACT_FLARE, EXACT = "SPF", "SP", "FLARE, exact", "FedAvg, exact"
+RIVALS = ("PS", "CP", "DM", "CM")
+LINES = (SPF, SP, EXACT_FLARE, EXACT, *RIVALS)
+PS_NUMBERS = {0.4: (2, 3, 5), 1.0: (5, 9, 14), 1.5: (1, 2, 3), 5.0: (4, 7, 11)}
+"""Devices a round tried for policy PS at each deadline: each panel shows the best of them."""
+
+
+def panel(dataset: str, distribution: str, deadline_s: float) -> str:
+    """The name of a panel."""
+    return f"{distribution} {NAMES[dataset]}, {deadline_s:g} s"
+
+
+def panel_names(dataset: str, deadlines_s: Sequence[float]) -> list[str]:
+    """All panels of a figure, as the paper orders them."""
+    return [panel(dataset, distribution, deadline) for deadline in deadlines_s for distribution in DISTRIBUTIONS]
+
+
+def trials(dataset: str, deadlines_s: Sequence[float], scale: Scale) -> list[Trial]:
+    """The paper's six curves and ours, PS with several numbers of devices."""
+    made = []
+    for deadline in deadlines_s:
+        curves: list[tuple[str, tuple[str, ...]]] = [
+            (SPF, ("learning.method=flare", "scheduling.policy=greedy")),
+            (SP, ("learning.method=fedavg", "scheduling.policy=greedy")),
+            (EXACT_FLARE, ("learning.method=flare", "scheduling.policy=exact")),
+            (EXACT, ("learning.method=fedavg", "scheduling.policy=exact")),
+            *((name.upper(), ("learning.method=fedavg", f"scheduling.policy={name}")) for name in ("cp", "dm", "cm")),
+            *(
+                (f"PS, M = {m}", ("learning.method=fedavg", "scheduling.policy=ps", f"scheduling.num_selected={m}"))
+                for m in PS_NUMBERS[deadline]
+            ),
+        ]
+        for distribution, partition in DISTRIBUTIONS.items():
+            base = setting(dataset, scale, f"wireless.deadline_s={deadline}", f"data.partition={partition}")
+            made += grid(scale, panel(dataset, distribution, deadline), base, curves)
+    return made
+
+
+def curve_of(results: Results, at: str, line: str) -> str:
+    """The curve that a line shows: for PS the number of devices with the best final accuracy over these very seeds,
+    which favours PS."""
+    if line != "PS":
+        return line
+    tried = [curve for curve in results.curves(at) if curve.startswith("PS, ")]
+    return max(tried, key=lambda curve: mean_of(results, at, curve, final_accuracy))
+
+
+def lines(results: Results, at: str) -> list[Line]:
+    """What a panel shows."""
+    return [(line, curve_of(results, at, line)) for line in LINES]
+
+
+def compare(results: Results, at: str, ours: str, theirs: str) -> Comparison:
+    """Whether one line ends above another, in percentage points."""
+    values = [results.values(at, curve_of(results, at, line), final_accuracy) for line in (ours, theirs)]
+    return above(f"{ours} over {theirs}, {at}", paired(values[0], values[1], scale=100.0))
+
+
+def claims(name: str, dataset: str, deadlines_s: Sequence[float], results: Results) -> list[Claim]:
+    """What Section V-C says of a figure."""
+    names, points = panel_names(dataset, deadlines_s), "final test accuracy, points"
+    made = []
+    for ours in (SPF, SP):
+        tests = [compare(results, at, ours, rival) for at in names for rival in RIVALS]
+        says = f"{ours} ends above PS, CP, DM and CM in every panel ({NAMES[dataset]})"
+        made.append(claim(f"{name}-{ours.lower()}-over-rivals", says, tests, measure=points))
+    tests = [compare(results, at, other, "CM") for at in names for other in ("PS", "CP", "DM")]
+    made.append(claim(f"{name}-cm-worst", f"CM is the worst in every panel ({NAMES[dataset]})", tests, measure=points))
+    tests = [compare(results, at, other, "DM") for at in names for other in ("PS", "CP")]
+    made.append(claim(f"{name}-dm-next", f"DM is the next worst ({NAMES[dataset]})", tests, measure=points))
+    tests = [compare(results, at, SPF, SP) for at in names]
+    made.append(claim(f"{name}-spf-over-sp", f"SPF ends above SP ({NAMES[dataset]})", tests, measure=points))
+    made.append(_more_so(name, dataset, deadlines_s, results))
+    tests = [compare(results, at, EXACT_FLARE, SPF) for at in names]
+    says = f"exact scheduling is worth accuracy over Algorithm 1, both with FLARE ({NAMES[dataset]})"
+    return [*made, claim(f"{name}-exact-over-spf", says, tests, measure=points, paper=BEYOND)]
+
+
+def _more_so(name: str, dataset: str, deadlines_s: Sequence[float], results: Results) -> Claim:
+    """Whether SPF's gain over SP is larger on non-i.i.d. data, seed by seed."""
+
+    def gain(at: str) -> list[float]:
+        pairs = (results.values(at, line, final_accuracy) for line in (SPF, SP))
+        return [ours - theirs for ours, theirs in zip(*pairs, strict=True)]
+
+    tests = []
+    for deadline in deadlines_s:
+        even, uneven = (gain(panel(dataset, distribution, deadline)) for distribution in DISTRIBUTIONS)
+        tests.append(above(f"gain on non-i.i.d. less gain on i.i.d. data, {deadline:g} s", paired(uneven, even, 100.0)))
+    says = f"SPF gains more over SP on non-i.i.d. data ({NAMES[dataset]})"
+    return claim(f"{name}-more-so-non-iid", says, tests, measure="difference of gains, points")

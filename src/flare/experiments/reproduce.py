@@ -1,0 +1,149 @@
+"""Reproduces experiments: runs what is missing, decides the claims, writes numbers and figures.
+
+OUT/trials/KEY.json     a finished run; shared by all experiments that ask for it
+OUT/NAME.json           the numbers of an experiment and its claims
+OUT/figures/NAME.png    and svg, pdf
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flare.atomic import write_whole
+from flare.experiments import EXPERIMENTS, measures
+from flare.experiments.claims import Claim
+from flare.experiments.drawing import accuracy_by_rounds
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.runner import Place, Watcher, run_trials
+from flare.experiments.trial import Outcome
+from flare.report.curves import estimate
+from flare.report.figures import write_figures
+
+MEASURES = {
+    name: getattr(measures, name)
+    for name in (
+        "final_accuracy",
+        "best_accuracy",
+        "mean_accuracy",
+        "mean_drop",
+        "final_train_loss",
+        "final_test_loss",
+        "mean_devices",
+        "mean_tau",
+        "mean_gap",
+    )
+}
+"""What is written of every curve, as a mean over seeds with half the width of its 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """An experiment with its results and what they say."""
+
+    experiment: Experiment
+    results: Results
+    claims: tuple[Claim, ...]
+
+
+def reproduce(
+    names: Sequence[str],
+    scale: Scale,
+    place: Place,
+    out: Path,
+    *,
+    watch: Watcher = lambda trial, rounds: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> list[Reproduced]:
+    """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so."""
+    experiments = [EXPERIMENTS[name] for name in names]
+    trials = {one.name: one.trials(scale) for one in experiments}
+    everything = [trial for each in trials.values() for trial in each]
+    outcomes = run_trials(everything, place, watch=watch, stopping=stopping)
+    made = []
+    for one in experiments:
+        if all(trial.key in outcomes for trial in trials[one.name]):
+            results = Results(trials[one.name], outcomes, scale)
+            made.append(Reproduced(one, results, tuple(one.claims(results))))
+            write(made[-1], out)
+    return made
+
+
+def write(one: Reproduced, out: Path) -> None:
+    """Write the numbers and the figures of an experiment."""
+    name, results = one.experiment.name, one.results
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    content = {
+        "name": name,
+        "title": one.experiment.title,
+        "command": command(name, results.scale),
+        "seeds": list(results.scale.seeds),
+        "quick": results.scale.quick,
+        "claims": [claim_as_json(each) for each in one.claims],
+        "panels": {
+            panel: {curve: _curve_as_json(results.runs(panel, curve)) for curve in results.curves(panel)}
+            for panel in results.panels
+        },
+    }
+    write_whole(out / f"{name}.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    write_figures(out / "figures", partial(one.experiment.draw, results))
+
+
+def command(name: str, scale: Scale) -> str:
+    """What a reader types to get these numbers."""
+    return f"flare reproduce {name} --seeds {len(scale.seeds)}" + (" --quick" if scale.quick else "")
+
+
+def claim_as_json(one: Claim) -> dict[str, Any]:
+    """A claim with its tests, numbers rounded to four digits."""
+    return {
+        "name": one.name,
+        "says": one.says,
+        "paper": one.paper,
+        "measure": one.measure,
+        "verdict": one.verdict.value,
+        "depends": one.depends,
+        "effect": _numbers(asdict(one.effect)),
+        "tests": [
+            {"what": test.what, "verdict": test.verdict.value, **_numbers(asdict(test.effect))} for test in one.tests
+        ],
+    }
+
+
+def _curve_as_json(runs: Sequence[Outcome]) -> dict[str, Any]:
+    """The measures of a curve, and its accuracy by rounds."""
+    made: dict[str, Any] = {"seeds": len(runs), "diverged": sum(run.diverged for run in runs)}
+    for name, measure in MEASURES.items():
+        values = [measure(run) for run in runs] if _applies(name, runs) else []
+        known = [value for value in values if math.isfinite(value)]
+        if known:
+            mean = estimate(known)
+            made[name] = [_short(mean.mean), _short(mean.half)]
+    if all(len(run.test_round) for run in runs):
+        curve = accuracy_by_rounds(runs)
+        at = np.unique(np.linspace(0, len(curve.x) - 1, min(len(curve.x), 30)).round().astype(int))
+        made["rounds"] = [int(x) for x in curve.x[at]]
+        made["accuracy"] = [_short(value) for value in curve.mean[at]]
+        made["half"] = [_short(value) for value in curve.half[at]]
+    return made
+
+
+def _applies(name: str, runs: Sequence[Outcome]) -> bool:
+    if name == "mean_gap":
+        return all((run.lower_bound == run.lower_bound).any() for run in runs)
+    return name in ("mean_devices", "mean_tau") or all(len(run.test_round) for run in runs)
+
+
+def _numbers(table: dict[str, float]) -> dict[str, float | None]:
+    return {name: _short(value) for name, value in table.items()}
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None

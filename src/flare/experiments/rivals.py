@@ -1,0 +1,60 @@
+"""FedProx, FedNova, SCAFFOLD and FedLin in the setting of Fig. 4, with what they send and compute on the clock."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from flare.experiments.claims import BEYOND, Claim, above, claim, paired
+from flare.experiments.drawing import plain, two_axes
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.measures import final_accuracy
+from flare.experiments.settings import AMPLE_S, DISTRIBUTIONS, grid, rounds, setting
+from flare.experiments.trial import Trial
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "FLARE (MaS)": ("learning.method=flare", "learning.tau_bar=mas"),
+    "FedAvg": ("learning.method=fedavg",),
+    "FedProx": ("learning.method=fedprox",),
+    "FedNova": ("learning.method=fednova",),
+    "SCAFFOLD": ("learning.method=scaffold",),
+    "FedLin": ("learning.method=fedlin",),
+}
+ROUNDS = 200
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Six methods, both distributions, uniform selection."""
+    made = []
+    for distribution, partition in DISTRIBUTIONS.items():
+        base = setting(
+            "mnist",
+            scale,
+            f"wireless.deadline_s={AMPLE_S}",
+            "scheduling.policy=random",
+            "scheduling.num_selected=10",
+            f"data.partition={partition}",
+            rounds(scale, ROUNDS),
+        )
+        made += grid(scale, f"{distribution} MNIST, uniform selection", base, list(METHODS.items()))
+    return made
+
+
+def claims(results: Results) -> list[Claim]:
+    """FLARE against each at the paper's rate."""
+    made = []
+    for rival in list(METHODS)[1:]:
+        tests = []
+        for at in results.panels:
+            values = [results.values(at, method, final_accuracy) for method in ("FLARE (MaS)", rival)]
+            tests.append(above(f"{at}", paired(values[0], values[1], 100.0)))
+        says = f"at its local rate FLARE (MaS) ends above {rival} after the same rounds"
+        made.append(claim(f"rivals-{rival.lower()}", says, tests, measure="final test accuracy, points", paper=BEYOND))
+    return made
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Accuracy against rounds and seconds."""
+    return two_axes(results, "rivals", plain(results))
+
+
+EXPERIMENT = Experiment("rivals", "Other methods in the setting of Fig. 4", trials, claims, draw)

@@ -1,0 +1,100 @@
+"""Theory put to use: `safe` caps MaS by the condition on the step size, gamma "auto" weighs participation by 1 / L.
+
+Each against the defaults (MaS, gamma 10) on non-i.i.d. MNIST, scheduled by Algorithm 1, at small and large rates.
+"""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from flare.experiments.claims import BEYOND, Claim, above, claim, paired
+from flare.experiments.drawing import DPI, legend, points
+from flare.experiments.experiment import Experiment, Measure, Results, Scale
+from flare.experiments.measures import final_accuracy, mean_devices
+from flare.experiments.settings import grid, rounds, setting
+from flare.experiments.trial import Trial
+from flare.report.figures import FAINT
+
+DEADLINE_S, ROUNDS = 1.0, 150
+PANEL = "non-i.i.d. MNIST, 1 s"
+RATES = (0.005, 0.02, 0.08, 0.32)
+DEFAULT = "MaS, gamma 10"
+LINES: dict[str, tuple[str, ...]] = {
+    DEFAULT: (),
+    "safe, gamma 10": ("learning.tau_bar=safe",),
+    'MaS, gamma "auto"': ("scheduling.gamma=auto",),
+    'MaS, gamma "auto-lr"': ("scheduling.gamma=auto-lr",),
+}
+
+SHORT = dict(zip(LINES, ("default", "tau-bar", "auto", "auto-lr"), strict=True))
+
+
+def curve(line: str, rate: float) -> str:
+    """The name of a point of a line."""
+    return f"{line}, {rate:g}"
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Every line at every rate."""
+    base = setting(
+        "mnist",
+        scale,
+        f"wireless.deadline_s={DEADLINE_S}",
+        "data.partition=shards",
+        "learning.method=flare",
+        "scheduling.policy=greedy",
+        rounds(scale, ROUNDS),
+    )
+    curves = [
+        (curve(line, rate), (*changes, f"learning.local_lr={rate}"))
+        for line, changes in LINES.items()
+        for rate in RATES
+    ]
+    return grid(scale, PANEL, base, curves)
+
+
+def claims(results: Results) -> list[Claim]:
+    """Whether each helps, at the paper's rate and at the largest."""
+    made = []
+    for line in list(LINES)[1:]:
+        for rate, word in ((RATES[0], "paper's"), (RATES[-1], "largest")):
+            values = [results.values(PANEL, curve(one, rate), final_accuracy) for one in (line, DEFAULT)]
+            made.append(
+                claim(
+                    f"safe-{SHORT[line]}-at-{rate:g}",
+                    f"{line} ends above {DEFAULT} at the {word} rate, {rate:g}",
+                    [above(f"rate {rate:g}", paired(values[0], values[1], 100.0))],
+                    measure="final test accuracy, points",
+                    paper=BEYOND,
+                )
+            )
+    return made
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Final accuracy and devices a round against the local rate."""
+    figure = Figure(figsize=(7.1, 3.1), layout="constrained", dpi=DPI)
+    kinds: tuple[tuple[str, Measure, float], ...] = (
+        ("final test accuracy", final_accuracy, 100.0),
+        ("devices a round", mean_devices, 1.0),
+    )
+    drawn = {}
+    for place, (name, measure, scale) in enumerate(kinds):
+        axes = figure.add_subplot(1, 2, place + 1)
+        table = {
+            line: [[scale * v for v in results.values(PANEL, curve(line, rate), measure)] for rate in RATES]
+            for line in LINES
+        }
+        drawn = points(axes, RATES, table)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(RATES, [f"{rate:g}" for rate in RATES])
+        axes.set(xlabel="local rate", ylabel=name, ylim=(0.0, 100.0 if place == 0 else None))
+        if place == 0:
+            axes.yaxis.set_major_formatter(PercentFormatter(100.0))
+        axes.grid(color=FAINT, linewidth=0.5)
+    legend(figure, drawn)
+    return {"safe": figure}
+
+
+EXPERIMENT = Experiment("safe", "Theory put to use: safe and gamma auto", trials, claims, draw)

@@ -1,0 +1,21 @@
+"""The paper's analysis: its bounds, the constants they need, and both against measurements."""
+
+from flare.theory.bounds import Bound, Corollary1, corollary_1, corollary_rates, lemma_1, theorem_1, theorem_2
+from flare.theory.conditions import STEP_LIMIT, Constants, Form, Rates, broken_conditions, q_limit, safe_tau_bar
+
+__all__ = [
+    "STEP_LIMIT",
+    "Bound",
+    "Constants",
+    "Corollary1",
+    "Form",
+    "Rates",
+    "broken_conditions",
+    "corollary_1",
+    "corollary_rates",
+    "lemma_1",
+    "q_limit",
+    "safe_tau_bar",
+    "theorem_1",
+    "theorem_2",
+]

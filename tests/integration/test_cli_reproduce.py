@@ -1,0 +1,235 @@
+"""`flare reproduce` as a user runs it, stops it, pulls the plug on it, and runs it again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flare.cli.reproducing import chosen, place_of, scale_of
+from flare.experiments import EXPERIMENTS, FIGURES
+from flare.experiments.trial import read_outcome
+from tests.integration.kill_helper import kill_when
+from tests.integration.test_cli_run import ENVIRONMENT, command, flare, refused
+
+# Three runs that train in lockstep, then twelve that are only planned, one after the other.
+QUICK = ("reproduce", "fig3", "fig7", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out")
+TRAINED, PLANNED = 3, 12
+
+
+def trials(folder: Path) -> dict[str, tuple[int, int]]:
+    """The runs that are finished, each with the file that keeps it and when that was written."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.glob("trials/*.json")}
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """Everything but the runs."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "trials"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a reproduction that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    flare(*QUICK, "--quiet", cwd=folder)
+    return folder / "out"
+
+
+def test_the_folder_of_a_reproduction(whole: Path) -> None:
+    assert len(trials(whole)) == TRAINED + PLANNED
+    assert {"fig3.json", "fig7.json", "figures/fig7.png", "figures/fig3-rounds.svg"} <= set(written(whole))
+    assert not list(whole.rglob("*.part"))
+
+
+@pytest.mark.parametrize("enough", [0, TRAINED + 2], ids=["while-it-trains", "while-it-plans"])
+def test_killed_and_started_again(enough: int, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = kill_when(
+        command(*QUICK, "--quiet"),
+        lambda: (out / "trials").exists() and len(trials(out)) >= enough,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+    )
+    assert ended.killed
+    before = trials(out)
+    assert enough <= len(before) < TRAINED + PLANNED
+    assert all(read_outcome(out / "trials" / name) for name in before)
+    assert not list(out.glob("*.json"))
+    flare(*QUICK, "--quiet", cwd=tmp_path)
+    after = trials(out)
+    assert {name: after[name] for name in before} == before  # not one was done again
+    assert {path.name: path.read_bytes() for path in (out / "trials").glob("*.json")} == {
+        path.name: path.read_bytes() for path in (whole / "trials").iterdir()
+    }
+    assert written(out) == written(whole)
+
+
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_does_the_rest(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = kill_when(
+        command(*QUICK, "--quiet"),
+        lambda: len(trials(out)) >= TRAINED + 2,
+        with_signal=signal.SIGINT,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+    )
+    assert (ended.killed, ended.returncode) == (True, 130)
+    assert "the same command continues" in ended.output
+    assert "Traceback" not in ended.output
+    before = trials(out)
+    assert TRAINED + 2 <= len(before) < TRAINED + PLANNED
+    assert [path.name for path in out.glob("*.json")] == ["fig3.json"]  # whose runs are all there
+    done = flare(*QUICK, cwd=tmp_path)
+    assert "fig7-updates" in done.stdout
+    assert {name: trials(out)[name] for name in before} == before
+    assert written(out) == written(whole)
+
+
+def test_ctrl_c_while_processes_start(tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to all processes; those of the pool are still importing half a second after the start."""
+    seen: list[float] = []
+
+    def starting() -> bool:
+        if (tmp_path / "out" / "trials").exists():
+            seen.append(time.monotonic())
+        return bool(seen) and seen[-1] > seen[0] + 0.5
+
+    arguments = [*QUICK, "--quiet", "--processes", "2"]
+    ended = kill_when(command(*arguments), starting, with_signal=signal.SIGINT, cwd=tmp_path, env=ENVIRONMENT)
+    assert (ended.killed, ended.returncode) == (True, 130)
+    assert "the same command continues" in ended.output
+    assert "Traceback" not in ended.output
+
+
+LONG = """
+import sys
+from pathlib import Path
+from flare.config import Config, override
+from flare.experiments.runner import Place, run_trials
+from flare.experiments.trial import Trial
+
+def trial(*settings):
+    common = ["run.payload=wireless", "wireless.deadline_s=1.0", "run.evaluate_every=1000"]
+    return Trial("", "", override(Config(), [*common, *settings]))
+
+if __name__ == "__main__":
+    trials = [trial("learning.model=mlp", "run.rounds=1000000"), trial("learning.model=logistic", "run.rounds=2")]
+    run_trials(trials, Place(Path(sys.argv[1]), "cpu", 2))
+"""
+
+
+def test_no_process_outlives_the_command_that_was_killed(tmp_path: Path) -> None:
+    """One of two processes is at work, the other has done its part: both go when their parent is killed."""
+    (tmp_path / "long.py").write_text(LONG)
+    process = subprocess.Popen(
+        [sys.executable, "long.py", "out"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        for _ in range(600):
+            if list((tmp_path / "out").glob("*.json")):
+                break
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.kill()
+        process.communicate(timeout=10)  # until the last process that could write there has closed it
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=10)
+
+
+def test_json_is_the_claims(tmp_path: Path) -> None:
+    arguments = ("reproduce", "fig7", "--quick", "--seeds", "2", "--device", "cpu", "--json")
+    claims = json.loads(flare(*arguments, cwd=tmp_path).stdout)
+    assert [claim["name"] for claim in claims] == ["fig7-updates", "fig7-devices"]
+    written = json.loads((tmp_path / "results-quick" / "fig7.json").read_text())
+    assert written["claims"] == claims
+    assert written["seeds"] == [0, 1]
+    for claim in claims:
+        assert claim["verdict"] in ("holds", "fails", "not decided")
+        assert claim["effect"]["low"] <= claim["effect"]["mean"] <= claim["effect"]["high"]
+    again = flare("reproduce", "fig7", "--quick", "--device", "cpu", cwd=tmp_path)  # two seeds are what --quick means
+    assert again.stderr == ""
+    assert "fig7-updates" in again.stdout
+    assert "nothing of the paper" in again.stdout
+
+
+def test_more_seeds_do_only_what_they_add(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "out")
+    before = trials(tmp_path / "out")
+    flare("reproduce", "fig7", "--quick", "--seeds", "2", "--device", "cpu", "--out", "out", "--quiet", cwd=tmp_path)
+    after = trials(tmp_path / "out")
+    assert len(after) == len(before) + PLANNED
+    assert {name: after[name] for name in before} == before
+
+
+def test_an_unknown_experiment_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    said = refused("reproduce", "fig3", "fig9", cwd=tmp_path)
+    assert "fig9" in said
+    assert all(re.search(rf"\b{name}\b", said) for name in (*EXPERIMENTS, "figures", "all"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["fig3", "--seeds", "0"], "--seeds"),
+        (["fig3", "--seeds", "many"], "--seeds"),
+        (["fig3", "--processes", "0"], "--processes"),
+        (["fig3", "--device", "tpu"], "tpu"),
+        (["fig3", "--quik"], "--quik"),
+        ([], "NAME"),
+    ],
+    ids=lambda words: "-".join(words) or "nothing" if isinstance(words, list) else "",
+)
+def test_what_cannot_be_is_refused(arguments: list[str], expected: str, tmp_path: Path) -> None:
+    done = flare("reproduce", *arguments, cwd=tmp_path, expect=2)
+    assert done.stdout == ""
+    assert expected in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("blocked", ["out", "out/trials", "out/figures", "out/fig7.json"])
+def test_a_folder_that_cannot_be_written_is_told_in_one_line(blocked: str, tmp_path: Path) -> None:
+    path = tmp_path / blocked
+    path.parent.mkdir(exist_ok=True)
+    if blocked.endswith(".json"):
+        path.mkdir()
+    else:
+        path.write_text("in the way")
+    said = refused("reproduce", "fig7", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out", cwd=tmp_path)
+    assert Path(blocked).name in said
+    assert path.is_dir() or path.read_text() == "in the way"
+
+
+def test_names_are_put_in_our_order_and_each_once() -> None:
+    assert chosen(["rates", "fig5", "fig5", "fig3"]) == ["fig3", "fig5", "rates"]
+    assert chosen(["figures"]) == list(FIGURES)
+    assert chosen(["gap", "figures"]) == [*FIGURES, "gap"]
+    assert chosen(["fig3", "all"]) == list(EXPERIMENTS)
+
+
+def test_defaults_of_scale_and_place() -> None:
+    assert scale_of(None, quick=False).seeds == (0, 1, 2, 3, 4)
+    assert scale_of(None, quick=True).seeds == (0, 1)
+    assert scale_of(3, quick=True).seeds == (0, 1, 2)
+    assert place_of(None, False, "cpu", None).folder == Path("results/trials")
+    assert place_of(None, True, "cpu", None).folder == Path("results-quick/trials")
+    here = place_of(Path("x"), True, "cpu", 3)
+    assert (here.folder, here.device, here.processes) == (Path("x/trials"), "cpu", 3)
+    assert place_of(None, False, "cpu", None).processes == 1

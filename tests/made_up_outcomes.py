@@ -1,0 +1,62 @@
+"""Outcomes of runs with made-up numbers, and whole experiments of them: for tests of what is concluded from runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.trial import Outcome, Trial
+from flare.units import Floats
+
+ROUNDS = 12
+
+
+def made_up(
+    accuracy: float | Sequence[float] = 0.5,
+    *,
+    train_loss: float = 1.0,
+    test_loss: float = 1.0,
+    devices: float = 4.0,
+    tau: float = 3.0,
+    gap: float = 0.0,
+    diverged: bool = False,
+) -> Outcome:
+    """A run of twelve rounds, tested after every other at this accuracy, or at these one after the other."""
+    tests = np.full(ROUNDS // 2, accuracy) if isinstance(accuracy, float) else np.array(accuracy, dtype=np.float64)
+    return Outcome(
+        status="diverged" if diverged else "finished",
+        num_classes=10,
+        clock_s=0.5 * np.arange(1.0, ROUNDS + 1.0),
+        train_loss=np.full(ROUNDS, train_loss),
+        devices=np.full(ROUNDS, devices),
+        tau=np.full(ROUNDS, tau),
+        objective=np.full(ROUNDS, 2.0 * (1.0 + gap)),
+        lower_bound=np.full(ROUNDS, 2.0),
+        test_round=2.0 * np.arange(1.0, len(tests) + 1.0),
+        test_accuracy=tests,
+        test_loss=np.full(len(tests), test_loss),
+    )
+
+
+def luck(seed: int) -> float:
+    """How much better every run with this seed is: far more than what runs differ by, so that only pairs tell."""
+    return (0.0, 0.13, -0.21, 0.08, -0.05)[seed % 5]
+
+
+def filled(experiment: Experiment, outcome: Callable[[Trial], Outcome], seeds: int = 3) -> Results:
+    """The results of an experiment whose every run is made up."""
+    scale = Scale(tuple(range(seeds)), quick=True)
+    trials = experiment.trials(scale)
+    return Results(trials, {trial.key: outcome(trial) for trial in trials}, scale)
+
+
+def ranked(accuracy: Callable[[Trial], float]) -> Callable[[Trial], Outcome]:
+    """Runs of so much accuracy, give or take the luck of their seed."""
+    return lambda trial: made_up(accuracy(trial) + luck(trial.seed))
+
+
+def arrays(run: Outcome) -> dict[str, Floats]:
+    """All that a run keeps of its rounds and tests."""
+    return {name: value for name, value in vars(run).items() if isinstance(value, np.ndarray)}

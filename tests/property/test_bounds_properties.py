@@ -1,0 +1,139 @@
+"""The bounds against exact expectations on random quadratics: no sampling, so that a violation is a violation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from flare.rng import stream
+from flare.theory import Constants, Form, Rates, broken_conditions, lemma_1, theorem_1, theorem_2
+from flare.theory.quadratic import Moments, Quadratic, approximation_error, flare_round, random_quadratic
+
+SLACK = 1e-9
+seeds = st.integers(0, 2**31)
+problems = st.builds(
+    random_quadratic,
+    seeds,
+    num_devices=st.integers(1, 6),
+    num_weights=st.integers(1, 4),
+    spread=st.sampled_from([0.0, 0.3, 3.0]),
+    sigma_sq=st.sampled_from([0.0, 0.1, 10.0]),
+    least=st.sampled_from([-1.0, -0.3, 0.05, 0.9]),
+)
+steps = st.integers(1, 12)
+reach = st.floats(0.001, 0.58)  # p = L tau_bar eta_l
+globals_ = st.floats(0.01, 30.0)
+
+
+def start(problem: Quadratic, seed: int) -> Moments:
+    rng = stream(seed, "start")
+    mean = problem.optimum + rng.standard_normal(problem.num_weights) * rng.choice([0.0, 0.1, 3.0])
+    spread = rng.standard_normal((problem.num_weights, problem.num_weights)) * rng.choice([0.0, 0.3])
+    return Moments(mean, spread @ spread.T)
+
+
+def constants_of(problem: Quadratic, rho: float = 1.0, selection_sq: float = 0.0) -> Constants:
+    g_const, h_const = problem.dissimilarity()
+    return Constants(problem.lipschitz, problem.sigma_sq, g_const, h_const, rho, math.sqrt(max(selection_sq, 0.0)))
+
+
+@given(problem=problems, seed=seeds, tau=steps, tau_bar=steps, local_lr=st.floats(1e-3, 3.0))
+def test_theorem_1_holds(problem: Quadratic, seed: int, tau: int, tau_bar: int, local_lr: float) -> None:
+    weights = start(problem, seed).mean
+    rates = Rates(local_lr, 1.0, float(tau_bar))
+    measured, gradient_sq = approximation_error(problem, 0, rates, tau, weights)
+    for form in Form:
+        bound = theorem_1(local_lr, tau_bar, gradient_sq, problem.sigma_sq, form).total
+        assert measured <= bound * (1.0 + SLACK)
+
+
+@given(problem=problems, seed=seeds, p=reach, global_lr=globals_, tau_bar=st.floats(0.3, 12.0))
+def test_lemma_1_as_proven_holds_for_every_selection_and_with_saddles(
+    problem: Quadratic, seed: int, p: float, global_lr: float, tau_bar: float
+) -> None:
+    rng = stream(seed, "round")
+    tau = rng.integers(1, 13, problem.num_devices).astype(np.float64)
+    selected = np.sort(rng.permutation(problem.num_devices)[: rng.integers(1, problem.num_devices + 1)])
+    before = start(problem, seed)
+    rates = Rates(p / (problem.lipschitz * tau_bar), global_lr, tau_bar)
+    round_ = flare_round(problem, rates, tau, selected, before)
+    constants = constants_of(problem, selection_sq=round_.selection_sq)
+    assume(not broken_conditions(rates, constants, form=Form.PROVEN))
+    gradient_sq = problem.gradient_sq(before)
+    bound = lemma_1(rates, tau[selected], constants, gradient_sq, form=Form.PROVEN)
+    measured = problem.gap(round_.after) - problem.gap(before)
+    assert measured <= bound.total + SLACK * (abs(bound.descent) + abs(measured) + bound.phi_1)
+
+
+@given(problem=problems, seed=seeds, p=reach, global_lr=globals_, tau_bar=st.floats(0.3, 12.0))
+def test_lemma_1_as_corrected_holds_on_convex_losses_where_all_take_part(
+    problem: Quadratic, seed: int, p: float, global_lr: float, tau_bar: float
+) -> None:
+    assume(np.linalg.eigvalsh(problem.curvature).min() >= 0.0)
+    tau = stream(seed, "round").integers(1, 13, problem.num_devices).astype(np.float64)
+    before = start(problem, seed)
+    rates = Rates(p / (problem.lipschitz * tau_bar), global_lr, tau_bar)
+    round_ = flare_round(problem, rates, tau, np.arange(problem.num_devices), before)
+    gradient_sq = problem.gradient_sq(before)
+    assume(gradient_sq > 0.0)
+    constants = constants_of(problem, rho=math.sqrt(gradient_sq / round_.local_gradient_sq))
+    assume(not broken_conditions(rates, constants))
+    bound = lemma_1(rates, tau, constants, gradient_sq)
+    measured = problem.gap(round_.after) - problem.gap(before)
+    assert measured <= bound.total + SLACK * (abs(bound.descent) + abs(measured) + bound.phi_1)
+
+
+@given(problem=problems, seed=seeds, p=st.floats(0.01, 0.3), global_lr=st.floats(0.1, 3.0), everyone=st.booleans())
+def test_theorem_2_as_proven_holds_for_every_way_of_selecting(
+    problem: Quadratic, seed: int, p: float, global_lr: float, everyone: bool
+) -> None:
+    rng, rounds, tau_bar = stream(seed, "rounds"), 12, 6.0
+    rates = Rates(p / (problem.lipschitz * tau_bar), global_lr, tau_bar)
+    at = first = start(problem, seed)
+    gradients_sq, errors_sq, fewest, kappa = [], [0.0], problem.num_devices, 0.0
+    for _ in range(rounds):
+        tau = rng.integers(1, 13, problem.num_devices).astype(np.float64)
+        number = problem.num_devices if everyone else int(rng.integers(1, problem.num_devices + 1))
+        selected = np.sort(rng.permutation(problem.num_devices)[:number])
+        gradients_sq.append(problem.gradient_sq(at))
+        done = flare_round(problem, rates, tau, selected, at)
+        errors_sq.append(done.selection_sq)
+        fewest, kappa, at = min(fewest, number), max(kappa, tau_bar / tau[selected].min()), done.after
+    constants = constants_of(problem, selection_sq=0.0 if everyone else max(errors_sq))
+    assume(not broken_conditions(rates, constants, form=Form.PROVEN))
+    bound = theorem_2(
+        rates,
+        constants,
+        gap=problem.gap(first),
+        rounds=rounds,
+        num_selected=fewest,
+        kappa=kappa,
+        form=Form.PROVEN,
+    )
+    assert np.mean(gradients_sq) <= bound.total * (1.0 + SLACK)
+
+
+@given(
+    p=st.floats(0.01, 0.5),
+    global_lr=st.floats(0.1, 3.0),
+    tau_bar=st.floats(1.0, 9.0),
+    g=st.floats(0, 3),
+    q=st.floats(0.01, 1),
+)
+def test_the_forms_are_ordered_and_terms_add_up(p: float, global_lr: float, tau_bar: float, g: float, q: float) -> None:
+    rates, constants = Rates(p / tau_bar, global_lr, tau_bar), Constants(1.0, 2.0, g)
+    assume(not broken_conditions(rates, constants, q, Form.PROVEN))
+    bounds = [
+        theorem_2(rates, constants, gap=1.0, rounds=9, num_selected=3, kappa=2.0, q=q, form=form) for form in Form
+    ]
+    totals = [bound.total for bound in bounds]
+    assert totals == sorted(totals)
+    for bound in bounds:
+        parts = (bound.descent, bound.phi_1, bound.phi_2_drift, bound.phi_2_noise, bound.selection)
+        assert math.isclose(bound.total, math.fsum(parts), rel_tol=1e-14)
+    more = replace(constants, sigma_sq=3.0)
+    assert theorem_2(rates, more, gap=1.0, rounds=9, num_selected=3, kappa=2.0, q=q).total > bounds[1].total
