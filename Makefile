@@ -28,6 +28,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/scheduling.py
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/flower.py
 
 clean:
 	rm -rf $(VENV) out
@@ -40,9 +41,9 @@ $(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.package
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[test,flower]'
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.package
-	$(PIP) -e '.[lint]'
+	$(PIP) -e '.[lint,flower]'
 	touch $@

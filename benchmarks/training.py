@@ -208,15 +208,16 @@ def simulate_with_flower(rounds: int, other: Connection) -> None:
 
     def train(message: Message, context: Context) -> Message:
         module = build()
-        module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(module.parameters(), lr=LR)
         x, y = torch.ones(PER_DEVICE, *SHAPE), torch.zeros(PER_DEVICE, dtype=torch.int64)
         for batch_x, batch_y in zip(x.split(BATCH), y.split(BATCH), strict=True):
             optimizer.zero_grad()
             functional.cross_entropy(module(batch_x), batch_y).backward()
             optimizer.step()
-        content = {"arrays": ArrayRecord(module.state_dict()), "metrics": MetricRecord({"num-examples": PER_DEVICE})}
-        return Message(content=RecordDict(content), reply_to=message)
+        metrics = MetricRecord({"num-examples": PER_DEVICE})
+        content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
+        return Message(content=content, reply_to=message)
 
     def serve(grid: Grid, context: Context) -> None:
         strategy = FlowerFedAvg(

@@ -28,3 +28,13 @@ def test_the_scheduling_benchmark_writes_numbers_a_page_and_a_picture(tmp_path: 
     assert all(row["ratio"] > 0.0 for row in results["peers"].values())
     assert "| ratio |" in (tmp_path / "scheduling.md").read_text()
     assert (tmp_path / "scheduling.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_benchmark_of_the_flower_strategy_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/flower.py", "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "flower.json").read_text())["rows"]
+    assert [(row["nodes"], row["policy"]) for row in rows] == [(5, "exact"), (5, "all"), (20, "exact"), (20, "all")]
+    assert [row["sent"] for row in rows if row["policy"] == "all"] == [5, 20]
+    assert "| strategy |" in (tmp_path / "flower.md").read_text()

@@ -14,12 +14,12 @@ from torch import nn
 
 from flare.config import Config, override
 from flare.data.dataset import Dataset
+from flare.learning.batches import draw_batches
 from flare.learning.methods import METHODS
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.scheduling import POLICIES
 from flare.simulation import Member, Record, RunStatus, Simulation, drive, resume
-from flare.simulation.run import draw_batches
 
 SMALL = (
     "wireless.num_devices=8",

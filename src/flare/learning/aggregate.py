@@ -7,20 +7,39 @@ devices send, and the same vectors in the same order always give the same answer
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import final
 
 import torch
 from torch import Tensor
 
 
+@final
+class RunningMean:
+    """A mean of vectors that come one at a time; each can be forgotten when it has been added."""
+
+    def __init__(self) -> None:
+        self._total = torch.zeros(())
+        self.count = 0
+
+    def add(self, vector: Tensor) -> None:
+        """Take in one more vector of shape (weights,)."""
+        first = self.count == 0
+        self._total = vector.to(torch.float64, copy=True) if first else torch.add(self._total, vector, out=self._total)
+        self.count += 1
+
+    def end(self) -> Tensor:
+        """The mean of those added, in float64, shape (weights,), in the place of their sum: it ends here."""
+        if self.count == 0:
+            raise ValueError("there is no mean over no devices: a round in which nobody sends leaves the model as is")
+        return self._total.div_(self.count)
+
+
 def mean(vectors: Iterable[Tensor]) -> Tensor:
     """The mean of the vectors, in float64, shape (weights,)."""
-    total, count = torch.zeros(()), 0
+    running = RunningMean()
     for vector in vectors:
-        total = torch.add(total, vector, out=total) if count else vector.to(torch.float64, copy=True)
-        count += 1
-    if count == 0:
-        raise ValueError("there is no mean over no devices: a round in which nobody is selected leaves the model as is")
-    return total.div_(count)
+        running.add(vector)
+    return running.end()
 
 
 def move(weights: Tensor, global_lr: float, direction: Tensor) -> Tensor:

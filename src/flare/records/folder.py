@@ -15,7 +15,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,18 @@ class RunFolder:
         self._bytes = 0
 
     @classmethod
-    def create(cls, path: str | Path, config: Config, *, force: bool = False) -> RunFolder:
+    def create(
+        cls, path: str | Path, config: Config, *, force: bool = False, facts: Mapping[str, Any] | None = None
+    ) -> RunFolder:
         """Make the folder of a new run. With `force` a run that is already there makes way, but nothing else.
+
+        `facts` are written into the manifest beside its own.
 
         Raises ValueError where the folder is in use, OSError where it cannot be written.
         """
         path = Path(path).absolute()
         config_toml = to_toml(config)
-        folder = cls(path, config, manifests.new_manifest(config.seed, config_toml))
+        folder = cls(path, config, manifests.new_manifest(config.seed, config_toml) | dict(facts or {}))
         with telling("the run folder", path, "then start the run again"):
             _refuse_occupied(path, force)
             path.mkdir(parents=True, exist_ok=True)

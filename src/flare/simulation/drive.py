@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import torch
-
 from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
+from flare.learning.record import Record
+from flare.learning.state import RunState, RunStatus, from_tensors, to_tensors
 from flare.records import RunFolder, Snapshot
-from flare.simulation.run import Record, RunState, RunStatus, Simulation
+from flare.simulation.run import Simulation
 
 
 @dataclass
@@ -71,6 +71,9 @@ def plan_rounds(simulation: Simulation) -> list[Record]:
 def resume(member: Member) -> None:
     """Put a member where its folder's newest sound checkpoint left it; its records are cut back to that round."""
     assert member.folder is not None
+    driver = member.folder.manifest.get("driver", "simulation")
+    if driver != "simulation":
+        raise ValueError(f"{member.folder.path} is a run on {driver}, not a simulated one; continue it there")
     snapshot = member.folder.restore()
     if snapshot is not None:
         member.state = _from_snapshot(member.state, snapshot)
@@ -163,19 +166,8 @@ def _engine_of(group: Sequence[Member]) -> Engine:
 
 
 def _to_snapshot(state: RunState) -> Snapshot:
-    tensors = {"weights": state.weights} | {f"method.{name}": value for name, value in state.method.items()}
-    if state.memory is not None:
-        tensors["memory"] = torch.from_numpy(state.memory.copy())
-    return Snapshot(state.rounds_done, tensors, {"clock_s": state.clock_s, "status": state.status.value})
+    return Snapshot(state.rounds_done, *to_tensors(state))
 
 
 def _from_snapshot(start: RunState, snapshot: Snapshot) -> RunState:
-    tensors = snapshot.tensors
-    return RunState(
-        rounds_done=snapshot.rounds_done,
-        clock_s=float(snapshot.numbers["clock_s"]),
-        weights=tensors["weights"],
-        method={name: tensors[f"method.{name}"] for name in start.method},
-        memory=tensors["memory"].numpy() if "memory" in tensors else None,
-        status=RunStatus(snapshot.numbers["status"]),
-    )
+    return from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers, method=start.method)

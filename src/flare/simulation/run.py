@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -28,43 +27,23 @@ from flare.config import Config, DataConfig
 from flare.data.dataset import Dataset
 from flare.data.partition import partition
 from flare.data.sources import load_dataset
+from flare.learning.batches import draw_batches
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, Score, Update
 from flare.learning.methods import make_method
-from flare.learning.methods.base import MethodState, Round
+from flare.learning.methods.base import Round
 from flare.learning.models import make_model
+from flare.learning.record import Record, round_record, write_score
+from flare.learning.state import RunState, RunStatus, ended, scored, wants_score
 from flare.rng import stream
-from flare.scheduling import RoundProblem, Schedule, get_policy, solve, tune_num_selected
+from flare.scheduling import RoundProblem, Schedule, get_policy, tune_num_selected
 from flare.scheduling.problem import Indices
+from flare.scheduling.rounds import schedule_round, work_problem
 from flare.simulation.smoothness import estimated_lipschitz, gamma_of, tau_bar_limit
 from flare.units import Floats
 from flare.wireless.cell import Cell, CellRound
-from flare.wireless.compute import compute_energy_j, compute_s
-from flare.wireless.rate import upload_s
 
-Record = dict[str, Any]
 _TUNING_ROUNDS = 20  # rounds of the cell on which the number of devices of policy `ps` is tuned
-
-
-class RunStatus(StrEnum):
-    """Why a run goes on or ended."""
-
-    RUNNING = "running"
-    FINISHED = "finished"  # its rounds or its simulated seconds are over
-    REACHED = "reached"  # the target accuracy
-    DIVERGED = "diverged"  # the weights are no longer finite
-
-
-@dataclass(frozen=True, eq=False)
-class RunState:
-    """Everything that a run needs to continue: no more, no less."""
-
-    rounds_done: int
-    clock_s: float
-    weights: Tensor  # (weights,)
-    method: MethodState
-    memory: Floats | None  # of the policy, (devices,)
-    status: RunStatus = RunStatus.RUNNING
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,11 +131,14 @@ class Simulation:
         r, learning = state.rounds_done, self.config.learning
         drawn = self.cell.draw(r)
         tau, problem, energy_j = self._problem(drawn)
-        rng = stream(self.config.seed, "policy", r)
-        schedule = solve(problem, self.policy.name, rng=rng, memory=state.memory, **self.policy_options)
-        bound = schedule.lower_bound
-        if math.isnan(bound) and self.config.scheduling.bound:
-            bound = solve(problem, "exact").lower_bound
+        schedule, bound = schedule_round(
+            problem,
+            self.config.scheduling,
+            seed=self.config.seed,
+            round=r,
+            memory=state.memory,
+            options=self.policy_options,
+        )
         jobs = []
         if self.method.needs_gradients:
             jobs = [GradientJob(state.weights, self.held[i]) for i in schedule.selected]
@@ -190,31 +172,22 @@ class Simulation:
                 status = RunStatus.DIVERGED
         after = RunState(state.rounds_done + 1, clock_s, weights, method, schedule.memory, status)
         record = self._record(state, plan, jobs, updates, tau_bar, clock_s)
-        return replace(after, status=self._status(after)), record
+        return ended(self.config.run, after), record
 
     def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, Record]:
         """The state after a round of which only the schedule and the clock count, and its record."""
         clock_s = _clock_after(state, plan)
         after = replace(state, rounds_done=state.rounds_done + 1, clock_s=clock_s, memory=plan.schedule.memory)
-        return replace(after, status=self._status(after)), self._record(state, plan, [], [], math.nan, clock_s)
+        return ended(self.config.run, after), self._record(state, plan, [], [], math.nan, clock_s)
 
     def score(self, state: RunState, record: Record, score: Score) -> RunState:
         """Write the test scores into the record; the state ends where they reach the target."""
-        record["test_accuracy"], record["test_loss"] = _number(score.accuracy), _number(score.loss)
-        target = self.config.run.target_accuracy
-        if state.status is not RunStatus.DIVERGED and 0.0 < target <= score.accuracy:
-            return replace(state, status=RunStatus.REACHED)
-        return state
+        write_score(record, score)
+        return scored(self.config.run, state, score)
 
     def wants_score(self, state: RunState) -> bool:
         """Whether the weights are to be tested now: every few rounds, and when the run ends other than by diverging."""
-        due = state.rounds_done % self.config.run.evaluate_every == 0
-        return state.status is not RunStatus.DIVERGED and (due or state.status is not RunStatus.RUNNING)
-
-    def _status(self, state: RunState) -> RunStatus:
-        limits = self.config.run
-        over = state.rounds_done >= limits.rounds or 0.0 < limits.seconds <= state.clock_s
-        return RunStatus.FINISHED if over and state.status is RunStatus.RUNNING else state.status
+        return wants_score(self.config.run, state)
 
     def _problem(self, drawn: CellRound) -> tuple[Floats, RoundProblem, Floats]:
         """The steps, the scheduling problem and the computing energy of a drawn round under this method."""
@@ -224,17 +197,16 @@ class Simulation:
             tau = np.full(len(tau), float(learning.fixed_steps))
         # A gradient over all its samples costs a device as much as that many samples in steps.
         extra = self.held_size / wireless.batch_size if self.method.needs_gradients else 0.0
-        work = (tau + extra, wireless.cycles_per_sample, wireless.batch_size, drawn.cpu_hz)
-        problem = RoundProblem(
+        problem, energy_j = work_problem(
+            wireless,
             tau=tau,
-            compute_s=compute_s(*work),
+            cpu_hz=drawn.cpu_hz,
             snr_hz=drawn.snr_hz,
             payload_bits=self.payload_bits,
-            total_bandwidth_hz=wireless.total_bandwidth_hz,
-            deadline_s=wireless.deadline_s,
             gamma=gamma_of(self.config, self.lipschitz, tau),
+            extra_steps=extra,
         )
-        return tau, problem, compute_energy_j(*work, wireless.capacitance)
+        return tau, problem, energy_j
 
     def _policy_options(self) -> dict[str, Any]:
         """The number of devices of policies that take one; for `ps` it is tuned where the configuration gives none."""
@@ -256,33 +228,19 @@ class Simulation:
         tau_bar: float,
         clock_s: float,
     ) -> Record:
-        schedule, problem = plan.schedule, plan.problem
-        at = schedule.selected
-        upload = upload_s(problem.payload_bits, schedule.bandwidth_hz[at], problem.snr_hz[at])
-        losses = [update.loss for update in updates]
-        return {
-            "round": state.rounds_done,
-            "status": schedule.status.value,
-            "selected": at.tolist(),
-            "tau": problem.tau[at].tolist(),
-            "tau_bar": _number(tau_bar),
-            "lr": [job.rule.lr for job in jobs],
-            "bandwidth_hz": schedule.bandwidth_hz[at].tolist(),
-            "compute_s": problem.compute_s[at].tolist(),
-            "upload_s": upload.tolist(),
-            "latency_s": _number(schedule.latency_s),
-            "deadline_s": problem.deadline_s,
-            "gamma": problem.gamma,
-            "lipschitz": self.lipschitz,
-            "clock_s": clock_s,
-            "compute_energy_j": plan.compute_energy_j[at].tolist(),
-            "upload_energy_j": (plan.power_w[at] * upload).tolist(),
-            "objective": _number(schedule.objective),
-            "lower_bound": _number(plan.lower_bound),
-            "train_loss": _number(math.fsum(losses) / len(losses) if losses else math.nan),
-            "test_accuracy": None,
-            "test_loss": None,
-        }
+        return round_record(
+            state.rounds_done,
+            plan.problem,
+            plan.schedule,
+            lower_bound=plan.lower_bound,
+            lipschitz=self.lipschitz,
+            power_w=plan.power_w,
+            compute_energy_j=plan.compute_energy_j,
+            tau_bar=tau_bar,
+            lrs=[job.rule.lr for job in jobs],
+            losses=[update.loss for update in updates],
+            clock_s=clock_s,
+        )
 
 
 def _clock_after(state: RunState, plan: Plan) -> float:
@@ -303,16 +261,6 @@ def _shared_dataset(data: DataConfig, num_devices: int, seed: int) -> Dataset:
     return _load_once(DataConfig(name=data.name, folder=data.folder))
 
 
-def draw_batches(held: Indices, steps: int, batch_size: int, *, rng: np.random.Generator) -> Indices:
-    """Mini-batches of a device's samples, shape (steps, batch size): it goes through them in a random order, and
-    through a new one when all have been used."""
-    needed = steps * batch_size
-    passes = -(-needed // len(held))
-    order = np.concatenate([rng.permutation(len(held)) for _ in range(passes)])
-    batches: Indices = held[order[:needed]].reshape(steps, batch_size)
-    return batches
-
-
 def _check_held(held: Sequence[Indices], num_devices: int) -> None:
     if len(held) != num_devices:
         raise ValueError(
@@ -322,8 +270,3 @@ def _check_held(held: Sequence[Indices], num_devices: int) -> None:
     for device, samples in enumerate(held):
         if len(samples) == 0:
             raise ValueError(f"device {device} holds no training samples; every device needs at least one")
-
-
-def _number(value: float) -> float | None:
-    """JSON has no nan and no infinity."""
-    return float(value) if math.isfinite(value) else None

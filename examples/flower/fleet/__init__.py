@@ -1,0 +1,1 @@
+"""Digits on a fleet: the parts that Flower runs."""

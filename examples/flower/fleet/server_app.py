@@ -1,0 +1,24 @@
+"""What runs beside the SuperLink."""
+
+from __future__ import annotations
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from flare.flower import FlareStrategy, from_run_config, trained_arrays
+from fleet import task
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train, or continue the run in the folder."""
+    config = from_run_config(context.run_config)
+    strategy = FlareStrategy(config, folder=str(context.run_config["folder"]) or None)
+    strategy.start(
+        grid,
+        trained_arrays(task.model(config)),
+        timeout=float(context.run_config["timeout-s"]),
+        evaluate_fn=lambda _, arrays: task.score(config, arrays),
+    )

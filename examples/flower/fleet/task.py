@@ -1,0 +1,54 @@
+"""The model, the data of a device and the test: replace these by your own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import torch
+from flwr.app import ArrayRecord, MetricRecord
+from torch import Tensor, nn
+from torch.nn import functional
+
+from flare.config import Config, DataConfig
+from flare.data import partition
+from flare.data.dataset import Dataset
+from flare.data.sources import load_dataset
+from flare.flower import Work, load_arrays
+from flare.learning.batches import draw_batches
+from flare.learning.models import make_model
+from flare.rng import stream
+
+
+def model(config: Config) -> nn.Module:
+    """A module with its first weights."""
+    dataset = data(config.data, config.wireless.num_devices, config.seed)
+    return make_model(config.learning.model, dataset.sample_shape, dataset.num_classes, seed=config.seed)
+
+
+def batches(config: Config, work: Work) -> Iterator[tuple[Tensor, Tensor]]:
+    """The samples of each of a device's steps."""
+    dataset = data(config.data, config.wireless.num_devices, config.seed)
+    held = partition(config.data, dataset, config.wireless.num_devices, rng=stream(config.seed, "partition"))
+    rng = stream(work.seed, "batch", work.round, work.device)
+    drawn = draw_batches(held[work.device], work.steps, config.wireless.batch_size, rng=rng)
+    for samples in drawn:
+        yield torch.from_numpy(dataset.train_x[samples]), torch.from_numpy(dataset.train_y[samples])
+
+
+def score(config: Config, arrays: ArrayRecord) -> MetricRecord:
+    """How good a global model is."""
+    dataset = data(config.data, config.wireless.num_devices, config.seed)
+    module = model(config)
+    load_arrays(module, arrays)
+    y = torch.from_numpy(dataset.test_y)
+    with torch.inference_mode():
+        logits = module(torch.from_numpy(dataset.test_x))
+        accuracy, loss = (logits.argmax(dim=1) == y).float().mean(), functional.cross_entropy(logits, y)
+    return MetricRecord({"accuracy": float(accuracy), "loss": float(loss)})
+
+
+@lru_cache(maxsize=1)
+def data(config: DataConfig, num_devices: int, seed: int) -> Dataset:
+    """All samples; a real device would have its own only."""
+    return load_dataset(config, num_devices=num_devices, seed=seed)

@@ -1,0 +1,45 @@
+"""FLARE on Flower: scheduling by deadline and bandwidth, exact resume and checked answers, on Flower's own engine.
+
+    strategy = FlareStrategy(config, folder="out/fleet")            # in the ServerApp
+    app = client_app(model=..., batches=..., train_step=...)        # in the ClientApp
+
+The scheduling, the learning and the run folder are those of the simulator. Needs the extra `flower`.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _name, _value in (
+    ("FLWR_TELEMETRY_ENABLED", "0"),
+    ("FLWR_DISABLE_UPDATE_CHECK", "1"),
+    ("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1"),
+    ("RAY_USAGE_STATS_ENABLED", "0"),
+):
+    os.environ.setdefault(_name, _value)  # nothing is sent out or fetched unless the user has said so
+
+try:
+    import flwr  # noqa: F401
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        'flare.flower needs Flower, which is not installed: pip install "flare-wfl[flower]"', name="flwr"
+    ) from None
+
+from flare.flower.arrays import load_arrays, trained_arrays  # noqa: E402
+from flare.flower.client import Work, client_app, sgd_step  # noqa: E402
+from flare.flower.device import Ask, cell_resources, own_resources  # noqa: E402
+from flare.flower.settings import from_run_config  # noqa: E402
+from flare.flower.strategy import FlareStrategy  # noqa: E402
+
+__all__ = [
+    "Ask",
+    "FlareStrategy",
+    "Work",
+    "cell_resources",
+    "client_app",
+    "from_run_config",
+    "load_arrays",
+    "own_resources",
+    "sgd_step",
+    "trained_arrays",
+]

@@ -1,0 +1,123 @@
+"""What a device says of itself: its processor, measured once, and the rate at which the server saw its updates come in.
+
+Every figure can be set in the node's configuration (`flower-supernode --node-config`), which then counts:
+tau, cpu-hz, power-dbm, gain-db, uplink-bps, partition-id.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.app import Context, MetricRecord
+
+from flare.units import dbm_to_watt
+from flare.wireless.cell import Cell
+
+MOST_STEPS = 20
+"""A device that nobody told its local steps does as many as half of the deadline allows, but not more than this."""
+_KEPT = "flare.device"  # what a node keeps from message to message, under this name in its state
+_CLOCKS = ("cpufreq/cpuinfo_max_freq", "cpufreq/base_frequency")  # in kHz, below /sys/devices/system/cpu/cpu*
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the server tells when it asks: enough to answer with sensible defaults."""
+
+    round: int
+    deadline_s: float
+    cycles_per_step: float
+    power_w: float
+    bandwidth_hz: float
+    uplink_bps: float  # as measured on this node's last updates; 0: not
+
+
+def own_resources(context: Context, ask: Ask) -> dict[str, float]:
+    """The resources of this device: what its node configuration says, and for the rest what it measures.
+
+    A rate that was not measured counts as 1 bit/s for each Hz of the band.
+    """
+    said = context.node_config
+    kept = _kept(context)
+    if "cpu_hz" not in kept:
+        kept["cpu_hz"] = _said(said, "cpu-hz") or measure_cpu_hz()
+    cpu_hz = _number(kept["cpu_hz"])
+    power_dbm, gain_db = _said(said, "power-dbm"), _said(said, "gain-db")
+    answer = {
+        "tau": _said(said, "tau") or float(_affordable_steps(ask, cpu_hz)),
+        "cpu_hz": cpu_hz,
+        "power_w": ask.power_w if power_dbm is None else dbm_to_watt(power_dbm),
+    }
+    if gain_db is not None:
+        answer["gain_db"] = gain_db
+    else:
+        answer["uplink_bps"] = _said(said, "uplink-bps") or ask.uplink_bps or ask.bandwidth_hz
+    if "partition-id" in said:
+        answer["device"] = float(said["partition-id"])
+    return answer
+
+
+def cell_resources(cell: Cell, context: Context, ask: Ask) -> dict[str, float]:
+    """The resources of a modelled device: that of the cell which the node's partition-id counts, in this round."""
+    device, drawn = int(context.node_config["partition-id"]), cell.draw(ask.round)
+    said = {name: float(getattr(drawn, name)[device]) for name in ("tau", "cpu_hz", "power_w", "gain_db")}
+    return said | {"device": float(device)}
+
+
+def measure_cpu_hz() -> float:
+    """Cycles that this device does in a second: its usable cores times their clock."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores * (_clock_hz() or _counted_hz())
+
+
+def _clock_hz() -> float | None:
+    """The clock of the first core, as Linux gives it."""
+    for clock in _CLOCKS:
+        try:
+            return 1e3 * float(Path("/sys/devices/system/cpu/cpu0", clock).read_text())
+        except (OSError, ValueError):
+            continue
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    clocks = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return 1e6 * max(clocks) if clocks else None
+
+
+def _counted_hz() -> float:
+    """Where the system does not tell: Python's loop takes about 50 cycles a turn."""
+    turns = 200_000
+    start = time.perf_counter()
+    for _ in range(turns):
+        pass
+    return 50.0 * turns / max(time.perf_counter() - start, 1e-9)
+
+
+def _affordable_steps(ask: Ask, cpu_hz: float) -> int:
+    steps = 0.5 * ask.deadline_s * cpu_hz / ask.cycles_per_step
+    return max(1, min(MOST_STEPS, int(steps)))
+
+
+def _kept(context: Context) -> MetricRecord:
+    if _KEPT not in context.state:
+        context.state[_KEPT] = MetricRecord()
+    return context.state.metric_records[_KEPT]
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _said(config: Mapping[str, object], key: str) -> float | None:
+    """A number in the node's configuration."""
+    if key not in config:
+        return None
+    value = config[key]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"node-config {key} is {value!r}; it must be a number")
+    return float(value)

@@ -1,0 +1,177 @@
+"""Messages out, answers in, one at a time and never beyond the timeout.
+
+Flower's `send_and_receive` gathers all answers before it returns any, and its `pull_messages` waits up to hours for a
+node that has announced an answer and then does not deliver it. So answers are fetched singly, in threads: one that
+cannot be read costs no other, one that does not come holds up nobody, and memory holds a few at a time, however many
+nodes there are.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from flare.flower.faults import Faults
+
+# What decoding the answer of a node can raise: it is the node's fault, not that of the connection.
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, DecodeError)
+_STUCK_S = 1.0  # when all threads have been fetching for so long, another is started
+_MOST_THREADS = 16
+_MOST_READY = 4  # answers that wait to be taken
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A node's answer, and how long after the question it was here."""
+
+    node: int
+    message: Message
+    after_s: float
+
+
+def exchange(
+    grid: Grid, messages: Sequence[Message], *, when: str, timeout_s: float, poll_s: float, faults: Faults
+) -> Iterator[Answer]:
+    """Send the messages, at most one to a node, and yield each answer as it comes, until all are here or time is up.
+
+    A node counts once, whatever it sends; one that answers with an error, in the name of another, or not in time is
+    noted as faulty.
+    """
+    start = time.monotonic()
+    waiting = _sent(grid, messages, when, faults)
+    fetcher = _Fetcher(grid, poll_s)
+    try:
+        fetcher.look_for(waiting)
+        while waiting and (fetched := fetcher.next(start + timeout_s)) is not None:
+            if fetched.nothing:
+                fetcher.look_again(fetched.message_id)
+                continue
+            node = waiting.pop(fetched.message_id)
+            if len(fetched.answers) > 1:
+                faults.note(node, when, "it answered more than once; the first answer counts")
+            trouble = fetched.trouble or _refusal(fetched.answers[0], fetched.message_id, node)
+            if trouble is None:
+                yield Answer(node, fetched.answers[0], time.monotonic() - start)
+            else:
+                faults.note(node, when, trouble)
+            del fetched  # or it would stay until the next is here
+    finally:
+        fetcher.stop()
+    for node in waiting.values():
+        faults.note(node, when, f"no answer within {timeout_s:g} s")
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """What was found for a message: answers, or why they cannot be read, or nothing yet."""
+
+    message_id: str
+    answers: list[Message]
+    trouble: str | None = None
+    error: BaseException | None = None  # of the connection: not the node's fault
+
+    @property
+    def nothing(self) -> bool:
+        return not self.answers and self.trouble is None
+
+
+@final
+@dataclass
+class _Fetcher:
+    """Looks for answers, in one thread, or in more while some of them wait for a node that does not deliver."""
+
+    grid: Grid
+    poll_s: float
+    _todo: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
+    _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=_MOST_READY))
+    _later: list[tuple[float, str]] = field(default_factory=list)  # when to look again, in the order of time
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _threads: int = 0
+    _last: float = 0.0  # when something was fetched, or a thread started
+
+    def look_for(self, message_ids: Sequence[str] | dict[str, int]) -> None:
+        for each in message_ids:
+            self._todo.put(each)
+
+    def look_again(self, message_id: str) -> None:
+        self._later.append((time.monotonic() + self.poll_s, message_id))
+
+    def next(self, end: float) -> _Fetched | None:
+        """What was fetched next; None when time is up."""
+        while (now := time.monotonic()) < end:
+            while self._later and self._later[0][0] <= now:
+                self._todo.put(self._later.pop(0)[1])
+            if self._threads == 0 or (not self._todo.empty() and now - self._last > _STUCK_S):
+                self._start()
+            try:
+                fetched = self._found.get(timeout=min(self.poll_s, end - now))
+            except queue.Empty:
+                continue
+            self._last = time.monotonic()
+            if fetched.error is not None:
+                raise fetched.error
+            return fetched
+        return None
+
+    def stop(self) -> None:
+        """Let the threads end: at once, or when what they wait for is given up."""
+        self._stopped.set()
+        for _ in range(self._threads):
+            self._todo.put(None)
+
+    def _start(self) -> None:
+        self._last = time.monotonic()
+        if self._threads < _MOST_THREADS:
+            self._threads += 1
+            threading.Thread(target=self._fetch, name=f"flare-fetch-{self._threads}", daemon=True).start()
+
+    def _fetch(self) -> None:
+        while (message_id := self._todo.get()) is not None and not self._stopped.is_set():
+            fetched = _pulled(self.grid, message_id)
+            while not self._stopped.is_set():
+                try:
+                    self._found.put(fetched, timeout=0.1)
+                    break
+                except queue.Full:
+                    continue
+            del fetched
+
+
+def _pulled(grid: Grid, message_id: str) -> _Fetched:
+    try:
+        return _Fetched(message_id, list(grid.pull_messages([message_id])))
+    except _UNREADABLE as error:
+        return _Fetched(message_id, [], trouble=f"its answer cannot be read: {type(error).__name__}: {error}")
+    except BaseException as error:
+        return _Fetched(message_id, [], error=error)
+
+
+def _sent(grid: Grid, messages: Sequence[Message], when: str, faults: Faults) -> dict[str, int]:
+    """The node that is asked, by the id of the message."""
+    if not messages:
+        return {}
+    accepted = {each for each in grid.push_messages(messages) if each}
+    waiting = {}
+    for message in messages:
+        if message.metadata.message_id in accepted:
+            waiting[message.metadata.message_id] = message.metadata.dst_node_id
+        else:
+            faults.note(message.metadata.dst_node_id, when, "the SuperLink took no message for it")
+    return waiting
+
+
+def _refusal(answer: Message, message_id: str, node: int) -> str | None:
+    """Why an answer does not count."""
+    if answer.has_error():
+        return f"error {answer.error.code}: {answer.error.reason}"
+    if answer.metadata.reply_to_message_id != message_id or answer.metadata.src_node_id != node:
+        return f"its answer comes in the name of node {answer.metadata.src_node_id}"
+    return None

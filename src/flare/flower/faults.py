@@ -1,0 +1,35 @@
+"""What went wrong with a node: written into the round's record, and logged once for each node and reason."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import Any, final
+
+log = logging.getLogger("flwr")  # Flower's own log, which its programs show
+_NUMBER = re.compile(r"\d[\d.e+-]*")
+_LONGEST = 200  # characters of a reason: a node may say anything
+
+
+@final
+@dataclass
+class Faults:
+    """The faults of a run so far, and those of the round at hand."""
+
+    _logged: set[tuple[int, str]] = field(default_factory=set)
+    _now: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, node: int, when: str, why: str) -> None:
+        """A node failed `when` it was asked ("query") or trained ("train")."""
+        reason = "".join(sign if sign.isprintable() else " " for sign in why)[:_LONGEST].strip()
+        self._now.append({"node": str(node), "when": when, "why": reason})
+        kind = _NUMBER.sub("#", reason)  # the same fault with other numbers is not news
+        if (node, kind) not in self._logged:
+            self._logged.add((node, kind))
+            log.warning("node %d, %s: %s", node, when, reason)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Those of this round, for its record; the next begins with none."""
+        now, self._now = self._now, []
+        return now

@@ -1,0 +1,90 @@
+"""What a node says of itself, and what of that is believed.
+
+A node reports, in a MetricRecord named "resources", its local steps, processor speed and transmit power, and of its
+channel either the power gain or the uplink rate that was measured. Every number must lie in a range that a device can
+have: beyond, it is a slip of the unit, a fault or a lie, and the node is left out of the round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Message, MetricRecord
+
+from flare.config import WirelessConfig
+from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz
+from flare.wireless.rate import LN2, snr_hz
+
+RECORD = "resources"
+MOST_BPS_PER_HZ = 30.0
+"""A rate above this many bit/s for each Hz counts as this many: no radio has more, and 2 to that power is finite."""
+
+# Name -> (least, greatest, whether whole).
+_RANGES = {
+    "cpu_hz": (1e6, 1e14, False),
+    "power_w": (1e-9, 1e4, False),
+    "gain_db": (-300.0, 50.0, False),
+    "uplink_bps": (1.0, 1e13, False),
+    "device": (0.0, 1e7, True),
+}
+
+
+@dataclass(frozen=True)
+class Resources:
+    """A node's resources, each in its range; of gain and uplink rate one at least is there."""
+
+    tau: float
+    cpu_hz: float
+    power_w: float
+    gain_db: float | None
+    uplink_bps: float | None
+    device: int | None  # which device of the cell it says to be
+
+
+def read_resources(answer: Message, most_steps: int) -> Resources:
+    """The resources in a node's answer; ValueError says what is missing or cannot be."""
+    said = answer.content.get(RECORD)
+    if not isinstance(said, MetricRecord):
+        raise ValueError(f"its answer has no record '{RECORD}'")
+    ranges = _RANGES | {"tau": (1.0, float(most_steps), True)}
+    values = {name: _number(name, said[name], *limits) for name, limits in ranges.items() if name in said}
+    for name in ("tau", "cpu_hz", "power_w"):
+        if name not in values:
+            raise ValueError(f"{name} is missing")
+    if "gain_db" not in values and "uplink_bps" not in values:
+        raise ValueError("gain_db and uplink_bps are both missing; one is needed")
+    device = values.get("device")
+    return Resources(
+        tau=values["tau"],
+        cpu_hz=values["cpu_hz"],
+        power_w=values["power_w"],
+        gain_db=values.get("gain_db"),
+        uplink_bps=values.get("uplink_bps"),
+        device=None if device is None else int(device),
+    )
+
+
+def channel_hz(resources: list[Resources], config: WirelessConfig) -> Floats:
+    """p h^2 / N_0 of each node, shape (nodes,).
+
+    From the gain where it is known; otherwise the value at which the whole band carries the measured rate,
+    B (2^(rate / B) - 1), Eq. (5) solved for it.
+    """
+    noise = dbm_per_mhz_to_watt_per_hz(config.noise_dbm_per_mhz)
+    power = np.array([each.power_w for each in resources])
+    gain_db = np.array([math.nan if each.gain_db is None else each.gain_db for each in resources])
+    rate = np.array([1.0 if each.uplink_bps is None else each.uplink_bps for each in resources])
+    band = config.total_bandwidth_hz
+    measured = band * np.expm1(LN2 * np.minimum(rate / band, MOST_BPS_PER_HZ))
+    return np.where(np.isnan(gain_db), measured, snr_hz(power, db_to_linear(gain_db), noise))
+
+
+def _number(name: str, value: Any, least: float, greatest: float, whole: bool) -> float:
+    if isinstance(value, list) or not math.isfinite(value) or not least <= value <= greatest:
+        raise ValueError(f"{name} is {str(value)[:40]}; it must be a number from {least:g} to {greatest:g}")
+    if whole and value != math.floor(value):
+        raise ValueError(f"{name} is {value:g}; it must be a whole number")
+    return float(value)

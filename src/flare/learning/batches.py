@@ -1,0 +1,17 @@
+"""Which of its samples a device learns from, step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flare.scheduling.problem import Indices
+
+
+def draw_batches(held: Indices, steps: int, batch_size: int, *, rng: np.random.Generator) -> Indices:
+    """Mini-batches of a device's samples, shape (steps, batch size): it goes through them in a random order, and
+    through a new one when all have been used."""
+    needed = steps * batch_size
+    passes = -(-needed // len(held))
+    order = np.concatenate([rng.permutation(len(held)) for _ in range(passes)])
+    batches: Indices = held[order[:needed]].reshape(steps, batch_size)
+    return batches

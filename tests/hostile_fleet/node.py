@@ -1,0 +1,99 @@
+"""A node as one process: the connection of Flower's SuperNode, and the app in the same process, so that it can fail at
+any moment of an exchange.
+
+    python node.py ADDRESS DEVICE DOES
+
+In round 4 a node that `does` so dies when it is asked, while it trains or after it has sent, is late, or announces an
+answer and never delivers it; in round 3 it may send what cannot be read; and it may send every answer twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from flwr.app import Array, Context, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+from flwr.supernode.fleet_http_connection import http_request_response
+from hostile.client_app import app
+
+LATE_S = 14.0
+
+
+def die() -> None:
+    """As when the power fails."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Unreadable(Array):
+    """An array whose description is nonsense under a sound head, which is all that a SuperLink looks at."""
+
+    def deflate(self) -> bytes:
+        head, _, body = super().deflate().partition(b"\0")
+        return head + b"\0" + body.replace(b"arraychunk_ids", b"ARRAYCHUNK_IDS")
+
+
+Unreadable.__qualname__ = "Array"
+
+
+def main(address: str, device: int, does: str) -> None:
+    with http_request_response(address, True) as (node, receive, send, _, _, pull, push, confirm):
+        print("node", node, flush=True)
+        config = {"partition-id": device, "does": does}
+        context = Context(run_id=0, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        while True:
+            if (received := receive()) is None:
+                time.sleep(0.2)
+                continue
+            message = whole(*received, pull, confirm)
+            kind, number = message.metadata.message_type, message.content.config_records["config"]["round"]
+            before(does, kind, number)
+            answer = app(message, context)
+            if does == "is unreadable" and (kind, number) == ("train", 3):
+                answer.content.array_records["arrays"]["b"].__class__ = Unreadable
+            deliver(answer, send, push, hollow=does == "never delivers" and (kind, number) == ("train", 4))
+            if does == "answers twice":
+                try:
+                    deliver(answer, send, push)
+                except Exception as error:  # the SuperLink may refuse it
+                    print("refused:", error, flush=True)
+                print("answered twice", flush=True)
+            if does == "dies later" and (kind, number) == ("train", 4):
+                die()
+
+
+def before(does: str, kind: str, number: int) -> None:
+    if number == 4 and (does, kind) in {("dies asked", "query"), ("dies training", "train")}:
+        die()
+    if (does, kind, number) == ("is late", "train", 4):
+        time.sleep(LATE_S)
+
+
+def whole(message: Message, tree: Any, pull: Callable[..., bytes], confirm: Callable[..., None]) -> Message:
+    """The message with its content."""
+    run, name = message.metadata.run_id, message.metadata.message_id
+    contents = pull_objects([each.object_id for each in iterate_object_tree(tree)], lambda each: pull(run, each))
+    inflated = inflate_object_from_contents(name, contents)
+    assert isinstance(inflated, Message)
+    inflated.metadata.__dict__["_message_id"] = name
+    confirm(run, name)
+    return inflated
+
+
+def deliver(answer: Message, send: Callable[..., Any], push: Callable[..., None], *, hollow: bool = False) -> None:
+    answer.metadata.__dict__["_message_id"] = answer.object_id
+    wanted, session = send(answer, get_object_tree(answer), 0.1)
+    for name, each in get_all_nested_objects(answer).items():
+        if name in wanted and not hollow:
+            push(answer.metadata.run_id, session, name, each.deflate())
+
+
+main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,133 @@
+"""Nodes that fail and lie, and a server that is killed: real processes on this machine."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flare.records import RunFolder
+from tests.flower_processes import ROOT, World, last_weights, wait_until, world
+from tests.integration.kill_helper import num_lines
+
+APP = ROOT / "tests" / "hostile_fleet"
+TIMEOUT_S = 10.0
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+def node(place: World, device: int, does: str = "is sound") -> None:
+    address = f"127.0.0.1:{place.port('superlink')}"
+    place.start(f"node-{device}", [sys.executable, str(APP / "node.py"), address, str(device), does])
+
+
+def start_run(place: World, *settings: str) -> Path:
+    """A server, and a run on it that goes on in the background; its folder."""
+    place.superlink("--insecure")
+    place.connect(address=f"127.0.0.1:{place.port('superlink')}", insecure=True)
+    folder = place.folder / "run"
+    settings = (f"folder='{folder}'", f"timeout-s={TIMEOUT_S}", *settings)
+    command = ["flwr", "run", str(APP), "fleet", "--stream", "--run-config", " ".join(settings)]
+    place.start(f"run-{len(place.started)}", command)
+    return folder
+
+
+def rounds(folder: Path) -> int:
+    return num_lines(folder / "rounds.jsonl")
+
+
+def ended(folder: Path) -> bool:
+    return (folder / "manifest.json").exists() and RunFolder.open(folder).manifest["status"] != "running"
+
+
+def expected(recorded: Sequence[dict[str, Any]]) -> float:
+    """Every weight, from who is said to have sent in each round: the mean of 0.01 (d + 1) over them."""
+    return sum(0.01 * (1 + np.mean(each["sent"])) for each in recorded if each["sent"])
+
+
+def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
+    does = [
+        *("is sound", "is sound", "lies", "poisons", "is late", "dies asked", "dies training", "dies later"),
+        *("answers twice", "never delivers", "is unreadable"),
+    ]
+    folder = start_run(place, f"min-nodes={len(does)}")
+    for device, name in enumerate(does):
+        node(place, device, name)
+    wait_until(lambda: rounds(folder) >= 3, 120, "three rounds are over")
+    newcomer = len(does)
+    node(place, newcomer)
+    wait_until(
+        lambda: rounds(folder) >= 7 and newcomer in RunFolder.open(folder).records()[-1]["sent"], 120, "it is in"
+    )
+    place.kill(place.alive("node.py"))
+    wait_until(lambda: ended(folder), 60, "the run is suspended")
+
+    recorded = RunFolder.open(folder).records()
+    ids = [re.findall(r"^node (\d+)$", place.said(f"node-{d}"), re.MULTILINE)[0] for d in range(len(does))]
+    sent = [set(each["sent"]) for each in recorded]
+
+    def why(device: int, number: int) -> str:
+        (fault,) = [each for each in recorded[number]["faults"] if each["node"] == ids[device]]
+        assert device not in sent[number]
+        return f"{fault['when']}: {fault['why']}"
+
+    last = max(number for number, each in enumerate(sent) if each)
+    assert all({0, 1, 8} <= each for each in sent[: last + 1])  # the sound ones, and who answers twice, in every round
+    for number, reason in enumerate(
+        ["tau is nan", "cpu_hz is -3000000000.0", "power_w is 1e+30", "gain_db and uplink"]
+    ):
+        assert why(2, number).startswith(f"query: {reason}")
+    for number, reason in enumerate(["'b' has shape (3, 1)", "'w' is float64", "holds numbers", "has norm 1.39e+29"]):
+        assert why(3, number).startswith("train: ")
+        assert reason in why(3, number)
+    assert why(10, 3).startswith("train: its answer cannot be read")
+    silent = f"no answer within {TIMEOUT_S:g} s"
+    assert why(5, 4) == f"query: {silent}"
+    assert [why(device, 4) for device in (4, 6, 9)] == [f"train: {silent}"] * 3
+    assert 7 in sent[4]
+    assert why(7, 5).startswith("query: ")
+    assert {2, 3, 9, 10} <= sent[last]  # who became sound takes part again
+    assert {4} <= set().union(*sent[5:])
+    assert all(not each & {5, 6, 7} for each in sent[5:])
+    assert "answered twice" in place.said("node-8")
+
+    assert recorded[-1]["available"] == 0
+    assert RunFolder.open(folder).manifest["status"] == "interrupted"
+    assert np.allclose(
+        last_weights(folder).numpy(), expected(recorded), rtol=1e-5
+    )  # of the sound updates, and of nothing else
+    logged = re.findall(r"WARNING.*node (\d+, (?:query|train): .*)", place.said("run-1"))
+    assert len(logged) == len(set(logged)) > 12
+    assert {each.partition(",")[0] for each in logged} >= {*ids[2:8], *ids[9:]}
+
+
+def test_a_killed_server_continues_after_the_last_finished_round(place: World) -> None:
+    folder = start_run(place, "run.rounds=12", "min-nodes=2")
+    for device in (0, 1):
+        node(place, device)
+    wait_until(lambda: rounds(folder) >= 3, 120, "three rounds are over")
+    place.kill([pid for name in ("serverapp", "superlink", "superexec") for pid in place.alive(name)])
+    place.kill(place.alive("node.py"))
+    before = (folder / "rounds.jsonl").read_bytes()
+    assert 3 <= rounds(folder) < 12
+    assert RunFolder.open(folder).manifest["status"] == "running"
+
+    start_run(place, "run.rounds=12", "min-nodes=2")
+    for device in (0, 1):  # with new ids: they take over the devices that they say to be
+        node(place, device)
+    wait_until(lambda: ended(folder), 120, "the run is finished")
+    recorded = RunFolder.open(folder).records()
+    assert (folder / "rounds.jsonl").read_bytes().startswith(before)
+    assert [each["round"] for each in recorded] == list(range(12))
+    assert all(each["sent"] == [0, 1] for each in recorded)
+    assert RunFolder.open(folder).manifest["status"] == "finished"
+    assert np.allclose(last_weights(folder).numpy(), expected(recorded), rtol=1e-5)

@@ -1,0 +1,127 @@
+"""Every command of docs/flower.md, as a reader types them, with Flower's own programs on this machine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from flare.records import RunFolder
+from flare.simulation import Member, Simulation, drive
+from tests.flower_processes import ROOT, World, last_weights, wait_until, world
+
+GUIDE = (ROOT / "docs" / "flower.md").read_text()
+SECTIONS = {
+    title: re.findall(r"^```(sh|toml)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", GUIDE, re.MULTILINE | re.DOTALL)
+}
+
+
+def follow(place: World, section: str) -> list[str]:
+    """Do what the section says; what the programs that end have said. Ports and paths are those of the test."""
+    said = []
+    for language, text in SECTIONS[section]:
+        text = text.replace("/home/me", str(place.folder)).replace(":8000", f":{place.port('superlink')}")
+        if language == "toml":
+            (place.folder / "home" / "config.toml").write_text(text)
+            continue
+        for line in text.splitlines():
+            said += step(place, shlex.split(line, comments=True))
+    return said
+
+
+def step(place: World, words: list[str]) -> list[str]:
+    match words[0]:
+        case "flower-superlink":
+            place.superlink(*without_port(words[1:]))
+        case "flower-supernode":
+            name = f"node-{len(place.started)}"
+            place.start(name, ["flower-supernode", "--port", str(place.port(name)), *without_port(words[1:])])
+            wait_until(lambda: "SuperNode ID" in place.said(name), 60, f"{words} is connected")
+        case "flwr" | "flare" | "openssl" | "ssh-keygen" | "mkdir":
+            return [place.do(words)]
+        case _:
+            raise AssertionError(f"the guide shows {words}, which no test knows how to run")
+    return []
+
+
+def without_port(words: list[str]) -> list[str]:
+    if "--port" not in words:
+        return words
+    at = words.index("--port")
+    return words[:at] + words[at + 2 :]
+
+
+def test_this_file_follows_every_section_that_shows_commands() -> None:
+    shown = {title for title, blocks in SECTIONS.items() if any(language == "sh" for language, _ in blocks)}
+    assert shown == {"On a laptop", "Several machines", "TLS, and keys for the nodes"}
+
+
+@pytest.fixture
+def place(tmp_path: Path):
+    with world(tmp_path) as made:
+        yield made
+
+
+def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
+    """`flwr run` in simulation, with ten virtual nodes: the same schedules, and the same model."""
+    follow(place, "On a laptop")
+    folder = RunFolder.open(place.folder / "out" / "laptop")
+    simulated = []
+    member = Member(Simulation(folder.config))
+    drive([member], watch=lambda _, record: simulated.append(record))
+    recorded = folder.records()
+    assert len(recorded) == folder.config.run.rounds == 5
+    for ours, theirs in zip(recorded, simulated, strict=True):
+        assert ours["selected"] == theirs["selected"]
+        assert ours["bandwidth_hz"] == pytest.approx(theirs["bandwidth_hz"], rel=1e-11)
+        assert ours["lr"] == theirs["lr"]
+        assert ours["test_accuracy"] == pytest.approx(theirs["test_accuracy"], abs=1e-6)
+        assert ours["faults"] == []
+    weights, wanted = last_weights(folder.path), member.state.weights
+    assert torch.linalg.vector_norm(weights - wanted) < 1e-6 * torch.linalg.vector_norm(wanted)
+    assert "<html" in (place.folder / "out" / "laptop.html").read_text()
+    place.kill(place.alive("flower-superlink"), how=15)  # the one that `flwr run` left in the background
+
+
+def test_several_machines_train_together(place: World) -> None:
+    follow(place, "Several machines")
+    recorded = RunFolder.open(place.folder / "out" / "fleet").records()
+    assert [each["available"] for each in recorded] == [3, 3]
+    assert all(each["faults"] == [] and each["sent"] == each["selected"] for each in recorded)
+    steps = {0: 2.0, 1: 5.0, 2: 3.0}  # as their node configurations say
+    for each in recorded:
+        assert each["tau"] == [steps[device] for device in each["selected"]]
+    assert any(each["sent"] for each in recorded)
+    assert "<html" in (place.folder / "out" / "fleet.html").read_text()
+
+
+def test_with_tls_and_keys_only_registered_nodes_take_part(place: World) -> None:
+    """Beside the three of the guide: a node without a key, one with a strange key, one without TLS."""
+    trusting = SECTIONS["TLS, and keys for the nodes"]
+    assert any("--enable-supernode-auth" in text for _, text in trusting)
+    strangers = {"nokey": [], "strange": ["--auth-supernode-private-key", "keys/strange"], "plain": None}
+    original = place.do
+
+    def before_the_run(words: list[str]) -> str:
+        if words[:2] == ["flwr", "run"]:
+            original(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", "keys/strange"])
+            for name, options in strangers.items():
+                trust = ["--insecure"] if options is None else ["--root-certificates", "keys/ca.crt", *options]
+                place.supernode(name, *trust, config="partition-id=0")
+        return original(words)
+
+    place.do = before_the_run  # type: ignore[method-assign]
+    follow(place, "TLS, and keys for the nodes")
+    recorded = RunFolder.open(place.folder / "out" / "secure").records()
+    assert [each["available"] for each in recorded] == [3, 3]
+    assert all(each["faults"] == [] for each in recorded)
+    for name in strangers:
+        said = place.said(name)
+        assert "SuperNode ID" not in said
+        assert "Receiving" not in said
+    for name in ("nokey", "strange"):
+        assert "could not establish a connection" in place.said(name)

@@ -1,0 +1,256 @@
+"""What a node says of itself, what it sends back, and how the server reads it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from torch import nn
+
+from flare.config import Config, WirelessConfig
+from flare.flower import Ask, Work, client_app, from_run_config, load_arrays, own_resources, trained_arrays
+from flare.flower.arrays import Layout, difference
+from flare.flower.device import MOST_STEPS, measure_cpu_hz
+from flare.flower.exchange import exchange
+from flare.flower.faults import Faults
+from flare.flower.fleet import Fleet, Uplink
+from flare.flower.resources import MOST_BPS_PER_HZ, Resources, channel_hz
+from flare.wireless.rate import rate_bps
+from tests.fleets import FakeGrid
+
+ASK = Ask(round=3, deadline_s=2.0, cycles_per_step=1e8, power_w=0.5, bandwidth_hz=1e7, uplink_bps=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def context(**config: Any) -> Context:
+    named = {name.replace("_", "-"): value for name, value in config.items()}
+    return Context(run_id=1, node_id=5, node_config=named, state=RecordDict(), run_config={})
+
+
+# What a node says
+
+
+def test_the_node_configuration_counts() -> None:
+    said = own_resources(context(tau=7, cpu_hz=1e9, power_dbm=20.0, gain_db=-80.0, partition_id=4), ASK)
+    assert said == pytest.approx({"tau": 7.0, "cpu_hz": 1e9, "power_w": 0.1, "gain_db": -80.0, "device": 4.0})
+
+
+def test_what_the_node_configuration_leaves_out_is_measured() -> None:
+    said = own_resources(context(), ASK)
+    assert said["cpu_hz"] == pytest.approx(measure_cpu_hz(), rel=0.5)
+    assert 1e8 < said["cpu_hz"] < 1e14
+    assert said["power_w"] == 0.5
+    assert said["uplink_bps"] == 1e7  # 1 bit/s for each Hz
+    assert "gain_db" not in said
+    assert "device" not in said
+
+
+def test_the_processor_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = context()
+    first = own_resources(here, ASK)["cpu_hz"]
+    monkeypatch.setattr("flare.flower.device.measure_cpu_hz", lambda: 1.0 / 0.0)
+    assert own_resources(here, ASK)["cpu_hz"] == first
+
+
+@pytest.mark.parametrize(("cpu_hz", "steps"), [(1e6, 1), (4e8, 4), (1e12, MOST_STEPS)])
+def test_a_device_does_the_steps_that_fit_into_half_of_the_deadline(cpu_hz: float, steps: int) -> None:
+    assert own_resources(context(cpu_hz=cpu_hz), ASK)["tau"] == steps
+
+
+def test_the_uplink_is_what_the_server_measured() -> None:
+    measured = Ask(**{**ASK.__dict__, "uplink_bps": 3e6})
+    assert own_resources(context(), measured)["uplink_bps"] == 3e6
+    assert own_resources(context(uplink_bps=2e6), measured)["uplink_bps"] == 2e6
+
+
+def test_a_node_configuration_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="node-config tau is 'many'; it must be a number"):
+        own_resources(context(tau="many"), ASK)
+
+
+# What the server makes of it
+
+
+def test_a_measured_rate_is_that_of_the_whole_band() -> None:
+    config = WirelessConfig()
+    said = [Resources(1.0, 1e9, 0.1, None, rate, None) for rate in (1e3, 1e7, 2e8, 1e12)]
+    band = np.array(config.total_bandwidth_hz)
+    rates = rate_bps(band, channel_hz(said, config))
+    assert rates[:3] == pytest.approx([1e3, 1e7, 2e8], rel=1e-9)
+    assert rates[3] == pytest.approx(MOST_BPS_PER_HZ * config.total_bandwidth_hz)
+
+
+def test_a_rate_is_what_remains_when_work_and_overhead_are_taken_off() -> None:
+    uplink = Uplink()
+    assert uplink.rate_bps(0) == 0.0
+    uplink.asked(2.0)
+    uplink.asked(3.0)
+    uplink.sent(0, 1e6, 1.5)  # shorter than a question: tells nothing
+    uplink.sent(0, 1e6, math.nan)
+    assert uplink.rate_bps(0) == 0.0
+    uplink.sent(1, 1e6, 6.0)
+    uplink.sent(2, 1e6, 12.0)
+    assert uplink.rate_bps(2) == 1e6 / 4.0  # the greatest: all else only makes it look slower
+    assert uplink.rate_bps(7) == 1e6 / 10.0  # the older one no longer counts
+    assert uplink.rate_bps(8) == 0.0  # and then the node gets another chance
+
+
+def test_a_fleet_comes_back_from_its_numbers() -> None:
+    fleet = Fleet(8)
+    sound = Resources(1.0, 1e9, 0.1, -90.0, None, None)
+    fleet.enrol({2**63: sound, 7: sound}, Faults())
+    fleet.uplink(7).asked(1.0)
+    fleet.uplink(7).sent(3, 8e6, 3.0)
+    other = Fleet(8)
+    other.restore(fleet.to_numbers())
+    assert other.device_of == {7: 0, 2**63: 1}
+    assert (other.size, other.uplink(7).rate_bps(3), other.uplink(7).overhead_s) == (2, 4e6, 1.0)
+
+
+# What it sends back
+
+
+def message(kind: str, content: dict[str, Any]) -> Message:
+    made = Message(RecordDict(content), 5, kind)
+    made.metadata.__dict__["_message_id"] = "m"
+    return made
+
+
+def work(**changes: Any) -> ConfigRecord:
+    said = {"round": 2, "device": 1, "steps": 3, "lr": 0.5, "tau_bar": 3.0, "bandwidth_hz": 1e6, "seed": 9}
+    return ConfigRecord(said | changes)
+
+
+def test_a_node_takes_its_steps_at_its_rate_and_sends_the_difference() -> None:
+    seen: list[tuple[float, float]] = []
+
+    def train_step(module: nn.Module, batch: float, lr: float) -> float:
+        seen.append((batch, lr))
+        for parameter in module.parameters():
+            parameter.data += lr * batch
+        return batch
+
+    def batches(_: Context, asked: Work) -> list[float]:
+        assert (asked.round, asked.device, asked.steps, asked.seed) == (2, 1, 3, 9)
+        return [1.0, 2.0, 3.0, 4.0]  # the last is one too many
+
+    app = client_app(model=lambda _: nn.Linear(2, 1), batches=batches, train_step=train_step)
+    start = trained_arrays(nn.Linear(2, 1))
+    answer = app(message("train", {"arrays": start, "config": work()}), context())
+    assert seen == [(1.0, 0.5), (2.0, 0.5), (3.0, 0.5)]
+    delta = Layout(start).flatten(answer.content.array_records["arrays"])
+    assert torch.allclose(delta, torch.full((3,), 3.0))
+    metrics = answer.content.metric_records["metrics"]
+    assert (metrics["steps"], metrics["loss"]) == (3, 2.0)
+
+
+def test_too_few_batches_are_an_error_that_says_so() -> None:
+    app = client_app(model=lambda _: nn.Linear(2, 1), batches=lambda *_: [], train_step=lambda *_: 0.0)
+    with pytest.raises(ValueError, match="batches gave 0 of the 3 batches; give one for each step"):
+        app(message("train", {"arrays": trained_arrays(nn.Linear(2, 1)), "config": work()}), context())
+
+
+def test_the_model_of_another_app_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"array 'weight' has shape \(1, 2\); it must be \(1, 3\)"):
+        load_arrays(nn.Linear(3, 1), trained_arrays(nn.Linear(2, 1)))
+
+
+def test_arrays_and_vector_are_one_another_again() -> None:
+    module = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 2))
+    arrays = trained_arrays(module)
+    layout = Layout(arrays)
+    flat = layout.flatten(arrays)
+    assert torch.equal(layout.flatten(layout.arrays(flat)), flat)
+    other = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 2))
+    load_arrays(other, arrays)
+    assert not layout.flatten(difference(other, arrays)).any()
+
+
+def test_an_array_in_the_order_of_columns_is_read_as_it_is_meant() -> None:
+    held = np.arange(6, dtype=np.float32).reshape(2, 3)
+    plain, columns = (ArrayRecord({"w": Array(each)}) for each in (held, np.asfortranarray(held)))
+    assert torch.equal(Layout(plain).flatten(columns), torch.arange(6, dtype=torch.float32))
+
+
+# How answers are fetched
+
+
+class Blocking(FakeGrid):
+    """Some nodes have announced an answer and never deliver it: fetching it waits."""
+
+    def __init__(self, stuck: set[int], count: int) -> None:
+        super().__init__({node: lambda message: [Message(RecordDict(), reply_to=message)] for node in range(count)})
+        self.stuck = stuck
+        self.given_up = threading.Event()
+
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        (message_id,) = message_ids
+        if int(message_id.removeprefix("m")) in self.stuck:
+            self.given_up.wait(60)
+        return super().pull_messages(message_ids)
+
+
+def asked(grid: FakeGrid, timeout_s: float) -> tuple[list[int], list[str]]:
+    faults = Faults()
+    messages = [Message(RecordDict(), node, "query", ttl=60) for node in grid.get_node_ids()]
+    answers = exchange(grid, messages, when="query", timeout_s=timeout_s, poll_s=0.01, faults=faults)
+    return [each.node for each in answers], [each["node"] for each in faults.take()]
+
+
+def test_a_node_that_does_not_deliver_holds_up_nobody() -> None:
+    grid = Blocking({0, 1, 4}, 9)
+    try:
+        answered, faulty = asked(grid, 8.0)
+    finally:
+        grid.given_up.set()
+    assert sorted(answered) == [2, 3, 5, 6, 7, 8]
+    assert sorted(faulty) == ["0", "1", "4"]
+
+
+def test_a_broken_connection_is_no_fault_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ConnectionError("the SuperLink is gone")
+
+    monkeypatch.setattr(FakeGrid, "pull_messages", broken)
+    with pytest.raises(ConnectionError, match="the SuperLink is gone"):
+        asked(FakeGrid({1: lambda message: []}), 5.0)
+
+
+def test_threads_end_with_the_exchange() -> None:
+    before = threading.active_count()
+    asked(FakeGrid({node: lambda message: [Message(RecordDict(), reply_to=message)] for node in range(5)}), 10.0)
+    for thread in threading.enumerate():
+        if thread.name.startswith("flare-fetch"):
+            thread.join(5.0)
+    assert threading.active_count() <= before
+
+
+# Settings
+
+
+def test_settings_come_from_the_run_configuration(tmp_path: Path) -> None:
+    said = {
+        "wireless.deadline_s": 2,
+        "wireless.tau_law": "exponential",
+        "scheduling.bound": False,
+        "seed": 5,
+        "folder": "x",
+        "app.key": 1,
+    }
+    config = from_run_config(said)
+    assert (config.wireless.deadline_s, config.scheduling.bound, config.seed) == (2.0, False, 5)
+    assert config.learning == Config().learning
+    with pytest.raises(ValueError, match=r"unknown key wireless\.deadlin"):
+        from_run_config({"wireless.deadlin": 2})

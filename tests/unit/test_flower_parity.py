@@ -1,0 +1,87 @@
+"""The same cell, data and seed on Flower and in the simulator: the same schedules, and the same global model."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from flare.config import Config, override
+from flare.flower import FlareStrategy, trained_arrays
+from flare.flower.arrays import Layout
+from flare.rng import stream
+from flare.simulation import Member, Simulation, drive
+from tests.fleets import FakeGrid, cell_app, running
+
+SAME = ("round", "status", "selected", "tau", "deadline_s")
+CLOSE = ("bandwidth_hz", "latency_s", "clock_s", "lr", "tau_bar", "objective", "compute_energy_j", "upload_energy_j")
+
+
+def settings(*more: str) -> Config:
+    common = ["wireless.num_devices=12", "wireless.deadline_s=0.6", "run.rounds=8", "run.payload=wireless", "seed=7"]
+    return override(Config(), [*common, "learning.device=cpu", "learning.engine=sequential", *more])
+
+
+def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrategy, list[dict]]:
+    """The run simulated, and on nodes that are the devices of its cell, started in another order."""
+    from flare.records import RunFolder
+
+    simulated: list[dict] = []
+    member = Member(Simulation(config))
+    drive([member], watch=lambda _, record: simulated.append(record))
+    simulation = Simulation(config)
+    app = cell_app(simulation.cell, lambda: copy.deepcopy(simulation.module), simulation.dataset, simulation.held)
+    order = stream(3, "order").permutation(config.wireless.num_devices)
+    nodes = {2**63 + int(place): running(app, 2**63 + int(place), {"partition-id": d}) for place, d in enumerate(order)}
+    strategy = FlareStrategy(config, folder=folder, poll_s=0.001)
+    result = strategy.start(FakeGrid(nodes), trained_arrays(simulation.module), timeout=60)
+    weights = Layout(result.arrays).flatten(result.arrays)
+    difference = torch.linalg.vector_norm(weights - member.state.weights) / torch.linalg.vector_norm(weights)
+    assert difference < 1e-6
+    return member, simulated, strategy, RunFolder.open(folder).records()
+
+
+@pytest.mark.parametrize("policy", ["exact", "greedy", "round-robin", "proportional-fair", "grouped", "random"])
+@pytest.mark.parametrize("method", ["flare", "fedavg"])
+def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, method: str, policy: str) -> None:
+    config = settings(f"learning.method={method}", f"scheduling.policy={policy}")
+    _, simulated, _, recorded = both(config, tmp_path / "run")
+    assert len(recorded) == len(simulated) == 8
+    assert any(0 < len(each["selected"]) < 12 for each in recorded)
+    for ours, theirs in zip(recorded, simulated, strict=True):
+        assert {key: ours[key] for key in SAME} == {key: theirs[key] for key in SAME}
+        for key in CLOSE:
+            assert np.allclose(ours[key], theirs[key], rtol=1e-11, atol=0.0), key
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-6)
+        assert ours["sent"] == ours["selected"]
+        assert ours["faults"] == []
+
+
+@pytest.mark.parametrize("tau_bar", ["mes", "fmas", "fmes"])
+def test_every_reference_number_of_steps_is_the_simulators(tmp_path: Path, tau_bar: str) -> None:
+    _, simulated, _, recorded = both(settings(f"learning.tau_bar={tau_bar}"), tmp_path / "run")
+    assert [each["lr"] for each in recorded] == [each["lr"] for each in simulated]
+
+
+def test_a_recorded_cell_gives_the_same_bandwidths_to_the_last_bit(tmp_path: Path) -> None:
+    draw = stream(4, "trace")
+    trace = tmp_path / "cell.npz"
+    np.savez(
+        trace,
+        gain_db=draw.uniform(-120, -90, (8, 12)),
+        cpu_hz=draw.uniform(2e9, 4e9, (8, 12)),
+        tau=draw.integers(1, 9, (8, 12)),
+    )
+    _, simulated, _, recorded = both(settings(f"wireless.trace={trace}"), tmp_path / "run")
+    assert [each["bandwidth_hz"] for each in recorded] == [each["bandwidth_hz"] for each in simulated]
+    assert [each["selected"] for each in recorded] == [each["selected"] for each in simulated]
+
+
+def test_the_fixed_steps_of_fedavg_are_fixed_on_a_fleet_too(tmp_path: Path) -> None:
+    config = settings("learning.method=fedavg-fixed", "learning.fixed_steps=4")
+    _, simulated, _, recorded = both(config, tmp_path / "run")
+    assert [each["tau"] for each in recorded] == [each["tau"] for each in simulated]
+    assert {tau for each in recorded for tau in each["tau"]} == {4.0}
