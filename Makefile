@@ -16,7 +16,7 @@ demo: $(VENV)/.package
 
 # One thread a process: the tests fill the cores by running side by side.
 test: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
