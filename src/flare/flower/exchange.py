@@ -2,8 +2,8 @@
 
 Flower's `send_and_receive` gathers all answers before it returns any, and its `pull_messages` waits up to hours for a
 node that has announced an answer and then does not deliver it. So answers are fetched singly, in threads: one that
-cannot be read costs no other, one that does not come holds up nobody, and memory holds a few at a time, however many
-nodes there are.
+cannot be read costs no other, one that does not come holds up the others by half a second (up to as many as there are
+threads), and memory holds a few at a time, however many nodes there are.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
+import grpc  # type: ignore[import-untyped]
 from flwr.app import Message
 from flwr.serverapp import Grid
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from flare.flower.faults import Faults
 
-# What decoding the answer of a node can raise: it is the node's fault, not that of the connection.
-_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, DecodeError)
-_STUCK_S = 1.0  # when all threads have been fetching for so long, another is started
-_MOST_THREADS = 16
+_CONNECTION = (OSError, grpc.RpcError)  # whatever else fetching an answer raises is the fault of the node that made it
+_STUCK_S = 0.5  # when all threads have been fetching for so long, another is started
+_MOST_THREADS = 64
 _MOST_READY = 4  # answers that wait to be taken
 
 
@@ -148,7 +147,9 @@ class _Fetcher:
 def _pulled(grid: Grid, message_id: str) -> _Fetched:
     try:
         return _Fetched(message_id, list(grid.pull_messages([message_id])))
-    except _UNREADABLE as error:
+    except _CONNECTION as error:
+        return _Fetched(message_id, [], error=error)
+    except Exception as error:
         return _Fetched(message_id, [], trouble=f"its answer cannot be read: {type(error).__name__}: {error}")
     except BaseException as error:
         return _Fetched(message_id, [], error=error)

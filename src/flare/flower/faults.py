@@ -10,6 +10,7 @@ from typing import Any, final
 log = logging.getLogger("flwr")  # Flower's own log, which its programs show
 _NUMBER = re.compile(r"\d[\d.e+-]*")
 _LONGEST = 200  # characters of a reason: a node may say anything
+_MOST_KINDS = 20  # reasons of one node in the log; the records have all
 
 
 @final
@@ -17,16 +18,17 @@ _LONGEST = 200  # characters of a reason: a node may say anything
 class Faults:
     """The faults of a run so far, and those of the round at hand."""
 
-    _logged: set[tuple[int, str]] = field(default_factory=set)
+    _logged: dict[int, set[str]] = field(default_factory=dict)
     _now: list[dict[str, Any]] = field(default_factory=list)
 
     def note(self, node: int, when: str, why: str) -> None:
         """A node failed `when` it was asked ("query") or trained ("train")."""
-        reason = "".join(sign if sign.isprintable() else " " for sign in why)[:_LONGEST].strip()
+        reason = "".join(sign if sign.isprintable() else " " for sign in why[:_LONGEST]).strip()
         self._now.append({"node": str(node), "when": when, "why": reason})
         kind = _NUMBER.sub("#", reason)  # the same fault with other numbers is not news
-        if (node, kind) not in self._logged:
-            self._logged.add((node, kind))
+        known = self._logged.setdefault(node, set())
+        if kind not in known and len(known) < _MOST_KINDS:
+            known.add(kind)
             log.warning("node %d, %s: %s", node, when, reason)
 
     def take(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from flare.flower.faults import Faults
-from flare.flower.resources import Resources
+from flare.flower.resources import LEAST_BPS, MOST_BPS, Resources
 
 _ROUNDS_A_RATE_COUNTS = 5
 
@@ -42,7 +42,8 @@ class Uplink:
     def rate_bps(self, round: int) -> float:
         """The best guess in a round; 0: none."""
         self.rates = {then: rate for then, rate in self.rates.items() if round - then <= _ROUNDS_A_RATE_COUNTS}
-        return max(self.rates.values(), default=0.0)
+        best = max(self.rates.values(), default=0.0)
+        return min(max(best, LEAST_BPS), MOST_BPS) if best else 0.0
 
 
 @final
@@ -53,11 +54,8 @@ class Fleet:
     most_devices: int  # a node may claim a device below this number
     device_of: dict[int, int] = field(default_factory=dict)
     uplinks: dict[int, Uplink] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Devices that have been seen so far, those that are gone included."""
-        return 1 + max(self.device_of.values(), default=-1)
+    size: int = 0
+    """One more than the greatest device seen so far, those that are gone included."""
 
     def enrol(self, said: Mapping[int, Resources], faults: Faults) -> dict[int, int]:
         """The node of each device in this round, in the order of the devices.
@@ -68,7 +66,7 @@ class Fleet:
         present: dict[int, int] = {}
         taken = set(self.device_of.values())
         free = (each for each in itertools.count() if each not in taken)
-        for node in sorted(said, key=lambda node: (node not in self.device_of, said[node].device is None, node)):
+        for node in sorted(said, key=lambda node: self._rank(node, said[node].device)):
             claimed = said[node].device
             device = claimed if claimed is not None else self.device_of[node] if node in self.device_of else next(free)
             if claimed is not None and claimed >= self.most_devices:
@@ -81,12 +79,19 @@ class Fleet:
         self._take_over(present)
         return dict(sorted(present.items()))
 
+    def _rank(self, node: int, claimed: int | None) -> tuple[bool, bool, bool, int]:
+        """In which order nodes are served: who keeps the device it has, then other known nodes, then newcomers."""
+        has = self.device_of.get(node)
+        keeps = has is not None and claimed in (None, has)
+        return (not keeps, has is None, claimed is None, node)
+
     def _take_over(self, present: Mapping[int, int]) -> None:
         """The nodes in `present` have their devices from now on, and others no longer."""
         for node in [each for each, device in self.device_of.items() if present.get(device, each) != each]:
             del self.device_of[node]
             self.uplinks.pop(node, None)
         self.device_of.update((node, device) for device, node in present.items())
+        self.size = max(self.size, 1 + max(present, default=-1))
 
     def uplink(self, node: int) -> Uplink:
         """What is known of a node's uplink."""
@@ -96,6 +101,7 @@ class Fleet:
         """For a checkpoint."""
         known = {node: each for node, each in self.uplinks.items() if node in self.device_of}
         return {
+            "size": self.size,
             "device_of": {str(node): device for node, device in self.device_of.items()},
             "overhead_s": {str(node): each.overhead_s for node, each in known.items() if each.overhead_s < math.inf},
             "rates": {str(node): list(each.rates.items()) for node, each in known.items()},
@@ -104,6 +110,7 @@ class Fleet:
     def restore(self, numbers: Mapping[str, Any]) -> None:
         """From a checkpoint."""
         self.device_of = {int(node): int(device) for node, device in numbers["device_of"].items()}
+        self.size = int(numbers["size"])
         for node, overhead_s in numbers["overhead_s"].items():
             self.uplink(int(node)).overhead_s = float(overhead_s)
         for node, rates in numbers["rates"].items():

@@ -26,6 +26,7 @@ from flare.learning.engine.samples import one_thread
 from flare.units import dbm_to_watt
 
 _CPU = torch.device("cpu")
+_MOST = 1e9  # greatest loss and seconds of work that a node may report
 
 
 def ask_nodes(
@@ -50,7 +51,7 @@ def ask_nodes(
         try:
             said[answer.node] = read_resources(answer.message, most_steps)
             fleet.uplink(answer.node).asked(answer.after_s)
-        except ValueError as error:
+        except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "query", str(error))
     return said
 
@@ -99,7 +100,7 @@ def collect(
             with one_thread(_CPU):  # threads cost more than they save on sums this short
                 trained = _read_trained(answer.message, layout, steps=work.steps, most_norm=most_norm)
                 mean.add(trained.delta)
-        except ValueError as error:
+        except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
         devices.append(work.device)
@@ -138,8 +139,9 @@ def _read_trained(answer: Message, layout: Layout, *, steps: int, most_norm: flo
     done, loss, work_s = (metrics.get(name) for name in ("steps", "loss", "work_s"))
     if done != steps:
         raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {steps}")
-    if not _finite(loss) or not _finite(work_s):
-        raise ValueError(f"its loss is {str(loss)[:40]} and its work_s {str(work_s)[:40]}; both must be finite numbers")
+    if not _sensible(loss, -_MOST) or not _sensible(work_s, 0.0):
+        said = f"its loss is {str(loss)[:40]} and its work_s {str(work_s)[:40]}"
+        raise ValueError(f"{said}; both must be finite numbers up to {_MOST:g}, and work_s not negative")
     delta = layout.flatten(arrays, out=layout.room)
     if not float(torch.dot(delta, delta)) <= most_norm**2:  # true of nan too; then it is looked at closely
         norm = float(torch.linalg.vector_norm(delta.double()))
@@ -150,5 +152,6 @@ def _read_trained(answer: Message, layout: Layout, *, steps: int, most_norm: flo
     return Trained(delta, float(loss), float(work_s))  # type: ignore[arg-type]
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def _sensible(value: object, least: float) -> bool:
+    """Whether a node can have said this: false of nan, and of what would overflow a sum."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= _MOST

@@ -25,6 +25,7 @@ class Keeper:
     path: Path | None
     config: Config
     fleet: Fleet
+    shapes: dict[str, list[int]]  # of the model's arrays, by name
     _folder: RunFolder | None = field(default=None, init=False)
 
     def __enter__(self) -> Keeper:
@@ -42,23 +43,20 @@ class Keeper:
         if self.path is None:
             return start
         if not (self.path / _MANIFEST).exists():
-            self._folder = RunFolder.create(self.path, self.config, facts={"driver": "flower"})
+            self._folder = RunFolder.create(self.path, self.config, facts={"driver": "flower", "arrays": self.shapes})
             return start
         folder = RunFolder.open(self.path)
         if folder.manifest.get("driver") != "flower":
             raise ValueError(f"{self.path} holds a simulated run; give another folder")
         if folder.config != self.config:
             raise ValueError(f"{self.path} holds a run of other settings; give another folder, or the same settings")
+        if folder.manifest.get("arrays") != self.shapes:
+            raise ValueError(f"{self.path} holds a run of a model with other arrays; give another folder")
         snapshot = folder.restore()
         self._folder = folder
         if snapshot is None:
             return start
         state = from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers, method=start.method)
-        if state.weights.shape != start.weights.shape:
-            raise ValueError(
-                f"{self.path} holds a run of a model with {len(state.weights)} weights, this one has "
-                f"{len(start.weights)}; give another folder"
-            )
         self.fleet.restore(snapshot.numbers["fleet"])
         log.info("continuing %s after round %d", self.path, state.rounds_done)
         return state

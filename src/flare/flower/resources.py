@@ -22,12 +22,13 @@ RECORD = "resources"
 MOST_BPS_PER_HZ = 30.0
 """A rate above this many bit/s for each Hz counts as this many: no radio has more, and 2 to that power is finite."""
 
-# Name -> (least, greatest, whether whole).
+LEAST_BPS, MOST_BPS = 1.0, 1e13
+# Name -> (least, greatest, whether whole). A channel does not amplify; no device of a cell sends with more than 100 W.
 _RANGES = {
     "cpu_hz": (1e6, 1e14, False),
-    "power_w": (1e-9, 1e4, False),
-    "gain_db": (-300.0, 50.0, False),
-    "uplink_bps": (1.0, 1e13, False),
+    "power_w": (1e-9, 100.0, False),
+    "gain_db": (-300.0, 0.0, False),
+    "uplink_bps": (LEAST_BPS, MOST_BPS, False),
     "device": (0.0, 1e7, True),
 }
 

@@ -47,7 +47,8 @@ class FlareStrategy(Strategy):
     min_nodes : a round begins when so many nodes are connected, or when the timeout is over.
     patience : after so many rounds in a row in which no node answered the run is suspended, to be started again.
     max_steps : a node that reports more local steps is not believed; under FLARE they set the rate of all the others.
-    max_update_norm : a larger update is refused; None: ten times the norm of the global model, and 10 at least.
+    max_update_norm : a larger update is refused; None: ten times the norm of the first model, and 10 at
+        least; not of the model at hand, which large updates would raise.
     poll_s : pause between two looks for answers.
     """
 
@@ -76,6 +77,7 @@ class FlareStrategy(Strategy):
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()
         self._timeout_s = 3600.0
+        self._first_norm = 0.0
         self._state: RunState | None = None
         self._layout: Layout | None = None
         self._plan: FleetPlan | None = None
@@ -116,7 +118,7 @@ class FlareStrategy(Strategy):
         self._begin(initial_arrays)
         self.summary()
         result = Result()
-        with Keeper(self.folder, self.config, self._fleet) as keeper:
+        with Keeper(self.folder, self.config, self._fleet, self._shapes()) as keeper:
             self._state = keeper.restored(self._begun())
             idle = 0
             while self._begun().status is RunStatus.RUNNING and idle < self.patience:
@@ -173,6 +175,8 @@ class FlareStrategy(Strategy):
     def _begin(self, arrays: ArrayRecord) -> None:
         self._layout = Layout(arrays)
         weights = self._layout.flatten(arrays)
+        with one_thread(_CPU):
+            self._first_norm = float(torch.linalg.vector_norm(weights.double()))
         method = self._method.start(len(weights), 0)
         self._state = RunState(rounds_done=0, clock_s=0.0, weights=weights, method=method, memory=None)
 
@@ -217,9 +221,12 @@ class FlareStrategy(Strategy):
         assert self._layout is not None
         most_norm = self.max_update_norm
         if most_norm is None:
-            with one_thread(_CPU):
-                most_norm = 10.0 * max(1.0, float(torch.linalg.vector_norm(self._begun().weights.double())))
+            most_norm = 10.0 * max(1.0, self._first_norm)
         return collect(answers, self._works, self._layout, most_norm=most_norm, fleet=self._fleet, faults=self._faults)
+
+    def _shapes(self) -> dict[str, list[int]]:
+        assert self._layout is not None
+        return {name: list(shape) for name, shape in self._layout.shapes.items()}
 
     def _payload_bits(self) -> float:
         own = self.config.run.payload == "model"
