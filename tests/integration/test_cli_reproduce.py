@@ -181,7 +181,7 @@ def test_more_seeds_do_only_what_they_add(whole: Path, tmp_path: Path) -> None:
 def test_an_unknown_experiment_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     said = refused("reproduce", "fig3", "fig9", cwd=tmp_path)
     assert "fig9" in said
-    assert all(re.search(rf"\b{name}\b", said) for name in (*EXPERIMENTS, "figures", "all"))
+    assert all(re.search(rf"\b{name}\b", said) for name in (*EXPERIMENTS, "all", "beyond"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -219,9 +219,9 @@ def test_a_folder_that_cannot_be_written_is_told_in_one_line(blocked: str, tmp_p
 
 def test_names_are_put_in_our_order_and_each_once() -> None:
     assert chosen(["rates", "fig5", "fig5", "fig3"]) == ["fig3", "fig5", "rates"]
-    assert chosen(["figures"]) == list(FIGURES)
-    assert chosen(["gap", "figures"]) == [*FIGURES, "gap"]
-    assert chosen(["fig3", "all"]) == list(EXPERIMENTS)
+    assert chosen(["all"]) == list(FIGURES)
+    assert chosen(["gap", "all"]) == [*FIGURES, "gap"]
+    assert chosen(["beyond", "all", "fig3"]) == list(EXPERIMENTS)
 
 
 def test_defaults_of_scale_and_place() -> None:

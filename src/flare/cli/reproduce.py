@@ -11,7 +11,9 @@ import typer
 def reproduce(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="fig3 to fig8, gap, rates, ...; figures: those of the paper; all."),
+        typer.Argument(
+            metavar="NAME...", help="fig3 to fig8, or all of them; rates, gap, ..., or all that goes beyond."
+        ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds. (default: 5, with --quick 2)")] = None,
     quick: Annotated[

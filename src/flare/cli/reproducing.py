@@ -39,13 +39,13 @@ def chosen(names: Sequence[str]) -> list[str]:
     wanted: set[str] = set()
     for name in names:
         if name == "all":
-            wanted.update(EXPERIMENTS)
-        elif name == "figures":
             wanted.update(FIGURES)
+        elif name == "beyond":
+            wanted.update(set(EXPERIMENTS) - set(FIGURES))
         elif name in EXPERIMENTS:
             wanted.add(name)
         else:
-            raise ValueError(f"there is no experiment '{name}'; there are {', '.join(EXPERIMENTS)}, figures and all")
+            raise ValueError(f"there is no experiment '{name}'; there are {', '.join(EXPERIMENTS)}, all and beyond")
     return [name for name in EXPERIMENTS if name in wanted]
 
 

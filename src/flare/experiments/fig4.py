@@ -12,7 +12,7 @@ from flare.experiments.claims import Claim, Comparison, above, claim, effect_of,
 from flare.experiments.drawing import plain, two_axes
 from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import final_accuracy, mean_accuracy, mean_drop
-from flare.experiments.settings import AMPLE_S, DISTRIBUTIONS, grid, setting
+from flare.experiments.settings import DISTRIBUTIONS, grid, ten_of_forty
 from flare.experiments.trial import Trial
 
 SELECTIONS = {"uniform": "random", "grouped": "grouped"}
@@ -40,14 +40,7 @@ def trials(scale: Scale) -> list[Trial]:
     made = []
     for selection, policy in SELECTIONS.items():
         for distribution, partition in DISTRIBUTIONS.items():
-            base = setting(
-                "mnist",
-                scale,
-                f"wireless.deadline_s={AMPLE_S}",
-                f"scheduling.policy={policy}",
-                "scheduling.num_selected=10",
-                f"data.partition={partition}",
-            )
+            base = ten_of_forty(scale, partition, policy)
             made += grid(scale, panel(distribution, selection), base, CURVES)
     return made
 

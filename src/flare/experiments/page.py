@@ -50,7 +50,7 @@ def _head(made: Sequence[Reproduced], words: dict[str, Any], folder: str) -> str
         verdicts=verdict_line([claim for one in made for claim in one.claims]),
         seeds=len(scale.seeds),
         runs=len(runs),
-        command=command("all", scale),
+        command=command("all beyond", scale),
         folder=folder,
     )
 

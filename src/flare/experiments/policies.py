@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flare.experiments.claims import BEYOND, Claim, Comparison, above, claim, paired
-from flare.experiments.drawing import Line, mean_of
-from flare.experiments.experiment import Results, Scale
+from flare.experiments.drawing import Line, mean_of, two_axes
+from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import DISTRIBUTIONS, NAMES, grid, setting
 from flare.experiments.trial import Trial
@@ -26,6 +26,17 @@ def panel(dataset: str, distribution: str, deadline_s: float) -> str:
 def panel_names(dataset: str, deadlines_s: Sequence[float]) -> list[str]:
     """All panels of a figure, as the paper orders them."""
     return [panel(dataset, distribution, deadline) for deadline in deadlines_s for distribution in DISTRIBUTIONS]
+
+
+def experiment(name: str, dataset: str, deadlines_s: Sequence[float]) -> Experiment:
+    """A figure of the policies on a data set."""
+    return Experiment(
+        name,
+        f"Fig. {name[-1]}: policies on {NAMES[dataset]}",
+        trials=lambda scale: trials(dataset, deadlines_s, scale),
+        claims=lambda results: claims(name, dataset, deadlines_s, results),
+        draw=lambda results: two_axes(results, name, lambda panel: lines(results, panel)),
+    )
 
 
 def trials(dataset: str, deadlines_s: Sequence[float], scale: Scale) -> list[Trial]:

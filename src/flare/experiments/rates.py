@@ -13,7 +13,7 @@ from flare.experiments.claims import BEYOND, Claim, above, claim, paired
 from flare.experiments.drawing import DPI, legend, mean_of, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
-from flare.experiments.settings import AMPLE_S, DISTRIBUTIONS, grid, rounds, setting
+from flare.experiments.settings import DISTRIBUTIONS, grid, rounds, ten_of_forty
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
 
@@ -37,15 +37,7 @@ def trials(scale: Scale) -> list[Trial]:
     """Every method at every rate, for both distributions."""
     made = []
     for distribution, partition in DISTRIBUTIONS.items():
-        base = setting(
-            "mnist",
-            scale,
-            f"wireless.deadline_s={AMPLE_S}",
-            "scheduling.policy=random",
-            "scheduling.num_selected=10",
-            f"data.partition={partition}",
-            rounds(scale, ROUNDS),
-        )
+        base = ten_of_forty(scale, partition, "random", rounds(scale, ROUNDS))
         curves = [
             (curve(method, rate), (*changes, f"learning.local_lr={rate}"))
             for method, changes in METHODS.items()

@@ -8,7 +8,7 @@ from flare.experiments.claims import BEYOND, Claim, above, claim, paired
 from flare.experiments.drawing import plain, two_axes
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
-from flare.experiments.settings import AMPLE_S, DISTRIBUTIONS, grid, rounds, setting
+from flare.experiments.settings import DISTRIBUTIONS, grid, rounds, ten_of_forty
 from flare.experiments.trial import Trial
 
 METHODS: dict[str, tuple[str, ...]] = {
@@ -26,15 +26,7 @@ def trials(scale: Scale) -> list[Trial]:
     """Six methods, both distributions, uniform selection."""
     made = []
     for distribution, partition in DISTRIBUTIONS.items():
-        base = setting(
-            "mnist",
-            scale,
-            f"wireless.deadline_s={AMPLE_S}",
-            "scheduling.policy=random",
-            "scheduling.num_selected=10",
-            f"data.partition={partition}",
-            rounds(scale, ROUNDS),
-        )
+        base = ten_of_forty(scale, partition, "random", rounds(scale, ROUNDS))
         made += grid(scale, f"{distribution} MNIST, uniform selection", base, list(METHODS.items()))
     return made
 

@@ -56,6 +56,12 @@ def setting(dataset: str, scale: Scale, *changes: str) -> Config:
     return override(cell, changes)
 
 
+def ten_of_forty(scale: Scale, partition: str, policy: str, *changes: str) -> Config:
+    """The setting of Fig. 4: ten devices of MNIST, drawn by a policy, with time enough for everyone."""
+    ample = (f"wireless.deadline_s={AMPLE_S}", f"scheduling.policy={policy}", "scheduling.num_selected=10")
+    return setting("mnist", scale, *ample, f"data.partition={partition}", *changes)
+
+
 def rounds(scale: Scale, full: int) -> str:
     """The setting of so many rounds, few of them with `--quick`."""
     return f"run.rounds={12 if scale.quick else full}"
