@@ -77,7 +77,7 @@ def share_of_a_round(rounds: int) -> dict[str, float]:
     ):
         member = Member(Simulation(config, dataset=data, held=held), RunFolder.create(Path(folder) / "run", config))
         ends = [time.perf_counter()]
-        drive([member], watch=lambda _, record: ends.append(time.perf_counter()))
+        drive([member], callback=lambda _, record: ends.append(time.perf_counter()))
     # The first rounds warm up, the last also tests.
     whole, steps, averaging = (np.array(each)[2:-1] for each in (np.diff(ends), trained, averaged))
     return {
@@ -110,7 +110,7 @@ def memory_over(rounds: int) -> dict[str, float]:
     """Peak memory after a tenth of the rounds and at the end, in MiB."""
     peaks: dict[int, float] = {}
 
-    def watch(_: Member, record: Record) -> None:
+    def callback(_: Member, record: Record) -> None:
         if record["round"] in (rounds // 10, rounds - 1):
             peaks[record["round"]] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -118,7 +118,7 @@ def memory_over(rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         held = np.split(np.arange(4000), 40)
         simulation = Simulation(config, dataset=images(4000), held=held)
-        drive([Member(simulation, RunFolder.create(Path(folder) / "run", config))], watch=watch)
+        drive([Member(simulation, RunFolder.create(Path(folder) / "run", config))], callback=callback)
     return {"after_a_tenth_mib": peaks[rounds // 10], "at_the_end_mib": peaks[rounds - 1], "rounds": rounds}
 
 

@@ -149,7 +149,7 @@ def pfl_research(rounds: int, ours: Callable[[], None]) -> list[Pair]:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
-    watch, data, module = Stopwatch(ours), dataset(), PflModel()
+    callback, data, module = Stopwatch(ours), dataset(), PflModel()
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     parts = {
         i: PflDataset((x[i * PER_DEVICE : (i + 1) * PER_DEVICE], y[i * PER_DEVICE : (i + 1) * PER_DEVICE]))
@@ -160,7 +160,7 @@ def pfl_research(rounds: int, ours: Callable[[], None]) -> list[Pair]:
 
     class Lap(TrainingProcessCallback):
         def after_central_iteration(self, *arguments: Any, **named: Any) -> tuple[bool, Any]:
-            watch.lap()
+            callback.lap()
             return False, Metrics()
 
     trained = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
@@ -171,7 +171,7 @@ def pfl_research(rounds: int, ours: Callable[[], None]) -> list[Pair]:
         NNTrainHyperParams(BATCH, 1, LR),
         callbacks=[Lap()],
     )
-    return watch.pairs[1:]  # the first round also evaluates
+    return callback.pairs[1:]  # the first round also evaluates
 
 
 def flower(rounds: int, ours: Callable[[], None]) -> list[Pair]:
@@ -199,10 +199,10 @@ def simulate_with_flower(rounds: int, other: Connection) -> None:
     from flwr.simulation import run_simulation
 
     def tell() -> None:
-        other.send(time.perf_counter() - watch.since)
+        other.send(time.perf_counter() - callback.since)
         other.recv()
 
-    watch = Stopwatch(tell)
+    callback = Stopwatch(tell)
     client, server = ClientApp(), ServerApp()
     build = partial(make_model, "mnist-cnn", SHAPE, CLASSES, seed=0)
 
@@ -230,7 +230,7 @@ def simulate_with_flower(rounds: int, other: Connection) -> None:
             grid,
             ArrayRecord(model().state_dict()),
             num_rounds=rounds + 1,
-            evaluate_fn=lambda now, arrays: watch.lap(),  # called before the first round and after each
+            evaluate_fn=lambda now, arrays: callback.lap(),  # called before the first round and after each
         )
 
     client.train()(train)

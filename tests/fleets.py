@@ -17,7 +17,7 @@ from flare.data.dataset import Dataset
 from flare.flower import Work, cell_resources, client_app
 from flare.learning.batches import draw_batches
 from flare.rng import stream
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 from flare.wireless.cell import Cell
 
 Node = Callable[[Message], "list[Message]"]  # the answers to a message: one, none, or too many

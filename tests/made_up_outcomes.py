@@ -8,7 +8,7 @@ import numpy as np
 
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Outcome, Trial
-from flare.units import Floats
+from flare.types import Floats
 
 ROUNDS = 12
 

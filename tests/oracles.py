@@ -10,7 +10,8 @@ import mpmath
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.problem import RoundProblem
+from flare.types import Indices
 
 
 def bandwidth_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> tuple[mpmath.mpf, mpmath.mpf]:

@@ -11,9 +11,8 @@ import re
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from flare.types import Floats
 
 
 @overload

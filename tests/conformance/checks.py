@@ -63,7 +63,7 @@ def proven(problem: RoundProblem) -> Schedule:
 
 
 @functools.cache
-def least_objective(problem: RoundProblem) -> float:
+def min_objective(problem: RoundProblem) -> float:
     return brute_force(problem)
 
 
@@ -161,7 +161,7 @@ def optimal_means_the_least_over_all_subsets(policy: str, problem: RoundProblem)
     if schedule.status is Status.OPTIMAL:
         assert schedule.lower_bound == schedule.objective
         if problem.num_devices <= 10:
-            assert math.isclose(schedule.objective, least_objective(problem), rel_tol=SAME)
+            assert math.isclose(schedule.objective, min_objective(problem), rel_tol=SAME)
 
 
 @check

@@ -26,8 +26,8 @@ from flare.theory import (
 
 RATES = Rates(local_lr=1 / 40, global_lr=1 / 2, tau_bar=4.0)
 TAU = [2, 4]
-ALL = Constants(lipschitz=2.0, sigma_sq=3.0, g_const=2.0, h_const=1.0, rho=1.0)
-SOME = Constants(lipschitz=2.0, sigma_sq=3.0, g_const=2.0, h_const=1.0, rho=1.0, selection_error=0.5)
+ALL = Constants(smoothness=2.0, sigma_sq=3.0, g_const=2.0, h_const=1.0, rho=1.0)
+SOME = Constants(smoothness=2.0, sigma_sq=3.0, g_const=2.0, h_const=1.0, rho=1.0, selection_error=0.5)
 
 
 def near(value: float) -> object:
@@ -105,7 +105,7 @@ def test_corollary_1() -> None:
     # tau_bar = 4, M = 9, R = 900, L = 1, sigma^2 = 3, G = 2, gap = 6, kappa = 2, q = 1/2: sqrt(tau_bar M R) = 180.
     # leading = (2 gap + kappa L sigma^2) / (180 q) = (12 + 6) / 90,
     # low order = (2.4 L^2 G^2 + kappa L^2 sigma^2 / tau_bar) / (q R) = (9.6 + 1.5) / 450.
-    constants = Constants(lipschitz=1.0, sigma_sq=3.0, g_const=2.0)
+    constants = Constants(smoothness=1.0, sigma_sq=3.0, g_const=2.0)
     given = {"tau_bar": 4.0, "num_selected": 9, "rounds": 900, "gap": 6.0, "kappa": 2.0, "q": 0.5}
     found = corollary_1(constants, **given)  # type: ignore[arg-type]
     assert (found.rates.local_lr, found.rates.global_lr) == (near(1 / 120), near(6.0))
@@ -153,7 +153,7 @@ def test_broken_conditions_are_told_in_words() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: Constants(-1.0, 1.0, 1.0), "lipschitz is -1; it must be a finite number, at least 0"),
+        (lambda: Constants(-1.0, 1.0, 1.0), "smoothness is -1; it must be a finite number, at least 0"),
         (lambda: Constants(1.0, math.nan, 1.0), "sigma_sq is nan"),
         (lambda: Constants(1.0, 1.0, 1.0, h_const=0.9), "h_const is 0.9; it must be a finite number, at least 1"),
         (lambda: Constants(1.0, 1.0, 1.0, rho=0.0), "rho is 0; it must be greater than 0"),

@@ -55,8 +55,8 @@ def test_corrected_formula_agrees_away_from_the_branch_point() -> None:
 
 def test_no_bandwidth_is_enough_from_v_equal_to_1_on() -> None:
     # Even infinite bandwidth carries snr / ln2 bit/s: 2 bit in 1 s ask for snr > 2 ln2.
-    least_snr_hz = 2.0 * LN2
-    at = np.array([0.5, 1.0 - 1e-9, 1.0 + 1e-9, 2.0]) * least_snr_hz
+    min_snr_hz = 2.0 * LN2
+    at = np.array([0.5, 1.0 - 1e-9, 1.0 + 1e-9, 2.0]) * min_snr_hz
     assert np.isinf(bandwidth_for(2.0, np.ones(4), at)).tolist() == [True, True, False, False]
 
 

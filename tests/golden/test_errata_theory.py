@@ -14,25 +14,25 @@ from flare.theory.quadratic import Moments, Quadratic, flare_round
 rates = st.fractions(min_value=Fraction(1, 1000), max_value=10, max_denominator=1000)
 
 
-@given(lipschitz=rates, tau_bar=rates, global_lr=rates, local_lr=rates, h=rates, rho=rates)
+@given(smoothness=rates, tau_bar=rates, global_lr=rates, local_lr=rates, h=rates, rho=rates)
 def test_erratum_5_collecting_the_gradient_terms_of_a1_and_a2_puts_l_into_the_condition(
-    lipschitz: Fraction, tau_bar: Fraction, global_lr: Fraction, local_lr: Fraction, h: Fraction, rho: Fraction
+    smoothness: Fraction, tau_bar: Fraction, global_lr: Fraction, local_lr: Fraction, h: Fraction, rho: Fraction
 ) -> None:
     a1 = -tau_bar * global_lr * local_lr / 2
-    b1 = Fraction(12, 10) * lipschitz**2 * tau_bar**3 * global_lr * local_lr**3 * h**2
-    a2 = lipschitz * tau_bar**2 * global_lr**2 * local_lr**2 / (2 * rho**2)
-    drift = Fraction(24, 10) * h**2 * lipschitz**2 * tau_bar**2 * local_lr**2
-    corrected = 1 - lipschitz * tau_bar * global_lr * local_lr / rho**2 - drift
+    b1 = Fraction(12, 10) * smoothness**2 * tau_bar**3 * global_lr * local_lr**3 * h**2
+    a2 = smoothness * tau_bar**2 * global_lr**2 * local_lr**2 / (2 * rho**2)
+    drift = Fraction(24, 10) * h**2 * smoothness**2 * tau_bar**2 * local_lr**2
+    corrected = 1 - smoothness * tau_bar * global_lr * local_lr / rho**2 - drift
     printed = 1 - tau_bar * global_lr * local_lr / rho**2 - drift
     assert a1 + b1 + a2 == a1 * corrected
-    assert (a1 + b1 + a2 == a1 * printed) == (lipschitz == 1)
+    assert (a1 + b1 + a2 == a1 * printed) == (smoothness == 1)
 
 
 @given(scale=rates)
 def test_erratum_5_the_printed_condition_depends_on_the_unit_of_the_loss(scale: Fraction) -> None:
-    def margin(lipschitz: Fraction, local_lr: Fraction, *, with_l: bool) -> Fraction:
-        first = (lipschitz if with_l else 1) * local_lr
-        return 1 - first - Fraction(24, 10) * lipschitz**2 * local_lr**2
+    def margin(smoothness: Fraction, local_lr: Fraction, *, with_l: bool) -> Fraction:
+        first = (smoothness if with_l else 1) * local_lr
+        return 1 - first - Fraction(24, 10) * smoothness**2 * local_lr**2
 
     before, after = (Fraction(2), Fraction(1, 10)), (2 * scale, Fraction(1, 10) / scale)
     assert margin(*before, with_l=True) == margin(*after, with_l=True)
@@ -41,12 +41,12 @@ def test_erratum_5_the_printed_condition_depends_on_the_unit_of_the_loss(scale: 
 
 def test_erratum_6_the_printed_phi_2_is_smaller_than_what_it_bounds() -> None:
     # Two devices of one step each under a tau_bar of 12: sum 1/tau = 2 = kappa M / tau_bar with kappa = 12.
-    taus, tau_bar, lipschitz, local_lr, global_lr = [1, 1], 12, Fraction(1), Fraction(1, 24), Fraction(1)
+    taus, tau_bar, smoothness, local_lr, global_lr = [1, 1], 12, Fraction(1), Fraction(1, 24), Fraction(1)
     m, kappa = len(taus), max(Fraction(tau_bar, tau) for tau in taus)
     total = sum(Fraction(1, tau) for tau in taus)
-    exact = lipschitz * tau_bar * local_lr * (lipschitz * tau_bar * local_lr / m + global_lr / m**2) * total
-    printed = lipschitz * local_lr * (lipschitz * tau_bar * local_lr + kappa * global_lr / m)
-    corrected = lipschitz * local_lr * (kappa * lipschitz * tau_bar * local_lr + kappa * global_lr / m)
+    exact = smoothness * tau_bar * local_lr * (smoothness * tau_bar * local_lr / m + global_lr / m**2) * total
+    printed = smoothness * local_lr * (smoothness * tau_bar * local_lr + kappa * global_lr / m)
+    corrected = smoothness * local_lr * (kappa * smoothness * tau_bar * local_lr + kappa * global_lr / m)
     assert printed < exact
     assert corrected == exact  # all taus equal: the substitution loses nothing
 
@@ -77,7 +77,7 @@ def test_erratum_9_always_selecting_one_of_two_devices_ends_far_above_the_bound_
     # f_1 = (w - 1)^2 / 2, f_2 = (w + 1)^2 / 2, F = w^2 / 2 + 1/2; only device 1 is selected, from w = 2 it goes to 1.
     # (w -+ 1)^2 <= 2 + 2 w^2: G^2 = H^2 = 2. On the way 1 < w <= 2, |w - 1| <= |w| / 2: rho = 2, Eq. (28).
     pair = Quadratic(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]]), 0.0)
-    constants = Constants(lipschitz=1.0, sigma_sq=0.0, g_const=2**0.5, h_const=2**0.5, rho=2.0)
+    constants = Constants(smoothness=1.0, sigma_sq=0.0, g_const=2**0.5, h_const=2**0.5, rho=2.0)
     step, rounds = Rates(local_lr=0.01, global_lr=1.0, tau_bar=1.0), 2000
     at, gradients_sq = Moments.at(np.array([2.0])), []
     for _ in range(rounds):
@@ -103,7 +103,7 @@ def test_erratum_10_the_rho_of_eq_28_lets_lemma_1_promise_descent_where_the_loss
     before = Moments.at(np.ones(1))
     after = flare_round(alone, step, np.array([3.0]), np.array([0]), before).after
     assert alone.gap(after) > alone.gap(before)
-    constants = Constants(lipschitz=1.0, sigma_sq=0.0, g_const=0.0, h_const=1.0, rho=3.0)
+    constants = Constants(smoothness=1.0, sigma_sq=0.0, g_const=0.0, h_const=1.0, rho=3.0)
     assert lemma_1(step, [3], constants, 1.0, form=Form.PRINTED).total < -0.8
     # With the sum over the steps the mean gradient is that of F, rho is next to 1, and there is no q.
     done = flare_round(alone, step, np.array([3.0]), np.array([0]), before)
@@ -130,20 +130,20 @@ def test_erratum_11_noise_and_later_gradients_are_correlated() -> None:
     assert np.isclose(done.after.covariance[0, 0], float(eta**2 * exact), rtol=1e-14)
 
 
-@given(lipschitz=rates, tau_bar=rates, global_lr=rates, local_lr=rates, scale=rates)
+@given(smoothness=rates, tau_bar=rates, global_lr=rates, local_lr=rates, scale=rates)
 def test_erratum_12_phi_2_weighs_participation_by_eta_g_over_l_tau_bar_eta_l(
-    lipschitz: Fraction, tau_bar: Fraction, global_lr: Fraction, local_lr: Fraction, scale: Fraction
+    smoothness: Fraction, tau_bar: Fraction, global_lr: Fraction, local_lr: Fraction, scale: Fraction
 ) -> None:
     def ratio(gamma: Fraction, m: int) -> Fraction:
-        phi_2 = lipschitz * tau_bar * local_lr / m + global_lr / m**2
+        phi_2 = smoothness * tau_bar * local_lr / m + global_lr / m**2
         return phi_2 / (Fraction(1, m) + gamma / m**2)
 
-    right, printed = global_lr / (lipschitz * tau_bar * local_lr), global_lr / lipschitz
+    right, printed = global_lr / (smoothness * tau_bar * local_lr), global_lr / smoothness
     assert ratio(right, 1) == ratio(right, 2) == ratio(right, 7)
     assert (ratio(printed, 1) == ratio(printed, 2)) == (tau_bar * local_lr == 1)
     # Another unit of the loss, F -> s F, eta_l -> eta_l / s, leaves the right one as it is.
-    assert global_lr / (scale * lipschitz * tau_bar * (local_lr / scale)) == right
-    assert (global_lr / (scale * lipschitz) == printed) == (scale == 1)
+    assert global_lr / (scale * smoothness * tau_bar * (local_lr / scale)) == right
+    assert (global_lr / (scale * smoothness) == printed) == (scale == 1)
 
 
 @given(tau_bar_m=st.integers(2, 10_000), rounds=st.integers(1, 100_000))

@@ -14,7 +14,7 @@ BOTH = ["--set", "scheduling.gamma=auto", "--set", "learning.tau_bar=safe"]
 def test_a_run_by_the_estimated_smoothness_and_its_resumption(tmp_path: Path) -> None:
     flare("run", *SMALL, *BOTH, "--out", "one", cwd=tmp_path)
     written = records(tmp_path / "one")
-    ((gamma, found),) = {(record["gamma"], record["lipschitz"]) for record in written}
+    ((gamma, found),) = {(record["gamma"], record["smoothness"]) for record in written}
     assert gamma == 1.0 / found
     assert 'gamma = "auto"\n' in (tmp_path / "one" / "config.toml").read_text()
     for late in (tmp_path / "one" / "checkpoints").glob("round-*6.safetensors"):

@@ -71,8 +71,8 @@ def test_bandwidth_is_infinite_exactly_where_the_rate_is_out_of_reach(
 ) -> None:
     payload_bits, snr_hz = 10.0**payload_exponent, 10.0**snr_exponent
     distance = 10.0**distance_exponent
-    least_slack_s = payload_bits * math.log(2.0) / snr_hz  # on infinite bandwidth: v = 1
-    slack_s = least_slack_s * (1.0 + distance) if within_reach else least_slack_s / (1.0 + distance)
+    min_slack_s = payload_bits * math.log(2.0) / snr_hz  # on infinite bandwidth: v = 1
+    slack_s = min_slack_s * (1.0 + distance) if within_reach else min_slack_s / (1.0 + distance)
     bandwidth, slope = bandwidth_and_slope(payload_bits, np.array(slack_s), np.array(snr_hz))
     assert (float(bandwidth) < math.inf) == within_reach
     assert float(bandwidth) > 0.0

@@ -38,7 +38,7 @@ def start(problem: Quadratic, seed: int) -> Moments:
 
 def constants_of(problem: Quadratic, rho: float = 1.0, selection_sq: float = 0.0) -> Constants:
     g_const, h_const = problem.dissimilarity()
-    return Constants(problem.lipschitz, problem.sigma_sq, g_const, h_const, rho, math.sqrt(max(selection_sq, 0.0)))
+    return Constants(problem.smoothness, problem.sigma_sq, g_const, h_const, rho, math.sqrt(max(selection_sq, 0.0)))
 
 
 @given(problem=problems, seed=seeds, tau=steps, tau_bar=steps, local_lr=st.floats(1e-3, 3.0))
@@ -59,7 +59,7 @@ def test_lemma_1_as_proven_holds_for_every_selection_and_with_saddles(
     tau = rng.integers(1, 13, problem.num_devices).astype(np.float64)
     selected = np.sort(rng.permutation(problem.num_devices)[: rng.integers(1, problem.num_devices + 1)])
     before = start(problem, seed)
-    rates = Rates(p / (problem.lipschitz * tau_bar), global_lr, tau_bar)
+    rates = Rates(p / (problem.smoothness * tau_bar), global_lr, tau_bar)
     round_ = flare_round(problem, rates, tau, selected, before)
     constants = constants_of(problem, selection_sq=round_.selection_sq)
     assume(not broken_conditions(rates, constants, form=Form.PROVEN))
@@ -76,7 +76,7 @@ def test_lemma_1_as_corrected_holds_on_convex_losses_where_all_take_part(
     assume(np.linalg.eigvalsh(problem.curvature).min() >= 0.0)
     tau = stream(seed, "round").integers(1, 13, problem.num_devices).astype(np.float64)
     before = start(problem, seed)
-    rates = Rates(p / (problem.lipschitz * tau_bar), global_lr, tau_bar)
+    rates = Rates(p / (problem.smoothness * tau_bar), global_lr, tau_bar)
     round_ = flare_round(problem, rates, tau, np.arange(problem.num_devices), before)
     gradient_sq = problem.gradient_sq(before)
     assume(gradient_sq > 0.0)
@@ -92,7 +92,7 @@ def test_theorem_2_as_proven_holds_for_every_way_of_selecting(
     problem: Quadratic, seed: int, p: float, global_lr: float, everyone: bool
 ) -> None:
     rng, rounds, tau_bar = stream(seed, "rounds"), 12, 6.0
-    rates = Rates(p / (problem.lipschitz * tau_bar), global_lr, tau_bar)
+    rates = Rates(p / (problem.smoothness * tau_bar), global_lr, tau_bar)
     at = first = start(problem, seed)
     gradients_sq, errors_sq, fewest, kappa = [], [0.0], problem.num_devices, 0.0
     for _ in range(rounds):

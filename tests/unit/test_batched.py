@@ -262,14 +262,14 @@ def test_only_devices_still_at_work_are_stepped(monkeypatch: pytest.MonkeyPatch)
 
 
 def run_out_of_memory_above(
-    engine: BatchedEngine, most_jobs: int, monkeypatch: pytest.MonkeyPatch, *, after_calls: int = 0
+    engine: BatchedEngine, max_jobs: int, monkeypatch: pytest.MonkeyPatch, *, after_calls: int = 0
 ) -> list[int]:
     """Let the engine's passes fail for more than so many jobs; the list fills with the sizes that failed."""
     failed: list[int] = []
     gradient, calls = engine._program.gradient, iter(range(10_000))
 
     def scarce(weights: Tensor, *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if len(weights) > most_jobs and next(calls) >= after_calls:
+        if len(weights) > max_jobs and next(calls) >= after_calls:
             failed.append(len(weights))
             raise torch.cuda.OutOfMemoryError("out of memory, says the test")
         return gradient(weights, *arguments)

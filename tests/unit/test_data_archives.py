@@ -83,7 +83,7 @@ def test_no_more_is_read_than_a_file_should_have(tmp_path: Path, pack) -> None:
 
 
 def test_an_archive_that_swells_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(archives, "MAX_BYTES", 100_000)
     with pytest.raises(ValueError, match="far more than a data set has"):
         taken(tmp_path, tar({"padding": b"\x00" * 3_000_000, "in/side/b.bin": CONTENT}))
 

@@ -52,7 +52,7 @@ def test_the_picture_is_written(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("shape", [(1, 2), (21, 10), (3000, 10), (5, 100)])
 def test_any_number_of_devices_and_labels_is_drawn(tmp_path: Path, shape: tuple[int, int]) -> None:
     figure = division_figure(np.ones(shape, dtype=np.intp), title="who")
-    assert len(panel(figure, "labels").texts) == (shape[0] * shape[1] if shape[0] <= data_plot.MOST_NUMBERS else 0)
+    assert len(panel(figure, "labels").texts) == (shape[0] * shape[1] if shape[0] <= data_plot.MAX_NUMBERS else 0)
 
 
 def test_counts_of_another_shape_are_refused(tmp_path: Path) -> None:

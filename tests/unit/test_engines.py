@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from flare.config import LearningConfig
 from flare.learning.engine.reference import ReferenceEngine
-from flare.learning.engine.samples import CHUNK
 from flare.learning.engine.sequential import SequentialEngine
+from flare.learning.engine.tensor_data import CHUNK
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, LocalRule
 from flare.learning.methods import METHODS, Round, make_method

@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import linprog
 
 from flare.scheduling import RoundProblem, Status, solve
-from flare.scheduling.core import better_set
 from flare.scheduling.exact import _Search
+from flare.scheduling.knapsack_search import better_set
 from tests.cells import SAME, changed, hand_cell, knapsack_cell, paper_cell
 from tests.oracles import brute_force, brute_force_by_number
 
@@ -111,7 +111,7 @@ def test_the_best_price_gives_the_bound_of_the_linear_relaxation(seed: int) -> N
 # The core search.
 
 
-def least_sum(nu: np.ndarray, needed: np.ndarray, number: int, band: float) -> float:
+def min_sum(nu: np.ndarray, needed: np.ndarray, number: int, band: float) -> float:
     """The least sum of nu over sets of that size that fit, by going through all of them."""
     sets = [members for members in range(2 ** len(nu)) if members.bit_count() == number]
     inside = np.array([[members >> device & 1 for device in range(len(nu))] for members in sets], dtype=float)
@@ -133,7 +133,7 @@ def test_core_search_is_complete_at_any_price(price: float, classes: int) -> Non
         order = np.lexsort((needed, nu))
         nu, needed = nu[order], needed[order]
         number, band = int(rng.integers(1, 9)), float(rng.uniform(0.5, 2.0))
-        least = least_sum(nu, needed, number, band)
+        least = min_sum(nu, needed, number, band)
         found = better_set(nu, needed, price, number, band, 100.0, whatever_fits, math.inf)
         if math.isinf(least):
             assert found is None
@@ -150,7 +150,7 @@ def test_core_search_is_complete_at_any_price(price: float, classes: int) -> Non
 def test_core_search_in_many_small_portions_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = [knapsack_cell(seed, num_devices=14, gamma=100.0) for seed in range(20)]
     whole = [solve(one).objective for one in rounds]
-    monkeypatch.setattr("flare.scheduling.core._MOST_STATES", 4)
+    monkeypatch.setattr("flare.scheduling.knapsack_search._MAX_STATES", 4)
     assert [solve(one).objective for one in rounds] == pytest.approx(whole, rel=SAME)
 
 

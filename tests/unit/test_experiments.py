@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from flare.experiments import EXPERIMENTS, FIGURES, bounds, fig3, fig4, fig8, policies, rates, safe, sensitivity
+from flare.experiments import EXPERIMENTS, FIGURES, bounds, fig3, fig4, fig8, policy_figures, rates, safe, sensitivity
 from flare.experiments.claims import Claim, Verdict
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.reproduce import reproduce
@@ -241,7 +241,7 @@ ORDER = {"SPF": 0.7, "SP": 0.68, "FLARE, exact": 0.72, "FedAvg, exact": 0.69, "C
 def as_printed(trial: Trial) -> float:
     """What the paper says of Figs. 5 and 6: PS is best with its second number of devices."""
     if trial.curve.startswith("PS, "):
-        numbers = policies.PS_NUMBERS[trial.config.wireless.deadline_s]
+        numbers = policy_figures.PS_NUMBERS[trial.config.wireless.deadline_s]
         return 0.65 if trial.config.scheduling.num_selected == numbers[1] else 0.3
     return ORDER[trial.curve] + (0.03 if trial.curve == "SPF" and non_iid(trial) else 0.0)
 
@@ -273,8 +273,8 @@ def test_one_rival_in_one_panel_is_enough_to_fail(name: str) -> None:
 def test_ps_is_shown_at_its_best_over_these_very_seeds() -> None:
     results = filled(EXPERIMENTS["fig5"], ranked(as_printed))
     for panel, best in zip(results.panels, ("3", "3", "9", "9"), strict=True):
-        assert policies.curve_of(results, panel, "PS") == f"PS, M = {best}"
-        assert [label for label, _ in policies.lines(results, panel)] == list(policies.LINES)
+        assert policy_figures.curve_of(results, panel, "PS") == f"PS, M = {best}"
+        assert [label for label, _ in policy_figures.lines(results, panel)] == list(policy_figures.LINES)
 
 
 def test_fig7_most_updates_and_enough_devices() -> None:
@@ -420,7 +420,9 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer points on the longest axes."""
     monkeypatch.setattr(rates, "RATES", (0.005, 0.04, 0.64))
     monkeypatch.setattr(fig8, "DEADLINES_S", (0.4, 0.6, 1.0, 2.0))
-    monkeypatch.setattr(policies, "PS_NUMBERS", {key: some[:2] for key, some in policies.PS_NUMBERS.items()})
+    monkeypatch.setattr(
+        policy_figures, "PS_NUMBERS", {key: some[:2] for key, some in policy_figures.PS_NUMBERS.items()}
+    )
     sweeps = {sweep: dict(list(values.items())[:3]) for sweep, values in sensitivity.SWEEPS.items()}
     monkeypatch.setattr(sensitivity, "SWEEPS", sweeps)
 
@@ -472,7 +474,7 @@ def test_what_is_unfinished_is_not_written(tmp_path: Path) -> None:
         scale,
         place,
         tmp_path,
-        watch=lambda one, *_: seen.append(one),
+        callback=lambda one, *_: seen.append(one),
         stopping=lambda: len(seen) > 40,
     )
     assert [one.experiment.name for one in made] == ["fig3"]

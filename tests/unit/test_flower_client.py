@@ -17,11 +17,11 @@ from torch import nn
 from flare.config import Config, WirelessConfig
 from flare.flower import Ask, Work, client_app, from_run_config, load_arrays, own_resources, trained_arrays
 from flare.flower.arrays import Layout, difference
-from flare.flower.device import MOST_STEPS, measure_cpu_hz
+from flare.flower.device import MAX_STEPS, measure_cpu_hz
 from flare.flower.exchange import exchange
 from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet, Uplink
-from flare.flower.resources import MOST_BPS_PER_HZ, Resources, channel_hz
+from flare.flower.resources import MAX_BPS_PER_HZ, Resources, channel_hz
 from flare.wireless.rate import rate_bps
 from tests.fleets import FakeGrid
 
@@ -64,7 +64,7 @@ def test_the_processor_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert own_resources(here, ASK)["cpu_hz"] == first
 
 
-@pytest.mark.parametrize(("cpu_hz", "steps"), [(1e6, 1), (4e8, 4), (1e12, MOST_STEPS)])
+@pytest.mark.parametrize(("cpu_hz", "steps"), [(1e6, 1), (4e8, 4), (1e12, MAX_STEPS)])
 def test_a_device_does_the_steps_that_fit_into_half_of_the_deadline(cpu_hz: float, steps: int) -> None:
     assert own_resources(context(cpu_hz=cpu_hz), ASK)["tau"] == steps
 
@@ -89,7 +89,7 @@ def test_a_measured_rate_is_that_of_the_whole_band() -> None:
     band = np.array(config.total_bandwidth_hz)
     rates = rate_bps(band, channel_hz(said, config))
     assert rates[:3] == pytest.approx([1e3, 1e7, 2e8], rel=1e-9)
-    assert rates[3] == pytest.approx(MOST_BPS_PER_HZ * config.total_bandwidth_hz)
+    assert rates[3] == pytest.approx(MAX_BPS_PER_HZ * config.total_bandwidth_hz)
 
 
 def test_a_rate_is_what_remains_when_work_and_overhead_are_taken_off() -> None:

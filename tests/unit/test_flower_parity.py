@@ -31,7 +31,7 @@ def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrateg
 
     simulated: list[dict] = []
     member = Member(Simulation(config))
-    drive([member], watch=lambda _, record: simulated.append(record))
+    drive([member], callback=lambda _, record: simulated.append(record))
     simulation = Simulation(config)
     app = cell_app(simulation.cell, lambda: copy.deepcopy(simulation.module), simulation.dataset, simulation.held)
     order = stream(3, "order").permutation(config.wireless.num_devices)

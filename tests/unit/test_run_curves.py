@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flare.config import Config
 from flare.report.curves import (
-    MOST_POINTS,
+    MAX_POINTS,
     Curve,
     accuracy_against_rounds,
     accuracy_against_time,
@@ -26,7 +26,7 @@ from flare.report.curves import (
     summarise,
 )
 from flare.report.group_labels import differing, labels_of
-from flare.report.run_figures import MOST_CURVES, lines, looks
+from flare.report.run_figures import MAX_CURVES, lines, looks
 from flare.report.run_groups import Group, Run, group_runs, read_run
 from tests.made_up_runs import settings, write_run
 
@@ -128,17 +128,17 @@ def test_curves_are_short_and_keep_their_ends(tmp_path: Path) -> None:
     ]
     all_runs = group(*runs)
     curve = accuracy_against_rounds(all_runs)
-    assert len(curve.x) <= MOST_POINTS
+    assert len(curve.x) <= MAX_POINTS
     assert (curve.x[0], curve.x[-1]) == (1.0, 400.0)
     assert (curve.seeds[0], curve.seeds[-1]) == (4, 3)
     assert math.isclose(curve.mean[-1], np.mean([run.of_round["test_accuracy"][-1] for run in runs[:3]]))
     loss = against_rounds(group(runs[0]), lambda run: run.of_round["train_loss"])
-    assert len(loss.x) <= MOST_POINTS
+    assert len(loss.x) <= MAX_POINTS
     # 400 rounds are 40 bins of 4 and 80 of 3.
     losses = runs[0].of_round["train_loss"]
     assert (loss.x[0], loss.x[-1]) == (2.5, 399.0)
     np.testing.assert_allclose(loss.mean[[0, -1]], [losses[:4].mean(), losses[-3:].mean()], rtol=1e-12)
-    assert len(accuracy_against_time(all_runs).x) <= MOST_POINTS
+    assert len(accuracy_against_time(all_runs).x) <= MAX_POINTS
     # Where most seeds have ended there is no curve.
     assert accuracy_against_rounds(group(runs[0], *(replace_seed(runs[3], s) for s in (5, 6, 7)))).x[-1] == 90.0
 
@@ -204,11 +204,11 @@ def test_no_two_groups_have_one_label(changes: list[dict[str, Any]]) -> None:
 
 
 def test_curves_differ_without_colour() -> None:
-    for number in range(1, MOST_CURVES + 1):
+    for number in range(1, MAX_CURVES + 1):
         told_apart = {(look.dash, look.marker) for look in looks(number)}
         assert len(told_apart) == number
     many = looks(30)
-    assert sum(bool(look.marker) for look in many) == MOST_CURVES - 1
+    assert sum(bool(look.marker) for look in many) == MAX_CURVES - 1
 
 
 def test_a_panel_shows_every_mean_and_no_band_dwarfs_them() -> None:

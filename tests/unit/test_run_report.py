@@ -15,7 +15,7 @@ import pytest
 
 from flare.cli.report import report, run_folders_in
 from flare.report.curves import summarise
-from flare.report.run_figures import MOST_CURVES
+from flare.report.run_figures import MAX_CURVES
 from flare.report.run_groups import group_runs, read_run
 from flare.report.run_report import write_report
 from tests.made_up_runs import settings, write_run
@@ -143,7 +143,7 @@ def test_many_groups_and_devices(tmp_path: Path, groups: int, devices: int) -> N
         for i in range(groups)
     ]
     page = page_of(tmp_path, folders)
-    assert (f"{groups - MOST_CURVES + 1} others" in page.text) == (groups > MOST_CURVES)
+    assert (f"{groups - MAX_CURVES + 1} others" in page.text) == (groups > MAX_CURVES)
     assert (tmp_path / "report.html").stat().st_size < 1_500_000
 
 

@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from flare.report.schedule_plot import MOST_BARS, draw_schedule, schedule_figure
+from flare.report.schedule_plot import MAX_BARS, draw_schedule, schedule_figure
 from flare.rng import stream
 from flare.scheduling import RoundProblem, Schedule, Status, solve
-from flare.units import Floats
+from flare.types import Floats
 
 MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
 ODD_NAMES = [
@@ -122,7 +122,7 @@ def test_bars_and_shares_are_the_schedule(devices: int, policy: str) -> None:
     schedule = solve(problem, policy)
     assert schedule.num_selected > 0
     figure = figure_of(problem, schedule, distance_m)
-    shown = min(schedule.num_selected, MOST_BARS)
+    shown = min(schedule.num_selected, MAX_BARS)
 
     times = panel(figure, "times")
     drawn = bars(times)

@@ -41,7 +41,7 @@ def records_of(*configs: Config, **options: Any) -> list[list[Record]]:
     """Run configurations in lockstep and give the records of each."""
     members = [Member(Simulation(config, **options)) for config in configs]
     seen: dict[int, list[Record]] = {id(member): [] for member in members}
-    drive(members, watch=lambda member, record: seen[id(member)].append(record))
+    drive(members, callback=lambda member, record: seen[id(member)].append(record))
     return [seen[id(member)] for member in members]
 
 
@@ -186,7 +186,7 @@ def test_a_run_ends_at_its_target() -> None:
     config = small("run.rounds=50", "run.target_accuracy=0.93", "run.evaluate_every=1")
     member = Member(Simulation(config))
     scores: list[float] = []
-    drive([member], watch=lambda _, record: scores.append(record["test_accuracy"]))
+    drive([member], callback=lambda _, record: scores.append(record["test_accuracy"]))
     assert member.state.status is RunStatus.REACHED
     assert scores[-1] >= 0.93 > max(scores[:-1])
 
@@ -197,7 +197,7 @@ def test_a_run_that_diverges_ends_and_leaves_its_neighbours_alone() -> None:
     wild = small("learning.local_lr=1e30", "run.rounds=20", "learning.model=mlp")
     members = [Member(Simulation(wild)), Member(Simulation(healthy))]
     seen: dict[int, list[Record]] = {id(member): [] for member in members}
-    drive(members, watch=lambda member, record: seen[id(member)].append(record))
+    drive(members, callback=lambda member, record: seen[id(member)].append(record))
     assert members[0].state.status is RunStatus.DIVERGED
     assert 1 <= len(seen[id(members[0])]) < 20
     assert seen[id(members[0])][-1]["test_accuracy"] is None

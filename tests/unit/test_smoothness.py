@@ -37,7 +37,7 @@ def small(*settings: str) -> Config:
 def records_of(*configs: Config) -> list[list[Record]]:
     members = [Member(Simulation(config)) for config in configs]
     seen: dict[int, list[Record]] = {id(member): [] for member in members}
-    drive(members, watch=lambda member, record: seen[id(member)].append(record))
+    drive(members, callback=lambda member, record: seen[id(member)].append(record))
     return [seen[id(member)] for member in members]
 
 
@@ -56,10 +56,10 @@ def test_l_is_the_greatest_curvature_of_any_device_at_the_start() -> None:
     dataset, held, module = one_device()
     config = small("wireless.num_devices=2", "scheduling.gamma=auto", "learning.global_lr=0.9")
     simulation = Simulation(config, dataset=dataset, held=held, module=module)
-    assert simulation.lipschitz == pytest.approx(2.25, rel=0.01)
+    assert simulation.smoothness == pytest.approx(2.25, rel=0.01)
     plan = simulation.plan(simulation.start())
     assert plan.problem.gamma == pytest.approx(0.4, rel=0.01)
-    assert plan.problem.gamma == 0.9 / simulation.lipschitz
+    assert plan.problem.gamma == 0.9 / simulation.smoothness
 
 
 def test_auto_lr_weighs_participation_as_lemma_1_does() -> None:
@@ -67,11 +67,11 @@ def test_auto_lr_weighs_participation_as_lemma_1_does() -> None:
     steps = ["wireless.num_devices=2", "wireless.tau_law=list", "wireless.tau_values=[2, 5]"]
     config = small(*steps, "scheduling.gamma=auto-lr", "learning.local_lr=0.01")
     simulation = Simulation(config, dataset=dataset, held=held, module=module)
-    assert simulation.lipschitz is not None
+    assert simulation.smoothness is not None
     gamma = simulation.plan(simulation.start()).problem.gamma
     assert gamma == pytest.approx(1.0 / (2.25 * 0.01 * 5.0), rel=0.01)
     # phi_2 of Lemma 1 over P2's objective is the same for every selection.
-    constants = Constants(simulation.lipschitz, sigma_sq=1.0, g_const=0.0, rho=10.0)
+    constants = Constants(simulation.smoothness, sigma_sq=1.0, g_const=0.0, rho=10.0)
     ratios = [
         lemma_1(Rates(0.01, 1.0, 5.0), tau, constants, 1.0).phi_2
         / ((1 / len(tau) + gamma / len(tau) ** 2) * sum(1 / each for each in tau))
@@ -81,13 +81,13 @@ def test_auto_lr_weighs_participation_as_lemma_1_does() -> None:
 
 
 def test_l_is_estimated_only_where_a_setting_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Simulation(small()).lipschitz is None
-    assert Simulation(small("learning.method=fedavg", "learning.tau_bar=safe")).lipschitz is None
+    assert Simulation(small()).smoothness is None
+    assert Simulation(small("learning.method=fedavg", "learning.tau_bar=safe")).smoothness is None
 
     def never(*_: object, **__: object) -> float:
         raise AssertionError("estimated")
 
-    monkeypatch.setattr(smoothness, "lipschitz", never)
+    monkeypatch.setattr(smoothness, "smoothness", never)
     Simulation(small())
     for setting in ("scheduling.gamma=auto", "learning.tau_bar=safe"):
         with pytest.raises(AssertionError, match="estimated"):
@@ -96,15 +96,15 @@ def test_l_is_estimated_only_where_a_setting_asks_for_it(monkeypatch: pytest.Mon
 
 def test_a_device_with_many_samples_is_judged_by_some(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    real = smoothness.lipschitz
+    real = smoothness.smoothness
 
     def watched(loss, points, devices, **options):  # type: ignore[no-untyped-def]
         seen.extend(len(each) for each in devices)
         return real(loss, points, devices, **options)
 
-    monkeypatch.setattr(smoothness, "lipschitz", watched)
+    monkeypatch.setattr(smoothness, "smoothness", watched)
     Simulation(small("scheduling.gamma=auto"))  # 1437 samples among 6 devices
-    assert seen == [smoothness.MOST_SAMPLES] * 6
+    assert seen == [smoothness.MAX_SAMPLES] * 6
 
 
 def test_a_loss_without_curvature_leaves_no_gamma() -> None:
@@ -143,10 +143,10 @@ def test_safe_keeps_the_condition_in_every_round_and_is_mas_where_mas_does() -> 
         settings = [f"learning.local_lr={local_lr}", "run.rounds=6"]
         mas, safe = records_of(small(*settings), small(*settings, "learning.tau_bar=safe"))
         for one, other in zip(mas, safe, strict=True):
-            assert other["tau_bar"] == min(one["tau_bar"], 0.58 / (other["lipschitz"] * local_lr))
-            assert other["lipschitz"] * local_lr * other["tau_bar"] <= 0.58 * (1.0 + 1e-12)
+            assert other["tau_bar"] == min(one["tau_bar"], 0.58 / (other["smoothness"] * local_lr))
+            assert other["smoothness"] * local_lr * other["tau_bar"] <= 0.58 * (1.0 + 1e-12)
         if local_lr == 1e-4:  # nothing to limit: the same run
-            drop = {"lipschitz", "wall_s"}
+            drop = {"smoothness", "wall_s"}
             assert [{k: v for k, v in r.items() if k not in drop} for r in mas] == [
                 {k: v for k, v in r.items() if k not in drop} for r in safe
             ]
@@ -164,8 +164,8 @@ BOTH = ("scheduling.gamma=auto", "learning.tau_bar=safe", "learning.local_lr=0.5
 
 def test_what_was_used_is_recorded() -> None:
     plain, both = records_of(small(), small(*BOTH))
-    assert {(record["gamma"], record["lipschitz"]) for record in plain} == {(10.0, None)}
-    ((gamma, found),) = {(record["gamma"], record["lipschitz"]) for record in both}
+    assert {(record["gamma"], record["smoothness"]) for record in plain} == {(10.0, None)}
+    ((gamma, found),) = {(record["gamma"], record["smoothness"]) for record in both}
     assert gamma == 1.0 / found
 
 
@@ -176,10 +176,10 @@ def test_the_same_numbers_alone_in_company_and_on_any_number_of_threads() -> Non
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
-        assert Simulation(small(*BOTH)).lipschitz == alone[0]["lipschitz"]
+        assert Simulation(small(*BOTH)).smoothness == alone[0]["smoothness"]
     finally:
         torch.set_num_threads(before)
-    assert Simulation(small("seed=5", *BOTH)).lipschitz != alone[0]["lipschitz"]
+    assert Simulation(small("seed=5", *BOTH)).smoothness != alone[0]["smoothness"]
 
 
 @pytest.mark.parametrize("gamma", ["auto", "auto-lr"])
@@ -208,7 +208,7 @@ def test_a_module_and_its_random_state_are_left_alone() -> None:
     dataset, held, module = one_device()
     before, state = module.weight.detach().clone(), torch.get_rng_state()
     config = small("wireless.num_devices=2", "learning.tau_bar=safe")
-    smoothness.estimated_lipschitz(config, module, dataset, held)
+    smoothness.estimated_smoothness(config, module, dataset, held)
     assert torch.equal(module.weight, before)
     assert module.weight.grad is None
     assert torch.equal(torch.get_rng_state(), state)

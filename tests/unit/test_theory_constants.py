@@ -19,9 +19,9 @@ from flare.theory.constants import (
     dissimilarity,
     gradient,
     hessian_product,
-    lipschitz,
     rho,
     sigma_sq,
+    smoothness,
 )
 from flare.theory.quadratic import Quadratic, random_quadratic
 
@@ -56,8 +56,8 @@ def as_loss(problem: Quadratic):  # type: ignore[no-untyped-def]
 def test_l_of_a_quadratic_is_its_greatest_eigenvalue(least: float) -> None:
     problem = random_quadratic(1, num_devices=4, num_weights=5, least=least)
     loss, devices = as_loss(problem)
-    found = lipschitz(loss, [torch.zeros(5).double()], devices, rng=stream(0, "start"), tolerance=1e-14)
-    assert found == pytest.approx(problem.lipschitz, rel=1e-9)
+    found = smoothness(loss, [torch.zeros(5).double()], devices, rng=stream(0, "start"), tolerance=1e-14)
+    assert found == pytest.approx(problem.smoothness, rel=1e-9)
 
 
 def test_the_hessian_times_a_vector_is_the_hessian_times_the_vector() -> None:
@@ -71,7 +71,7 @@ def test_l_of_softmax_regression_at_zero_is_known() -> None:
     # eigenvalue of the left factor is 1/3.
     expected = max(float(torch.linalg.eigvalsh(X[d].T @ X[d] / len(d))[-1]) / 3.0 for d in DEVICES)
     zero = torch.zeros(15).double()
-    assert lipschitz(logistic, [zero], DEVICES, rng=stream(0, "start"), tolerance=1e-14) == pytest.approx(
+    assert smoothness(logistic, [zero], DEVICES, rng=stream(0, "start"), tolerance=1e-14) == pytest.approx(
         expected, rel=1e-9
     )
 
@@ -81,10 +81,10 @@ def test_l_of_two_classes_at_zero_is_known_and_greatest_there() -> None:
     expected = float(torch.linalg.eigvalsh(X[DEVICES[1]].T @ X[DEVICES[1]] / 30)[-1]) / 4.0
     path = along(torch.ones(5).double(), torch.zeros(5).double(), 4)
     rng = stream(0, "start")
-    at = [lipschitz(two_class, [point], DEVICES[1:], rng=rng, tolerance=1e-14) for point in path]
+    at = [smoothness(two_class, [point], DEVICES[1:], rng=rng, tolerance=1e-14) for point in path]
     assert at[-1] == pytest.approx(expected, rel=1e-9)
     assert max(at[:-1]) < at[-1]
-    whole = lipschitz(two_class, path, DEVICES[1:], rng=rng, tolerance=1e-14)
+    whole = smoothness(two_class, path, DEVICES[1:], rng=rng, tolerance=1e-14)
     assert whole == pytest.approx(max(at), rel=1e-9)
 
 
@@ -93,21 +93,21 @@ def test_the_estimate_never_exceeds_the_curvature_and_grows_with_the_products() 
     loss, devices = as_loss(problem)
     start = torch.as_tensor(stream(0, "start").standard_normal(6))
     found = [
-        curvature(loss, torch.zeros(6).double(), devices[0], start=start, tolerance=0.0, most_products=n)
+        curvature(loss, torch.zeros(6).double(), devices[0], start=start, tolerance=0.0, max_products=n)
         for n in (1, 2, 4, 6)
     ]
     assert found == sorted(found)
-    assert found[-1] <= problem.lipschitz * (1.0 + 1e-12)
+    assert found[-1] <= problem.smoothness * (1.0 + 1e-12)
 
 
 def test_a_loss_without_curvature_has_l_zero() -> None:
     flat = [torch.zeros(5).double()]
-    assert lipschitz(lambda w, s: (X[s] @ w).mean(), flat, DEVICES, rng=stream(0, "start")) == 0.0
+    assert smoothness(lambda w, s: (X[s] @ w).mean(), flat, DEVICES, rng=stream(0, "start")) == 0.0
 
 
 def test_a_loss_that_is_not_finite_is_refused() -> None:
     with pytest.raises(ValueError, match="not finite at the given weights"):
-        lipschitz(lambda w, s: (w * w).sum() * math.inf, [torch.ones(2)], DEVICES, rng=stream(0, "start"))
+        smoothness(lambda w, s: (w * w).sum() * math.inf, [torch.ones(2)], DEVICES, rng=stream(0, "start"))
 
 
 def test_sigma_sq_of_linear_regression_at_zero() -> None:

@@ -111,12 +111,12 @@ def test_a_comparison_says_by_how_much() -> None:
 
 
 def test_softmax_regression_knows_its_constants() -> None:
-    problem = Logistic.of(synthetic_devices(), 10, ridge=0.1, most_samples=50)
+    problem = Logistic.of(synthetic_devices(), 10, ridge=0.1, max_samples=50)
     weights = stream(0, "w").standard_normal((2, *problem.shape))
     near = weights + 1e-5 * stream(1, "w").standard_normal(weights.shape)
     for i in range(problem.num_devices):
         change = np.linalg.norm(problem.gradient(i, near)[0] - problem.gradient(i, weights)[0])
-        assert change <= problem.lipschitz * np.linalg.norm(near - weights)
+        assert change <= problem.smoothness * np.linalg.norm(near - weights)
     slope = np.mean([problem.gradient(i, weights)[0] for i in range(problem.num_devices)], axis=0)
     rise = (problem.loss(near) - problem.loss(weights)) / np.sum(slope * (near - weights), axis=(1, 2))
     assert rise == pytest.approx(1.0, abs=1e-3)
@@ -131,7 +131,7 @@ def test_softmax_regression_knows_its_constants() -> None:
 
 
 def test_a_walk_takes_its_steps() -> None:
-    problem = Logistic.of(synthetic_devices(), 10, ridge=0.1, most_samples=50)
+    problem = Logistic.of(synthetic_devices(), 10, ridge=0.1, max_samples=50)
     start = np.zeros((3, *problem.shape))
     way = walk(problem, 1, start, 1, 0.5, 10, stream(0, "walk"))
     slope, variance = problem.gradient(1, start)

@@ -265,7 +265,7 @@ def test_a_stopped_call_leaves_what_is_finished_and_the_next_does_the_rest(
     outcomes = run_trials(
         GRID,
         place,
-        watch=lambda one, rounds, _: seen.append((one.curve, rounds)),
+        callback=lambda one, rounds, _: seen.append((one.curve, rounds)),
         stopping=lambda: ("short", 3) in seen,
     )
     assert list(outcomes) == [GRID[2].key]  # the others were in lockstep with it: three rounds of four
@@ -279,7 +279,7 @@ def test_a_stopped_call_leaves_what_is_finished_and_the_next_does_the_rest(
 
 def test_a_call_stopped_from_the_start_does_nothing(tmp_path: Path) -> None:
     seen: list[Trial] = []
-    assert run_trials(GRID, on_cpu(tmp_path), watch=lambda one, *_: seen.append(one), stopping=lambda: True) == {}
+    assert run_trials(GRID, on_cpu(tmp_path), callback=lambda one, *_: seen.append(one), stopping=lambda: True) == {}
     assert not seen
     assert not files(tmp_path)
 
@@ -296,7 +296,7 @@ def test_a_run_that_diverges_is_kept_and_harms_no_neighbour(done: Path, tmp_path
 
 def test_two_processes_do_what_one_does(done: Path, tmp_path: Path) -> None:
     seen: dict[str, int] = {}
-    outcomes = run_trials(GRID, on_cpu(tmp_path, 2), watch=lambda one, rounds, _: seen.update({one.curve: rounds}))
+    outcomes = run_trials(GRID, on_cpu(tmp_path, 2), callback=lambda one, rounds, _: seen.update({one.curve: rounds}))
     assert files(tmp_path) == files(done)
     assert list(outcomes) == [each.key for each in GRID]
     assert seen == {"fedavg": 4, "flare": 4, "short": 3, "planned": 4}
@@ -325,7 +325,7 @@ def test_processes_tell_of_long_runs_when_short_ones_have_ended(tmp_path: Path) 
     quick = [trial("run.rounds=2", f"seed={seed}") for seed in (1, 2)]
     long = trial("run.rounds=200", "run.evaluate_every=200")
     seen: list[int] = []
-    run_trials([long, *quick], on_cpu(tmp_path, 2), watch=lambda one, n, _: seen.append(n) if one == long else None)
+    run_trials([long, *quick], on_cpu(tmp_path, 2), callback=lambda one, n, _: seen.append(n) if one == long else None)
     assert seen[-1] == 200
     assert any(2 < rounds < 200 for rounds in seen)
 

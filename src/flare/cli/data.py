@@ -21,12 +21,12 @@ from flare.config import DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.dataset import Dataset
 from flare.data.fetch import cache_folder, cache_state, fetch
-from flare.data.origins import Progress as Watcher
+from flare.data.origins import Progress as Callback
 from flare.data.partition import Counts, label_counts
 from flare.data.sources import SOURCES, get_source, load_divided
 from flare.units import human
 
-MOST_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
+MAX_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
 
 data_app = typer.Typer(
     name="data",
@@ -126,15 +126,15 @@ def _print_table(dataset: Dataset, counts: Counts) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Training samples of each label")
     for heading in ("device", "samples", *map(str, range(dataset.num_classes))):
         table.add_column(heading, justify="right")
-    for device, row in enumerate(counts[:MOST_ROWS]):
+    for device, row in enumerate(counts[:MAX_ROWS]):
         table.add_row(str(device), str(row.sum()), *(str(count) if count else "·" for count in row))
-    if len(counts) <= MOST_ROWS:
+    if len(counts) <= MAX_ROWS:
         table.add_section()
         table.add_row("all", str(counts.sum()), *map(str, counts.sum(axis=0)))
     console = _console()
     console.print(table)
-    if len(counts) > MOST_ROWS:
-        console.print(f"... and {len(counts) - MOST_ROWS} devices more; --csv has every one.")
+    if len(counts) > MAX_ROWS:
+        console.print(f"... and {len(counts) - MAX_ROWS} devices more; --csv has every one.")
     sizes, labels = counts.sum(axis=1), (counts > 0).sum(axis=1)
     console.print(
         f"{len(counts)} devices hold {counts.sum()} training samples of {dataset.name}, {sizes.min()} to {sizes.max()} "
@@ -155,18 +155,18 @@ def _console() -> Console:
 
 
 @contextmanager
-def watched() -> Iterator[Watcher]:
+def watched() -> Iterator[Callback]:
     """A progress bar on standard error for what is on its way; nothing where that is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def watch(what: str, done_bytes: int, total_bytes: int | None) -> None:
+        def callback(what: str, done_bytes: int, total_bytes: int | None) -> None:
             if what not in tasks:
                 for task in tasks.values():
                     bars.update(task, visible=False)
                 tasks[what] = bars.add_task(what, total=None)
             bars.update(tasks[what], completed=done_bytes, total=total_bytes)
 
-        yield watch
+        yield callback

@@ -16,16 +16,16 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from flare.simulation import Member, Record
 
-Watcher = Callable[[Member, Record], None]
+Callback = Callable[[Member, Record], None]
 
 
-def showing(members: Sequence[Member], labels: Sequence[str], *, quiet: bool) -> AbstractContextManager[Watcher]:
+def showing(members: Sequence[Member], labels: Sequence[str], *, quiet: bool) -> AbstractContextManager[Callback]:
     """A watcher that draws a line for each run on standard error, or none where `quiet`."""
     return nullcontext(lambda member, record: None) if quiet else _lines(members, labels)
 
 
 @contextmanager
-def _lines(members: Sequence[Member], labels: Sequence[str]) -> Iterator[Watcher]:
+def _lines(members: Sequence[Member], labels: Sequence[str]) -> Iterator[Callback]:
     console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -44,7 +44,7 @@ def _lines(members: Sequence[Member], labels: Sequence[str]) -> Iterator[Watcher
         total = member.simulation.config.run.rounds
         tasks[id(member)] = progress.add_task(label, total=total, completed=member.state.rounds_done, facts="")
 
-    def watch(member: Member, record: Record) -> None:
+    def callback(member: Member, record: Record) -> None:
         if record["test_accuracy"] is not None:
             accuracy[id(member)] = record["test_accuracy"]
         progress.update(
@@ -54,7 +54,7 @@ def _lines(members: Sequence[Member], labels: Sequence[str]) -> Iterator[Watcher
         )
 
     with progress if console.is_terminal else _plain(console, members, labels) as plain:
-        yield watch if console.is_terminal else plain  # type: ignore[misc]
+        yield callback if console.is_terminal else plain  # type: ignore[misc]
 
 
 def _facts(record: Record, accuracy: float) -> str:
@@ -64,12 +64,12 @@ def _facts(record: Record, accuracy: float) -> str:
 
 
 @contextmanager
-def _plain(console: Console, members: Sequence[Member], labels: Sequence[str]) -> Iterator[Watcher]:
+def _plain(console: Console, members: Sequence[Member], labels: Sequence[str]) -> Iterator[Callback]:
     """Where standard error is no terminal: a line every ten seconds or so."""
     label_of = {id(member): label for member, label in zip(members, labels, strict=True)}
     said = {id(member): time.monotonic() for member in members}
 
-    def watch(member: Member, record: Record) -> None:
+    def callback(member: Member, record: Record) -> None:
         now = time.monotonic()
         last = record["round"] + 1 >= member.simulation.config.run.rounds
         if last or now - said[id(member)] > 10.0:
@@ -79,7 +79,7 @@ def _plain(console: Console, members: Sequence[Member], labels: Sequence[str]) -
                 f"{label_of[id(member)]}: round {record['round'] + 1}  {facts}", highlight=False, soft_wrap=True
             )
 
-    yield watch
+    yield callback
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def tensorboard(folders: Sequence[Path], members: Sequence[Member], *, wanted: bool) -> Iterator[Watcher]:
+def tensorboard(folders: Sequence[Path], members: Sequence[Member], *, wanted: bool) -> Iterator[Callback]:
     """A watcher that also writes scalars for TensorBoard into each run folder."""
     if not wanted:
         yield lambda member, record: None
@@ -113,13 +113,13 @@ def tensorboard(folders: Sequence[Path], members: Sequence[Member], *, wanted: b
         id(member): SummaryWriter(str(folder / "tensorboard")) for member, folder in zip(members, folders, strict=True)
     }
 
-    def watch(member: Member, record: Record) -> None:
+    def callback(member: Member, record: Record) -> None:
         for name in ("test_accuracy", "test_loss", "train_loss", "latency_s", "clock_s", "objective", "tau_bar"):
             if record[name] is not None:
                 writers[id(member)].add_scalar(name, record[name], record["round"])
 
     try:
-        yield watch
+        yield callback
     finally:
         for writer in writers.values():
             writer.close()

@@ -20,18 +20,18 @@ from rich.table import Table
 from flare.atomic import write_whole
 from flare.cli.guard import INTERRUPTED
 from flare.cli.progress import interruptible
-from flare.cli.training import fetch_if_needed
+from flare.cli.run_runs import fetch_if_needed
 from flare.config import LearningConfig
 from flare.experiments import EXPERIMENTS, FIGURES
 from flare.experiments.claims import Claim
 from flare.experiments.experiment import Scale
 from flare.experiments.page import TITLE, page
 from flare.experiments.reproduce import Reproduced, claim_as_json, reproduce
-from flare.experiments.runner import Place, Watcher, finished, length
+from flare.experiments.runner import Callback, Place, finished, length
 from flare.experiments.trial import Trial
 from flare.learning.engine import compute_device
 
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -60,7 +60,7 @@ def place_of(out: Path | None, quick: bool, device: str, processes: int | None) 
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"--device is '{device}'; it must be one of auto, cpu, cuda")
     where = compute_device(LearningConfig(device=device))
-    shared = min(MOST_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if where == "cuda" else 1
+    shared = min(MAX_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if where == "cuda" else 1
     return Place(folder / "trials", where, processes or shared)
 
 
@@ -72,8 +72,8 @@ def go(names: Sequence[str], scale: Scale, place: Place, *, quiet: bool, as_json
     trials = {trial.key: trial for name in names for trial in EXPERIMENTS[name].trials(scale)}
     for data in sorted({trial.config.data for trial in trials.values()}, key=lambda data: data.name):
         fetch_if_needed(data)
-    with interruptible() as stopping, _showing(list(trials.values()), place, quiet=quiet or as_json) as watch:
-        made = reproduce(names, scale, place, out, watch=watch, stopping=stopping)
+    with interruptible() as stopping, _showing(list(trials.values()), place, quiet=quiet or as_json) as callback:
+        made = reproduce(names, scale, place, out, callback=callback, stopping=stopping)
         stopped = stopping()
     if len(made) == len(EXPERIMENTS):
         write_whole(_page_of(out), page(made, out.resolve().name).encode())
@@ -124,7 +124,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 
 @contextmanager
-def _showing(trials: Sequence[Trial], place: Place, *, quiet: bool) -> Iterator[Watcher]:
+def _showing(trials: Sequence[Trial], place: Place, *, quiet: bool) -> Iterator[Callback]:
     """A watcher that shows how many runs and rounds are done."""
     if quiet:
         yield lambda trial, rounds, ended: None
@@ -140,7 +140,7 @@ def _showing(trials: Sequence[Trial], place: Place, *, quiet: bool) -> Iterator[
     task = bar.add_task("", total=total)
     said = time.monotonic()
 
-    def watch(trial: Trial, rounds: int, over: bool) -> None:
+    def callback(trial: Trial, rounds: int, over: bool) -> None:
         nonlocal ended, said
         before = done.get(trial.key, 0.0)
         done[trial.key] = length(trial) if over else min(0.99 * length(trial), float(rounds))
@@ -154,6 +154,6 @@ def _showing(trials: Sequence[Trial], place: Place, *, quiet: bool) -> Iterator[
     bar.update(task, completed=sum(done.values()), description=f"{ended} of {len(trials)} runs")
     if console.is_terminal:
         with bar:
-            yield watch
+            yield callback
     else:
-        yield watch
+        yield callback

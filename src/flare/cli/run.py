@@ -40,24 +40,24 @@ def run(
     tensorboard_: TensorBoard = False,
 ) -> None:
     """Train one model over one cell: by default FLARE with proven optimal scheduling, on embedded data."""
-    from flare.cli import training
+    from flare.cli import run_runs
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
         _refuse_changes(config_file, settings, out, force)
-        folder, members = resume_, [training.resumed(resume_)]
+        folder, members = resume_, [run_runs.resumed(resume_)]
     else:
         whole = override(load(config_file) if config_file else Config(), settings or [])
-        folder = out or training.new_folder(Path("runs"), training.run_name(whole))
-        members = training.created([folder], [whole], force)
+        folder = out or run_runs.new_folder(Path("runs"), run_runs.run_name(whole))
+        members = run_runs.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
-    label = training.run_name(members[0].simulation.config)
-    outcomes = training.go(members, [folder], [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    label = run_runs.run_name(members[0].simulation.config)
+    outcomes = run_runs.go(members, [folder], [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     if json_:
         print(json.dumps(outcomes[0], indent=2))
     else:
-        training.print_outcome(outcomes[0])
-    training.end(outcomes, again)
+        run_runs.print_outcome(outcomes[0])
+    run_runs.end(outcomes, again)
 
 
 def compare(
@@ -82,28 +82,28 @@ def compare(
     tensorboard_: TensorBoard = False,
 ) -> None:
     """Train several methods and policies with several seeds, in lockstep, and write the report."""
-    from flare.cli import training
+    from flare.cli import run_runs
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
         changes = [*(settings or []), *(entry or []), methods, policies, "" if seeds is None else "seeds"]
         _refuse_changes(config_file, changes, out, force)
-        folders = training.listed(resume_)
-        members = [training.resumed(folder) for folder in folders]
+        folders = run_runs.listed(resume_)
+        members = [run_runs.resumed(folder) for folder in folders]
         base = resume_
     else:
         whole = override(load(config_file) if config_file else Config(), settings or [])
-        configs = training.combinations(whole, entry or [], methods, policies, seeds or 1)
-        base = out or training.new_folder(Path("runs"), "compare")
-        folders = [base / training.run_name(one) for one in configs]
-        members = training.created(folders, configs, force, listing=base)
+        configs = run_runs.combinations(whole, entry or [], methods, policies, seeds or 1)
+        base = out or run_runs.new_folder(Path("runs"), "compare")
+        folders = [base / run_runs.run_name(one) for one in configs]
+        members = run_runs.created(folders, configs, force, listing=base)
     again = f"flare compare --resume {base}"
     labels = [folder.name for folder in folders]
-    outcomes = training.go(members, folders, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    outcomes = run_runs.go(members, folders, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     if json_:
         print(json.dumps(outcomes, indent=2))
-    training.report_on(folders, base / "report.html", quietly=json_)
-    training.end(outcomes, again)
+    run_runs.report_on(folders, base / "report.html", quietly=json_)
+    run_runs.end(outcomes, again)
 
 
 def require_tensorboard(wanted: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from flare.cli import show
+from flare.cli import schedule_output
 from flare.config import Config, WirelessConfig, load
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
@@ -20,7 +20,8 @@ from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.table import Surroundings, read_table
-from flare.units import Floats, parse
+from flare.types import Floats
+from flare.units import parse
 from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
 from flare.wireless.rate import upload_energy_j
@@ -136,12 +137,16 @@ def _answer(
         place = {"distance_m": this.distance_m, "angle_rad": this.angle_rad}
         draw_schedule(plot, this.problem, answer, names=this.names, **place)
     if compare:
-        show.comparison(this.problem, [answers[name] for name in POLICIES], bound, as_json=as_json, as_csv=as_csv)
+        schedule_output.comparison(
+            this.problem, [answers[name] for name in POLICIES], bound, as_json=as_json, as_csv=as_csv
+        )
     else:
         if math.isnan(answer.lower_bound):
             answer = replace(answer, lower_bound=bound)
         detail = explain(this.problem, answer)
-        show.schedule(this.problem, answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv)
+        schedule_output.schedule(
+            this.problem, answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv
+        )
     if plot is not None and not (as_json or as_csv):
         print(f"The picture is in {plot}.")
 

@@ -20,7 +20,7 @@ from typing import IO, Protocol, cast
 
 from flare.data.files import DataFile, spelled, unpacked
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """An archive that unpacks to more is refused."""
 _DEB, _ZIP = b"!<arch>\n", b"PK\x03\x04"
 _DEB_HEADER_BYTES = 60
@@ -55,7 +55,7 @@ def _from_zip(stream: IO[bytes], names: dict[str, DataFile]) -> Iterator[tuple[D
 
 
 def _from_tar(stream: IO[bytes], names: dict[str, DataFile]) -> Iterator[tuple[DataFile, bytes]]:
-    plain = cast(IO[bytes], _Capped(_decompressed(stream), MOST_BYTES))  # tarfile calls no more than read
+    plain = cast(IO[bytes], _Capped(_decompressed(stream), MAX_BYTES))  # tarfile calls no more than read
     with tarfile.open(fileobj=plain, mode="r|", bufsize=1 << 20) as archive:
         for member in archive:
             file = names.get(member.name.removeprefix("./"))
@@ -66,8 +66,8 @@ def _from_tar(stream: IO[bytes], names: dict[str, DataFile]) -> Iterator[tuple[D
 
 def _limited(content: IO[bytes], file: DataFile) -> bytes:
     """What a member holds, unpacked; no more of it is read than the file it should be could have."""
-    most_bytes = file.size_bytes + (file.size_bytes >> 8) + 1024  # gzip adds that little to what it cannot compress
-    return unpacked(content.read(most_bytes), file.size_bytes, file.name)
+    max_bytes = file.size_bytes + (file.size_bytes >> 8) + 1024  # gzip adds that little to what it cannot compress
+    return unpacked(content.read(max_bytes), file.size_bytes, file.name)
 
 
 def _decompressed(stream: IO[bytes]) -> _Readable:
@@ -91,7 +91,7 @@ def _deb_data(stream: IO[bytes], archive: Path) -> IO[bytes]:
             name, size = header[:16].decode("ascii").strip().rstrip("/"), int(header[48:58])
         except ValueError:
             raise ValueError(f"{archive.name}: is a damaged Debian package") from None
-        if not 0 <= size <= MOST_BYTES:
+        if not 0 <= size <= MAX_BYTES:
             raise ValueError(f"{archive.name}: is a damaged Debian package, or far too large")
         if name.startswith("data.tar") and name.endswith(".zst"):
             return _by_dpkg(archive)
@@ -114,8 +114,8 @@ class _Readable(Protocol):
 class _Capped:
     """A stream that refuses to give more than so many bytes, however small it was packed."""
 
-    def __init__(self, stream: _Readable, most_bytes: int) -> None:
-        self._stream, self._left = stream, most_bytes
+    def __init__(self, stream: _Readable, max_bytes: int) -> None:
+        self._stream, self._left = stream, max_bytes
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes; ValueError beyond the limit."""

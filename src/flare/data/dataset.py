@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 
 Samples = NDArray[np.float32]
 Labels = NDArray[np.int64]

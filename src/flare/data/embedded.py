@@ -11,7 +11,7 @@ DIGITS_MEAN, DIGITS_STD = 0.3053, 0.3761  # over the training pixels, scaled to 
 DIGITS_TEST_SAMPLES = 360
 
 SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 60, 10
-_LEAST_SAMPLES, _LOG_MEAN, _LOG_STD = 50, 4.0, 2.0  # samples of a device: 50 + lognormal(4, 2)
+_MIN_SAMPLES, _LOG_MEAN, _LOG_STD = 50, 4.0, 2.0  # samples of a device: 50 + lognormal(4, 2)
 _TEST_SHARE = 0.1
 
 
@@ -53,7 +53,7 @@ def synthetic(alpha: float, beta: float, *, num_devices: int, seed: int) -> Data
 
 
 def _synthetic_device(alpha: float, beta: float, rng: np.random.Generator) -> tuple[Samples, Labels]:
-    num_samples = _LEAST_SAMPLES + int(rng.lognormal(_LOG_MEAN, _LOG_STD))
+    num_samples = _MIN_SAMPLES + int(rng.lognormal(_LOG_MEAN, _LOG_STD))
     model_mean, sample_mean = rng.normal(0.0, alpha), rng.normal(0.0, beta)  # u_k, B_k
     weights = rng.normal(model_mean, 1.0, (SYNTHETIC_FEATURES, SYNTHETIC_CLASSES))  # W_k, transposed
     bias = rng.normal(model_mean, 1.0, SYNTHETIC_CLASSES)  # b_k

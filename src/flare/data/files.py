@@ -53,17 +53,17 @@ def spelled(name: str) -> Iterable[str]:
         yield f"{stem}.gz"
 
 
-def unpacked(content: bytes, most_bytes: int, where: str) -> bytes:
-    """The content, gunzipped where it is gzipped; ValueError where that is broken or gives more than `most_bytes`."""
+def unpacked(content: bytes, max_bytes: int, where: str) -> bytes:
+    """The content, gunzipped where it is gzipped; ValueError where that is broken or gives more than `max_bytes`."""
     if not content.startswith(_GZIP):
         return content
     unzip = zlib.decompressobj(wbits=31)
     try:
-        plain = unzip.decompress(content, most_bytes + 1)
+        plain = unzip.decompress(content, max_bytes + 1)
     except zlib.error as error:
         raise ValueError(f"{where}: is a damaged gzip file ({error})") from None
-    if len(plain) > most_bytes:
-        raise ValueError(f"{where}: unpacks to more than the {most_bytes} bytes it should have")
+    if len(plain) > max_bytes:
+        raise ValueError(f"{where}: unpacks to more than the {max_bytes} bytes it should have")
     return plain
 
 

@@ -19,7 +19,7 @@ Progress = Callable[[str, int, int | None], None]
 TIMEOUT_S = 5.0
 """How long a mirror may be silent before the next source is tried."""
 PACKAGE_TIMEOUT_S = 900.0
-MOST_ARCHIVE_BYTES = 1 << 29
+MAX_ARCHIVE_BYTES = 1 << 29
 _CHUNK_BYTES = 1 << 18
 
 
@@ -56,7 +56,7 @@ class MirrorArchive:
     def files(self, wanted: Sequence[DataFile], work: Path, progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
         """The wanted files that the archive holds."""
         archive = work / "archive"
-        archive.write_bytes(_download(self.url, MOST_ARCHIVE_BYTES, progress))
+        archive.write_bytes(_download(self.url, MAX_ARCHIVE_BYTES, progress))
         yield from take(archive, self.folder, wanted)
 
 
@@ -98,7 +98,7 @@ def debian(name: str, folder: str) -> Package:
 Origin = MirrorFolder | MirrorArchive | Package
 
 
-def _download(url: str, most_bytes: int, progress: Progress) -> bytes:
+def _download(url: str, max_bytes: int, progress: Progress) -> bytes:
     if not url.startswith("https://"):
         raise ValueError(f"{url}: only https is fetched from")
     name = f"{url.rpartition('/')[2]} from {urllib.parse.urlsplit(url).netloc}"
@@ -109,8 +109,8 @@ def _download(url: str, most_bytes: int, progress: Progress) -> bytes:
         content = bytearray()
         while chunk := answer.read(_CHUNK_BYTES):
             content += chunk
-            if len(content) > most_bytes:
-                raise ValueError(f"sends more than the {most_bytes} bytes that are expected")
+            if len(content) > max_bytes:
+                raise ValueError(f"sends more than the {max_bytes} bytes that are expected")
             progress(name, len(content), total)
     if total is not None and len(content) < total:
         raise ValueError(f"the connection ended after {len(content)} of {total} bytes")

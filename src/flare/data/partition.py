@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from flare.config import DataConfig
 from flare.data.dataset import Dataset, Labels
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 
 Counts = NDArray[np.intp]
 
-_LEAST_ALPHA, _MOST_ALPHA = 1e-6, 1e9  # beyond these a Dirichlet draw is one-hot, or even, to the last digit
+_MIN_ALPHA, _MAX_ALPHA = 1e-6, 1e9  # beyond these a Dirichlet draw is one-hot, or even, to the last digit
 
 
 def partition(config: DataConfig, dataset: Dataset, num_devices: int, *, rng: np.random.Generator) -> list[Indices]:
@@ -79,7 +79,7 @@ def _dirichlet(labels: Labels, num_devices: int, alpha: float, rng: np.random.Ge
 
     A device left without any takes a random sample from the one that holds most.
     """
-    concentration = np.full(num_devices, np.clip(alpha, _LEAST_ALPHA, _MOST_ALPHA))
+    concentration = np.full(num_devices, np.clip(alpha, _MIN_ALPHA, _MAX_ALPHA))
     owner = np.empty(len(labels), dtype=np.intp)
     for label in np.unique(labels):
         held = rng.permutation(np.flatnonzero(labels == label))

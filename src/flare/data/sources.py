@@ -17,7 +17,7 @@ from flare.data.files import Bytes, DataFile, read_cifar10, read_idx_pair
 from flare.data.origins import Progress
 from flare.data.partition import partition
 from flare.rng import stream
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from flare.experiments.policies import experiment
+from flare.experiments.policy_figures import experiment
 
 EXPERIMENT = experiment("fig5", "mnist", (0.4, 1.0))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from flare.experiments.trial import Outcome
-from flare.units import Floats
+from flare.types import Floats
 
 LAST = 5
 """Tests at the end of a run that make its final accuracy: one alone is noisy."""

@@ -22,7 +22,7 @@ from flare.experiments import EXPERIMENTS, measures
 from flare.experiments.claims import Claim
 from flare.experiments.drawing import accuracy_by_rounds
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.runner import Place, Watcher, run_trials
+from flare.experiments.runner import Callback, Place, run_trials
 from flare.experiments.trial import Outcome
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
@@ -59,14 +59,14 @@ def reproduce(
     place: Place,
     out: Path,
     *,
-    watch: Watcher = lambda trial, rounds, ended: None,
+    callback: Callback = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[Reproduced]:
     """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so."""
     experiments = [EXPERIMENTS[name] for name in names]
     trials = {one.name: one.trials(scale) for one in experiments}
     everything = [trial for each in trials.values() for trial in each]
-    outcomes = run_trials(everything, place, watch=watch, stopping=stopping)
+    outcomes = run_trials(everything, place, callback=callback, stopping=stopping)
     made = []
     for one in experiments:
         if all(trial.key in outcomes for trial in trials[one.name]):

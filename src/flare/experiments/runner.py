@@ -24,7 +24,7 @@ import torch
 from flare.experiments.trial import Outcome, Trial, outcome_of, read_outcome, write_outcome
 from flare.simulation import Member, Record, RunStatus, Simulation, drive, plan_rounds
 
-Watcher = Callable[[Trial, int, bool], None]
+Callback = Callable[[Trial, int, bool], None]
 """Sees the number of rounds that a trial has done, and whether it has ended."""
 
 
@@ -41,7 +41,7 @@ def run_trials(
     trials: Iterable[Trial],
     place: Place,
     *,
-    watch: Watcher = lambda trial, rounds, ended: None,
+    callback: Callback = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key, fewer where `stopping` says so. Trials with the same key are one run."""
@@ -52,9 +52,9 @@ def run_trials(
     if place.processes == 1 or len(batches) < 2:
         for batch in batches:
             if not stopping():
-                _run_batch(batch, place, watch, stopping)
+                _run_batch(batch, place, callback, stopping)
     else:
-        _run_in_processes(batches, place, watch, stopping)
+        _run_in_processes(batches, place, callback, stopping)
     done = {key: read_outcome(_file(place, key)) for key in wanted}
     return {key: outcome for key, outcome in done.items() if outcome is not None}
 
@@ -90,16 +90,16 @@ def _batches(trials: Sequence[Trial], place: Place) -> list[list[Trial]]:
     batches = []
     for group in kinds.values():
         group.sort(key=_cost, reverse=True)
-        most = _MOST if place.device == "cuda" else _MOST_ON_CPU
+        most = _MAX if place.device == "cuda" else _MAX_ON_CPU
         size = max(1, min(most, -(-len(group) // place.processes)))
         batches += [group[first : first + size] for first in range(0, len(group), size)]
     return sorted(batches, key=lambda batch: sum(map(_cost, batch)), reverse=True)
 
 
-_MOST, _MOST_ON_CPU = 80, 4  # trials in a batch: a GPU wants many devices at once; what is stopped half way is lost
+_MAX, _MAX_ON_CPU = 80, 4  # trials in a batch: a GPU wants many devices at once; what is stopped half way is lost
 
 
-def _run_batch(batch: Sequence[Trial], place: Place, watch: Watcher, stopping: Callable[[], bool]) -> None:
+def _run_batch(batch: Sequence[Trial], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
     if batch[0].plan_only:
         for trial in batch:
             if stopping():
@@ -107,7 +107,7 @@ def _run_batch(batch: Sequence[Trial], place: Place, watch: Watcher, stopping: C
             simulation = _simulation(trial, place)
             records = plan_rounds(simulation)
             _keep(trial, place, records, RunStatus.FINISHED, simulation)
-            watch(trial, len(records), True)
+            callback(trial, len(records), True)
         return
     members = [Member(_simulation(trial, place)) for trial in batch]
     trial_of = {id(member): trial for member, trial in zip(members, batch, strict=True)}
@@ -120,9 +120,9 @@ def _run_batch(batch: Sequence[Trial], place: Place, watch: Watcher, stopping: C
         if ended:
             _keep(trial, place, records, member.state.status, member.simulation)
             records.clear()
-        watch(trial, record["round"] + 1, ended)
+        callback(trial, record["round"] + 1, ended)
 
-    drive(members, watch=keep, stopping=stopping)
+    drive(members, callback=keep, stopping=stopping)
 
 
 def _simulation(trial: Trial, place: Place) -> Simulation:
@@ -136,12 +136,12 @@ def _keep(trial: Trial, place: Place, records: Sequence[Record], status: RunStat
 
 
 def _run_in_processes(
-    batches: Sequence[list[Trial]], place: Place, watch: Watcher, stopping: Callable[[], bool]
+    batches: Sequence[list[Trial]], place: Place, callback: Callback, stopping: Callable[[], bool]
 ) -> None:
     spawn = multiprocessing.get_context("spawn")
     news, stop = spawn.SimpleQueue(), spawn.Event()
     by_key = {trial.key: trial for batch in batches for trial in batch}
-    listener = threading.Thread(target=_listen, args=(news, by_key, watch), daemon=True)
+    listener = threading.Thread(target=_listen, args=(news, by_key, callback), daemon=True)
     listener.start()
     arguments = (news, stop, os.getpid())
     try:
@@ -193,10 +193,10 @@ def _wait(futures: Sequence[Any], stop: Event, stopping: Callable[[], bool]) -> 
             waiting = {future for future in waiting if not future.cancelled()}
 
 
-def _listen(news: Any, by_key: dict[str, Trial], watch: Watcher) -> None:
+def _listen(news: Any, by_key: dict[str, Trial], callback: Callback) -> None:
     while (item := news.get()) is not None:
         for key, (rounds, ended) in item:
-            watch(by_key[key], rounds, ended)
+            callback(by_key[key], rounds, ended)
 
 
 class _Process:
@@ -224,11 +224,11 @@ def _outlive(parent: int) -> None:
 def _work(batch: Sequence[Trial], place: Place) -> None:
     latest: dict[str, tuple[int, bool]] = {}
 
-    def watch(trial: Trial, rounds: int, ended: bool) -> None:
+    def callback(trial: Trial, rounds: int, ended: bool) -> None:
         if trial.key in latest:  # the next turn
             _Process.news.put(list(latest.items()))
             latest.clear()
         latest[trial.key] = (rounds, ended)
 
-    _run_batch(batch, place, watch, lambda: _Process.stop.is_set())
+    _run_batch(batch, place, callback, lambda: _Process.stop.is_set())
     _Process.news.put(list(latest.items()))

@@ -19,7 +19,7 @@ import numpy as np
 from flare.atomic import write_whole
 from flare.config import Config
 from flare.simulation import Record
-from flare.units import Floats
+from flare.types import Floats
 
 _FORMAT = 1  # of the files; part of a trial's name, so that another format is another file
 _DIGITS = 7  # significant digits kept

@@ -17,7 +17,7 @@ from flwr.app import Context, MetricRecord
 from flare.units import dbm_to_watt
 from flare.wireless.cell import Cell
 
-MOST_STEPS = 20
+MAX_STEPS = 20
 """A device that nobody told its local steps does as many as half of the deadline allows, but not more than this."""
 _KEPT = "flare.device"  # what a node keeps from message to message, under this name in its state
 _CLOCKS = ("cpufreq/cpuinfo_max_freq", "cpufreq/base_frequency")  # in kHz, below /sys/devices/system/cpu/cpu*
@@ -99,7 +99,7 @@ def _counted_hz() -> float:
 
 def _affordable_steps(ask: Ask, cpu_hz: float) -> int:
     steps = 0.5 * ask.deadline_s * cpu_hz / ask.cycles_per_step
-    return max(1, min(MOST_STEPS, int(steps)))
+    return max(1, min(MAX_STEPS, int(steps)))
 
 
 def _kept(context: Context) -> MetricRecord:

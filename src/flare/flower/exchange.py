@@ -23,8 +23,8 @@ from flare.flower.faults import Faults
 
 _CONNECTION = (OSError, grpc.RpcError)  # whatever else fetching an answer raises is the fault of the node that made it
 _STUCK_S = 0.5  # when all threads have been fetching for so long, another is started
-_MOST_THREADS = 64
-_MOST_READY = 4  # answers that wait to be taken
+_MAX_THREADS = 64
+_MAX_READY = 4  # answers that wait to be taken
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Fetcher:
     grid: Grid
     poll_s: float
     _todo: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
-    _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=_MOST_READY))
+    _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=_MAX_READY))
     _later: list[tuple[float, str]] = field(default_factory=list)  # when to look again, in the order of time
     _stopped: threading.Event = field(default_factory=threading.Event)
     _threads: int = 0
@@ -128,7 +128,7 @@ class _Fetcher:
 
     def _start(self) -> None:
         self._last = time.monotonic()
-        if self._threads < _MOST_THREADS:
+        if self._threads < _MAX_THREADS:
             self._threads += 1
             threading.Thread(target=self._fetch, name=f"flare-fetch-{self._threads}", daemon=True).start()
 

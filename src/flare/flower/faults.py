@@ -10,7 +10,7 @@ from typing import Any, final
 log = logging.getLogger("flwr")  # Flower's own log, which its programs show
 _NUMBER = re.compile(r"\d[\d.e+-]*")
 _LONGEST = 200  # characters of a reason: a node may say anything
-_MOST_KINDS = 20  # reasons of one node in the log; the records have all
+_MAX_KINDS = 20  # reasons of one node in the log; the records have all
 
 
 @final
@@ -27,7 +27,7 @@ class Faults:
         self._now.append({"node": str(node), "when": when, "why": reason})
         kind = _NUMBER.sub("#", reason)  # the same fault with other numbers is not news
         known = self._logged.setdefault(node, set())
-        if kind not in known and len(known) < _MOST_KINDS:
+        if kind not in known and len(known) < _MAX_KINDS:
             known.add(kind)
             log.warning("node %d, %s: %s", node, when, reason)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from flare.flower.faults import Faults
-from flare.flower.resources import LEAST_BPS, MOST_BPS, Resources
+from flare.flower.resources import MAX_BPS, MIN_BPS, Resources
 
 _ROUNDS_A_RATE_COUNTS = 5
 
@@ -43,7 +43,7 @@ class Uplink:
         """The best guess in a round; 0: none."""
         self.rates = {then: rate for then, rate in self.rates.items() if round - then <= _ROUNDS_A_RATE_COUNTS}
         best = max(self.rates.values(), default=0.0)
-        return min(max(best, LEAST_BPS), MOST_BPS) if best else 0.0
+        return min(max(best, MIN_BPS), MAX_BPS) if best else 0.0
 
 
 @final
@@ -51,7 +51,7 @@ class Uplink:
 class Fleet:
     """The device that each node is, and how fast updates came in from it."""
 
-    most_devices: int  # a node may claim a device below this number
+    max_devices: int  # a node may claim a device below this number
     device_of: dict[int, int] = field(default_factory=dict)
     uplinks: dict[int, Uplink] = field(default_factory=dict)
     size: int = 0
@@ -69,8 +69,8 @@ class Fleet:
         for node in sorted(said, key=lambda node: self._rank(node, said[node].device)):
             claimed = said[node].device
             device = claimed if claimed is not None else self.device_of[node] if node in self.device_of else next(free)
-            if claimed is not None and claimed >= self.most_devices:
-                faults.note(node, "query", f"claims device {claimed}, but wireless.num_devices is {self.most_devices}")
+            if claimed is not None and claimed >= self.max_devices:
+                faults.note(node, "query", f"claims device {claimed}, but wireless.num_devices is {self.max_devices}")
             elif device in present:
                 faults.note(node, "query", f"claims device {device}, which is node {present[device]}")
             else:

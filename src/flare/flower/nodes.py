@@ -22,11 +22,11 @@ from flare.flower.fleet import Fleet
 from flare.flower.resources import Resources, read_resources
 from flare.flower.rounds import FleetPlan, Sent
 from flare.learning.aggregate import RunningMean
-from flare.learning.engine.samples import one_thread
+from flare.learning.engine.tensor_data import one_thread
 from flare.units import dbm_to_watt
 
 _CPU = torch.device("cpu")
-_MOST = 1e9  # greatest loss and seconds of work that a node may report
+_MAX = 1e9  # greatest loss and seconds of work that a node may report
 
 
 def ask_nodes(
@@ -36,7 +36,7 @@ def ask_nodes(
     *,
     fleet: Fleet,
     faults: Faults,
-    most_steps: int,
+    max_steps: int,
     timeout_s: float,
     poll_s: float,
 ) -> dict[int, Resources]:
@@ -49,7 +49,7 @@ def ask_nodes(
     said = {}
     for answer in exchange(grid, messages, when="query", timeout_s=timeout_s, poll_s=poll_s, faults=faults):
         try:
-            said[answer.node] = read_resources(answer.message, most_steps)
+            said[answer.node] = read_resources(answer.message, max_steps)
             fleet.uplink(answer.node).asked(answer.after_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "query", str(error))
@@ -85,7 +85,7 @@ def collect(
     works: Mapping[int, Work],
     layout: Layout,
     *,
-    most_norm: float,
+    max_norm: float,
     fleet: Fleet,
     faults: Faults,
 ) -> Sent:
@@ -98,7 +98,7 @@ def collect(
             continue
         try:
             with one_thread(_CPU):  # threads cost more than they save on sums this short
-                trained = _read_trained(answer.message, layout, steps=work.steps, most_norm=most_norm)
+                trained = _read_trained(answer.message, layout, steps=work.steps, max_norm=max_norm)
                 mean.add(trained.delta)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
@@ -131,7 +131,7 @@ def _ask(config: Config, round: int, uplink_bps: float) -> Ask:
     )
 
 
-def _read_trained(answer: Message, layout: Layout, *, steps: int, most_norm: float) -> Trained:
+def _read_trained(answer: Message, layout: Layout, *, steps: int, max_norm: float) -> Trained:
     """The update in a node's answer, until the next is read; ValueError says why it is not to be used."""
     arrays, metrics = (answer.content.get(name) for name in ("arrays", "metrics"))  # a view by kind outlives the answer
     if not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
@@ -139,19 +139,19 @@ def _read_trained(answer: Message, layout: Layout, *, steps: int, most_norm: flo
     done, loss, work_s = (metrics.get(name) for name in ("steps", "loss", "work_s"))
     if done != steps:
         raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {steps}")
-    if not _sensible(loss, -_MOST) or not _sensible(work_s, 0.0):
+    if not _sensible(loss, -_MAX) or not _sensible(work_s, 0.0):
         said = f"its loss is {str(loss)[:40]} and its work_s {str(work_s)[:40]}"
-        raise ValueError(f"{said}; both must be finite numbers up to {_MOST:g}, and work_s not negative")
+        raise ValueError(f"{said}; both must be finite numbers up to {_MAX:g}, and work_s not negative")
     delta = layout.flatten(arrays, out=layout.room)
-    if not float(torch.dot(delta, delta)) <= most_norm**2:  # true of nan too; then it is looked at closely
+    if not float(torch.dot(delta, delta)) <= max_norm**2:  # true of nan too; then it is looked at closely
         norm = float(torch.linalg.vector_norm(delta.double()))
         if not math.isfinite(norm):
             raise ValueError("its update holds numbers that are not finite")
-        if norm > most_norm:
-            raise ValueError(f"its update has norm {norm:.3g}; {most_norm:.3g} is the most")
+        if norm > max_norm:
+            raise ValueError(f"its update has norm {norm:.3g}; {max_norm:.3g} is the most")
     return Trained(delta, float(loss), float(work_s))  # type: ignore[arg-type]
 
 
 def _sensible(value: object, least: float) -> bool:
     """Whether a node can have said this: false of nan, and of what would overflow a sum."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= _MOST
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= _MAX

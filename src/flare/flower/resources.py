@@ -15,20 +15,21 @@ import numpy as np
 from flwr.app import Message, MetricRecord
 
 from flare.config import WirelessConfig
-from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz
+from flare.types import Floats
+from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz
 from flare.wireless.rate import LN2, snr_hz
 
 RECORD = "resources"
-MOST_BPS_PER_HZ = 30.0
+MAX_BPS_PER_HZ = 30.0
 """A rate above this many bit/s for each Hz counts as this many: no radio has more, and 2 to that power is finite."""
 
-LEAST_BPS, MOST_BPS = 1.0, 1e13
+MIN_BPS, MAX_BPS = 1.0, 1e13
 # Name -> (least, greatest, whether whole). A channel does not amplify; no device of a cell sends with more than 100 W.
 _RANGES = {
     "cpu_hz": (1e6, 1e14, False),
     "power_w": (1e-9, 100.0, False),
     "gain_db": (-300.0, 0.0, False),
-    "uplink_bps": (LEAST_BPS, MOST_BPS, False),
+    "uplink_bps": (MIN_BPS, MAX_BPS, False),
     "device": (0.0, 1e7, True),
 }
 
@@ -45,12 +46,12 @@ class Resources:
     device: int | None  # which device of the cell it says to be
 
 
-def read_resources(answer: Message, most_steps: int) -> Resources:
+def read_resources(answer: Message, max_steps: int) -> Resources:
     """The resources in a node's answer; ValueError says what is missing or cannot be."""
     said = answer.content.get(RECORD)
     if not isinstance(said, MetricRecord):
         raise ValueError(f"its answer has no record '{RECORD}'")
-    ranges = _RANGES | {"tau": (1.0, float(most_steps), True)}
+    ranges = _RANGES | {"tau": (1.0, float(max_steps), True)}
     values = {name: _number(name, said[name], *limits) for name, limits in ranges.items() if name in said}
     for name in ("tau", "cpu_hz", "power_w"):
         if name not in values:
@@ -79,7 +80,7 @@ def channel_hz(resources: list[Resources], config: WirelessConfig) -> Floats:
     gain_db = np.array([math.nan if each.gain_db is None else each.gain_db for each in resources])
     rate = np.array([1.0 if each.uplink_bps is None else each.uplink_bps for each in resources])
     band = config.total_bandwidth_hz
-    measured = band * np.expm1(LN2 * np.minimum(rate / band, MOST_BPS_PER_HZ))
+    measured = band * np.expm1(LN2 * np.minimum(rate / band, MAX_BPS_PER_HZ))
     return np.where(np.isnan(gain_db), measured, snr_hz(power, db_to_linear(gain_db), noise))
 
 

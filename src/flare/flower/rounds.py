@@ -24,9 +24,8 @@ from flare.learning.methods.base import MethodState, Round
 from flare.learning.record import Record, idle_record, round_record
 from flare.learning.state import RunState, RunStatus, ended
 from flare.scheduling import RoundProblem, Schedule, get_policy
-from flare.scheduling.problem import Indices
 from flare.scheduling.rounds import schedule_round, work_problem
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 METHODS = ("flare", "fedavg", "fedavg-fixed")
 """Methods whose devices send one update and whose base station takes the mean."""
@@ -110,7 +109,7 @@ def plan_round(
         problem,
         config.scheduling,
         seed=config.seed,
-        round=state.rounds_done,
+        index=state.rounds_done,
         memory=_recalled(state.memory, devices),
         options=policy_options(config),
     )
@@ -158,7 +157,7 @@ def apply_round(
         plan.problem,
         schedule,
         lower_bound=plan.lower_bound,
-        lipschitz=None,
+        smoothness=None,
         power_w=plan.power_w,
         compute_energy_j=plan.compute_energy_j,
         tau_bar=plan.tau_bar,

@@ -23,7 +23,7 @@ from flare.flower.fleet import Fleet
 from flare.flower.nodes import ask_nodes, collect, train_message, works
 from flare.flower.records import Keeper
 from flare.flower.rounds import FleetPlan, Sent, apply_round, plan_round, refuse_settings
-from flare.learning.engine.samples import one_thread
+from flare.learning.engine.tensor_data import one_thread
 from flare.learning.job import Score
 from flare.learning.methods import make_method
 from flare.learning.record import Record, write_score
@@ -142,7 +142,7 @@ class FlareStrategy(Strategy):
             self._begun().rounds_done,
             fleet=self._fleet,
             faults=self._faults,
-            most_steps=self.max_steps,
+            max_steps=self.max_steps,
             timeout_s=timeout_s,
             poll_s=self.poll_s,
         )
@@ -219,10 +219,10 @@ class FlareStrategy(Strategy):
 
     def _collect(self, answers: Iterable[Answer]) -> Sent:
         assert self._layout is not None
-        most_norm = self.max_update_norm
-        if most_norm is None:
-            most_norm = 10.0 * max(1.0, self._first_norm)
-        return collect(answers, self._works, self._layout, most_norm=most_norm, fleet=self._fleet, faults=self._faults)
+        max_norm = self.max_update_norm
+        if max_norm is None:
+            max_norm = 10.0 * max(1.0, self._first_norm)
+        return collect(answers, self._works, self._layout, max_norm=max_norm, fleet=self._fleet, faults=self._faults)
 
     def _shapes(self) -> dict[str, list[int]]:
         assert self._layout is not None

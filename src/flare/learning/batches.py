@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 
 
 def draw_batches(held: Indices, steps: int, batch_size: int, *, rng: np.random.Generator) -> Indices:

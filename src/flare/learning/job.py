@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 
 
 @dataclass(frozen=True, eq=False)

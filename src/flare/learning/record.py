@@ -9,7 +9,7 @@ from typing import Any
 from flare.learning.job import Score
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule, Status
-from flare.units import Floats
+from flare.types import Floats
 from flare.wireless.rate import upload_energy_j, upload_s
 
 Record = dict[str, Any]
@@ -21,7 +21,7 @@ def round_record(
     schedule: Schedule,
     *,
     lower_bound: float,
-    lipschitz: float | None,
+    smoothness: float | None,
     power_w: Floats,
     compute_energy_j: Floats,
     tau_bar: float,
@@ -32,7 +32,7 @@ def round_record(
     """The record of a round without its test scores; lists have one value for each selected device, in their order.
 
     `power_w` and `compute_energy_j` have shape (devices,); `losses` are of the devices that sent;
-    `lipschitz` is L where a setting goes by it.
+    `smoothness` is L where a setting goes by it.
     """
     at = schedule.selected
     upload = upload_s(problem.payload_bits, schedule.bandwidth_hz[at], problem.snr_hz[at])
@@ -49,7 +49,7 @@ def round_record(
         "latency_s": number(schedule.latency_s),
         "deadline_s": problem.deadline_s,
         "gamma": problem.gamma,
-        "lipschitz": lipschitz,
+        "smoothness": smoothness,
         "clock_s": clock_s,
         "compute_energy_j": compute_energy_j[at].tolist(),
         "upload_energy_j": upload_energy_j(power_w[at], upload).tolist(),
@@ -68,7 +68,7 @@ def idle_record(round: int, deadline_s: float, clock_s: float) -> Record:
         "tau_bar",
         "latency_s",
         "gamma",
-        "lipschitz",
+        "smoothness",
         "objective",
         "lower_bound",
         "train_loss",

@@ -13,7 +13,7 @@ from torch import Tensor
 from flare.config import RunConfig
 from flare.learning.job import Score
 from flare.learning.methods.base import MethodState
-from flare.units import Floats
+from flare.types import Floats
 
 
 class RunStatus(StrEnum):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flare.scheduling.problem import Indices
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 TauBar = Callable[[Floats, Floats, Indices], float]
 

@@ -26,7 +26,7 @@ from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
 from flare.records.checkpoints import checkpoint_path, drop_old, newest_sound
 from flare.records.lines import measure, read_lines, to_line
-from flare.records.trouble import lock, telling
+from flare.records.locking import lock, telling
 
 _CONFIG, _ROUNDS, _CHECKPOINTS = "config.toml", "rounds.jsonl", "checkpoints"
 _PARTIAL = re.compile(r"\.(config\.toml|manifest\.json|round-\d+\.safetensors)\.\d+" + re.escape(PART))

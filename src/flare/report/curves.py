@@ -12,10 +12,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from flare.report.run_groups import Group, Run
-from flare.scheduling.problem import Indices
-from flare.units import Floats
+from flare.types import Floats, Indices
 
-MOST_POINTS = 120
+MAX_POINTS = 120
 """Points of a curve: the eye tells no more of them apart."""
 
 
@@ -92,7 +91,7 @@ def _at(curve: Curve, points: Any) -> Curve:
     return Curve(curve.x[points], curve.mean[points], curve.half[points], curve.seeds[points])
 
 
-def against_rounds(group: Group, values: Callable[[Run], Floats], most: int = MOST_POINTS) -> Curve:
+def against_rounds(group: Group, values: Callable[[Run], Floats], most: int = MAX_POINTS) -> Curve:
     """Something of each round against the number of rounds done; where that is too many points, means of bins."""
     longest = max(run.num_rounds for run in group.runs)
     table = np.full((len(group.runs), longest), np.nan)  # (seeds, rounds)
@@ -116,8 +115,8 @@ def accuracy_against_rounds(group: Group) -> Curve:
 
 
 def evenly(number: int) -> Indices:
-    """At most `MOST_POINTS` of so many places, the first and the last among them."""
-    return np.unique(np.linspace(0, max(0, number - 1), min(number, MOST_POINTS)).round().astype(np.intp))
+    """At most `MAX_POINTS` of so many places, the first and the last among them."""
+    return np.unique(np.linspace(0, max(0, number - 1), min(number, MAX_POINTS)).round().astype(np.intp))
 
 
 def accuracy_against_time(group: Group) -> Curve:
@@ -126,7 +125,7 @@ def accuracy_against_time(group: Group) -> Curve:
     if not tested:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
     clocks = [run.of_round["clock_s"][run.evaluated] for run in tested]
-    grid = np.linspace(min(c[0] for c in clocks), max(c[-1] for c in clocks), MOST_POINTS)
+    grid = np.linspace(min(c[0] for c in clocks), max(c[-1] for c in clocks), MAX_POINTS)
     return of_most_seeds(over_seeds(grid, np.array([accuracy_at(run, grid) for run in tested])))
 
 

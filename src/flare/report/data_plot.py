@@ -13,9 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from flare.data.partition import Counts
 from flare.report.figures import BLUE, EDGE, GREY, INK, house_style, write_figure
 
-MOST_NUMBERS = 20
+MAX_NUMBERS = 20
 """Up to so many devices, and for counts of at most four digits, the numbers are written into the tiles."""
-MOST_LINES = 100
+MAX_LINES = 100
 """With more devices than this, lines between them would cover the tiles."""
 # One hue from light to dark, so that a print in grey says the same; a label that a device lacks stays white.
 _SHADES = LinearSegmentedColormap.from_list("held", ["#DCEAF3", BLUE, EDGE]).with_extremes(bad="white")
@@ -72,10 +72,10 @@ def _draw_labels(axes: Axes, scale: Axes, counts: Counts) -> None:
     axes.set_ylabel("label")
     axes.set_yticks(np.arange(counts.shape[1]) if counts.shape[1] <= 20 else [0, counts.shape[1] - 1])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
-    if len(counts) <= MOST_LINES:
+    if len(counts) <= MAX_LINES:
         axes.vlines(np.arange(len(counts) + 1) - 0.5, -0.5, counts.shape[1] - 0.5, color="white", linewidth=1.0)
     axes.hlines(np.arange(counts.shape[1] + 1) - 0.5, -0.5, len(counts) - 0.5, color="white", linewidth=1.0)
-    if len(counts) <= MOST_NUMBERS and counts.max() < 10_000:
+    if len(counts) <= MAX_NUMBERS and counts.max() < 10_000:
         _write_numbers(axes, counts)
     bar = axes.figure.colorbar(tiles, cax=scale)
     bar.outline.set_edgecolor(GREY)

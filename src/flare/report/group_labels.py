@@ -11,7 +11,7 @@ from typing import Any
 from flare.config import Config
 from flare.units import human
 
-MOST_PARTS = 4
+MAX_PARTS = 4
 """Differing settings written into a label; more only where labels would be the same without."""
 
 METHOD, POLICY = "learning.method", "scheduling.policy"
@@ -84,7 +84,7 @@ def labels_of(configs: Sequence[Config]) -> list[str]:
     keys = differing(configs) if configs else []
     names = _names(tables, keys)
     rest = [key for key in keys if key not in (METHOD, POLICY)]
-    sure = MOST_PARTS - any(names)
+    sure = MAX_PARTS - any(names)
     labels = [_joined([name, *_parts(table, rest[:sure])]) for name, table in zip(names, tables, strict=True)]
     for key in (*rest[sure:], *rest[:sure]):  # the last ones again, now also for groups where they mean nothing
         labels = _told_apart(labels, key, tables)

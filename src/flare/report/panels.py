@@ -14,7 +14,7 @@ from flare.report.curves import Curve
 from flare.report.inline_svg import inline_svg
 from flare.report.page import figure, key
 from flare.report.run_groups import Group, Run
-from flare.units import Floats
+from flare.types import Floats
 
 
 def section(title: str, text: str, panels: Sequence[str], legend: str = "") -> str:

@@ -18,13 +18,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, Percent
 from flare.report.curves import Curve
 from flare.report.figures import BLUE, FAINT, GREY, INK, ORANGE, PALE
 from flare.report.inline_svg import BROWN, GREEN, PURPLE, SKY, VERMILION
-from flare.units import Floats
+from flare.types import Floats
 
-MOST_CURVES = 10
+MAX_CURVES = 10
 """Groups with a colour of their own; with more of them the others are thin grey lines."""
-MOST_CELLS = 250
+MAX_CELLS = 250
 """Of a strip; with more devices a cell is the mean of neighbours."""
-MOST_CHARACTERS = 30
+MAX_CHARACTERS = 30
 """Of a label beside a bar."""
 WIDTH_IN, HEIGHT_IN, ROW_IN = 5.6, 3.3, 0.25
 SPLIT = ("computing", "upload", "waiting", "nobody can send")
@@ -45,7 +45,7 @@ class Look:
 
 def looks(number: int) -> list[Look]:
     """A look for each group, the first ones to be told apart."""
-    named = number if number <= MOST_CURVES else MOST_CURVES - 1
+    named = number if number <= MAX_CURVES else MAX_CURVES - 1
     own = [
         Look(_COLOURS[i % len(_COLOURS)], _DASHES[(i + i // len(_COLOURS)) % len(_DASHES)], _MARKERS[i])
         for i in range(named)
@@ -182,10 +182,10 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
     """
     most = float(np.nanmax(shares, initial=0.0)) or 1.0
     colours = LinearSegmentedColormap.from_list("share", [(*to_rgb(BLUE), 0.04), (*to_rgb(BLUE), 1.0)])
-    figure, axes = _rows(labels, least_in=0.35)
+    figure, axes = _rows(labels, min_in=0.35)
     groups, devices = shares.shape
-    if devices > MOST_CELLS:
-        shares = np.stack([part.mean(axis=1) for part in np.array_split(shares, MOST_CELLS, axis=1)], axis=1)
+    if devices > MAX_CELLS:
+        shares = np.stack([part.mean(axis=1) for part in np.array_split(shares, MAX_CELLS, axis=1)], axis=1)
     image = axes.imshow(
         shares, cmap=colours, vmin=0.0, vmax=most, aspect="auto", interpolation="none",
         extent=(0.5, devices + 0.5, groups - 0.5, -0.5),
@@ -207,10 +207,10 @@ def _panel(height_in: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _rows(labels: Sequence[str], *, extra_in: float = 0.0, least_in: float = ROW_IN) -> tuple[Figure, Axes]:
+def _rows(labels: Sequence[str], *, extra_in: float = 0.0, min_in: float = ROW_IN) -> tuple[Figure, Axes]:
     """A panel with a row for each label, the first on top."""
-    figure, axes = _panel(0.75 + extra_in + max(ROW_IN, min(least_in, 1.5 / len(labels))) * max(2, len(labels)))
-    short = [label if len(label) <= MOST_CHARACTERS else f"{label[: MOST_CHARACTERS - 1]}…" for label in labels]
+    figure, axes = _panel(0.75 + extra_in + max(ROW_IN, min(min_in, 1.5 / len(labels))) * max(2, len(labels)))
+    short = [label if len(label) <= MAX_CHARACTERS else f"{label[: MAX_CHARACTERS - 1]}…" for label in labels]
     axes.set_yticks(range(len(labels)), short, parse_math=False)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from flare.config import Config
 from flare.records import RunFolder
 from flare.report.group_labels import labels_of
-from flare.scheduling.problem import Indices
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 OF_ROUND = (
     "clock_s", "latency_s", "deadline_s", "tau_bar", "objective", "lower_bound",

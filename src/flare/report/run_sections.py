@@ -9,7 +9,7 @@ import numpy as np
 
 from flare.report import run_figures as draw
 from flare.report.curves import (
-    MOST_POINTS,
+    MAX_POINTS,
     Curve,
     accuracy_against_rounds,
     accuracy_against_time,
@@ -25,7 +25,7 @@ BAND = (
     "Band: 95 % t-interval over the seeds, cut off where it would dwarf the curves. Curves are thin where some seeds "
     "have ended, and end where most have."
 )
-BINS = f"At most {MOST_POINTS} points, each the mean of the rounds around it."
+BINS = f"At most {MAX_POINTS} points, each the mean of the rounds around it."
 
 
 def all_sections(groups: Sequence[Group]) -> str:

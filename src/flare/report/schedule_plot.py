@@ -15,14 +15,15 @@ from matplotlib.patches import Circle
 from matplotlib.transforms import ScaledTranslation
 
 from flare.report.figures import BLUE, EDGE, FAINT, GREY, INK, ORANGE, PALE, PAPER, house_style, write_figure
-from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule, Status
-from flare.units import Floats, human
+from flare.types import Floats, Indices
+from flare.units import human
 from flare.wireless.rate import upload_s
 
-MOST_BARS = 30
+MAX_BARS = 30
 """Devices shown one by one in the panels of times and of the band; the rest is one block."""
-MOST_CELL_LABELS = 12
+MAX_CELL_LABELS = 12
 """Names written into the cell; with more senders they would cover each other."""
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
@@ -72,7 +73,7 @@ def schedule_figure(
     _check(problem, names, distance_m, angle_rad)
     labels = [_printable(name) for name in names]
     order = _widest_first(problem, schedule)
-    shown = order[:MOST_BARS]
+    shown = order[:MAX_BARS]
     with house_style():
         figure, cell, times, band = _panels(len(shown), max((len(_short(labels[i])) for i in shown), default=0))
         _draw_title(figure, problem, schedule)
@@ -168,7 +169,7 @@ def _draw_cell(
     axes.set_title("The cell from above", pad=17)
     _draw_rings(axes, rings, spot)
     _draw_devices(axes, problem, schedule, order, spot)
-    if 0 < len(order) <= MOST_CELL_LABELS:
+    if 0 < len(order) <= MAX_CELL_LABELS:
         _name_senders(axes, schedule, order, spot, labels)
     meaning = "radius: rank of the channel, the strongest inmost (no distances given)"
     if distance_m is not None:
@@ -278,7 +279,7 @@ def _upload_s(problem: RoundProblem, schedule: Schedule, devices: Indices) -> Fl
 
 
 def _draw_times(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, labels: list[str]) -> None:
-    shown, more = order[:MOST_BARS], max(0, len(order) - MOST_BARS)
+    shown, more = order[:MAX_BARS], max(0, len(order) - MAX_BARS)
     place = np.arange(len(shown))
     compute_s, sending_s = problem.compute_s[shown], _upload_s(problem, schedule, shown)
     look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": INK}
@@ -336,7 +337,7 @@ def _mark_times(axes: Axes, problem: RoundProblem, schedule: Schedule, last_s: f
 
 
 def _draw_band(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, labels: list[str]) -> None:
-    shown, rest = order[:MOST_BARS], order[MOST_BARS:]
+    shown, rest = order[:MAX_BARS], order[MAX_BARS:]
     texts = [_short(labels[i]) for i in shown]
     widths_hz = schedule.bandwidth_hz[shown]
     if len(rest):

@@ -4,7 +4,8 @@ from flare.scheduling import exact, greedy, linear, baselines  # noqa: F401, I00
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import tune_num_selected
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.registry import POLICIES, Choice, Policy, admit, get_policy, policy, solve
+from flare.scheduling.registry import POLICIES, Choice, Policy, get_policy, policy
+from flare.scheduling.scheduler import admit, solve
 from flare.scheduling.schedule import Schedule, Status
 
 __all__ = [

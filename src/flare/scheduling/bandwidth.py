@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.units import Floats
+from flare.types import Floats
 from flare.wireless.rate import bandwidth_and_slope, upload_s
 
 _EPS = float(np.finfo(np.float64).eps)

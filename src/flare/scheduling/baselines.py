@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from flare.scheduling.problem import Indices, RoundProblem
-from flare.scheduling.registry import Choice, admit, policy, solve
-from flare.units import Floats
+from flare.scheduling.problem import RoundProblem
+from flare.scheduling.registry import Choice, policy
+from flare.scheduling.scheduler import admit, solve
+from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
 
 GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)

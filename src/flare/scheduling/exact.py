@@ -26,14 +26,14 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.scheduling.core import better_set
-from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.knapsack_search import better_set
+from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 _RELATIVE = 1e-12  # objectives closer than this are equal: sums of 1/tau differ by rounding alone
 _FOR_PROOF = 0.7  # share of the time after which, without a proof, the rest goes into a better schedule
-_MOST_FOR_HIGHS = 2_000  # devices; with more it takes longer than it is given, and the bounds leave little to gain
+_MAX_FOR_HIGHS = 2_000  # devices; with more it takes longer than it is given, and the bounds leave little to gain
 _ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a sum of bandwidths
 
 
@@ -152,7 +152,7 @@ class _Search:
     def improve(self, stop_at: float) -> None:
         """Look for a better schedule with HiGHS, at the M of the least bounds first. What it finds is checked; what it
         claims to prove is not used, since its tolerances are wider than ours."""
-        if len(self.nu) > _MOST_FOR_HIGHS:
+        if len(self.nu) > _MAX_FOR_HIGHS:
             return
         from scipy.optimize import Bounds, LinearConstraint, milp  # here, because it takes its time to import
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
-from flare.units import Floats
+from flare.types import Floats
 from flare.wireless.rate import upload_s
 
 TOO_SLOW = "too slow to compute"

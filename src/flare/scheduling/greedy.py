@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.scheduling.problem import Indices, RoundProblem
+from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 _CLOSEST = 1e-15  # relative distance of two probes under which candidates are equal to rounding
 

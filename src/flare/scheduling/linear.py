@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from flare.scheduling.problem import Indices, RoundProblem
-from flare.scheduling.registry import admit, policy
-from flare.units import Floats
+from flare.scheduling.problem import RoundProblem
+from flare.scheduling.registry import policy
+from flare.scheduling.scheduler import admit
+from flare.types import Floats, Indices
 
 
 @policy("lp")

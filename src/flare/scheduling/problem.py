@@ -8,13 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from flare.scheduling.bandwidth import optimal_split
-from flare.units import Floats
+from flare.types import Floats, Indices
 from flare.wireless.rate import bandwidth_for
-
-Indices = NDArray[np.intp]
 
 BAND_TOLERANCE = 1e-12
 """A set fits if its least bandwidths sum to at most B (1 + this): room for rounding, not for devices."""

@@ -8,9 +8,9 @@ from typing import Any
 from flare.config import SchedulingConfig, WirelessConfig
 from flare.rng import stream
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.registry import solve
 from flare.scheduling.schedule import Schedule
-from flare.units import Floats
+from flare.scheduling.scheduler import solve
+from flare.types import Floats
 from flare.wireless.compute import compute_energy_j, compute_s
 
 
@@ -44,13 +44,13 @@ def schedule_round(
     config: SchedulingConfig,
     *,
     seed: int,
-    round: int,
+    index: int,
     memory: Floats | None,
     options: dict[str, Any],
 ) -> tuple[Schedule, float]:
     """The schedule by the policy of the settings, which draws from the stream of the round, and a proven bound on the
     objective; nan where the policy proves none and the settings ask for none."""
-    schedule = solve(problem, config.policy, rng=stream(seed, "policy", round), memory=memory, **options)
+    schedule = solve(problem, config.policy, rng=stream(seed, "policy", index), memory=memory, **options)
     bound = schedule.lower_bound
     if math.isnan(bound) and config.bound:
         bound = solve(problem, "exact").lower_bound

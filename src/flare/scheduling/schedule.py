@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from flare.scheduling.problem import Indices
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 
 class Status(Enum):

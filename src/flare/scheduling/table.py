@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from flare.scheduling.problem import ABSURD, RoundProblem
-from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
+from flare.types import Floats
+from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
 from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.rate import snr_hz
 

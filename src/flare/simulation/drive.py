@@ -34,11 +34,11 @@ class Member:
 
 Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
-Watcher = Callable[[Member, Record], None]
+Callback = Callable[[Member, Record], None]
 
 
 def drive(
-    members: Sequence[Member], *, watch: Watcher | None = None, stopping: Callable[[], bool] = lambda: False
+    members: Sequence[Member], *, callback: Callback | None = None, stopping: Callable[[], bool] = lambda: False
 ) -> None:
     """Run every member to its end. `watch` sees each record; where `stopping` says so, all runs are checkpointed after
     the turn and left to be resumed."""
@@ -51,7 +51,7 @@ def drive(
             for engine, group in groups:
                 going = list(_going(group))
                 if going:
-                    _turn(engine, going, watch)
+                    _turn(engine, going, callback)
     except KeyboardInterrupt:
         _suspend(members)
         raise
@@ -83,7 +83,7 @@ def _going(members: Iterable[Member]) -> Iterable[Member]:
     return (member for member in members if member.state.status is RunStatus.RUNNING)
 
 
-def _turn(engine: Engine, members: Sequence[Member], watch: Watcher | None) -> None:
+def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) -> None:
     """One round of each member."""
     start = time.perf_counter()
     plans = [member.simulation.plan(member.state) for member in members]
@@ -101,8 +101,8 @@ def _turn(engine: Engine, members: Sequence[Member], watch: Watcher | None) -> N
     wall_s = time.perf_counter() - start
     for member, (state, record) in zip(members, done, strict=True):
         _keep(member, state, record | {"wall_s": wall_s})
-        if watch is not None:
-            watch(member, record)
+        if callback is not None:
+            callback(member, record)
 
 
 def _scored(

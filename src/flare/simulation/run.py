@@ -37,10 +37,9 @@ from flare.learning.record import Record, round_record, write_score
 from flare.learning.state import RunState, RunStatus, ended, scored, wants_score
 from flare.rng import stream
 from flare.scheduling import RoundProblem, Schedule, get_policy, tune_num_selected
-from flare.scheduling.problem import Indices
 from flare.scheduling.rounds import schedule_round, work_problem
-from flare.simulation.smoothness import estimated_lipschitz, gamma_of, tau_bar_limit
-from flare.units import Floats
+from flare.simulation.smoothness import estimated_smoothness, gamma_of, tau_bar_limit
+from flare.types import Floats, Indices
 from flare.wireless.cell import Cell, CellRound
 
 _TUNING_ROUNDS = 20  # rounds of the cell on which the number of devices of policy `ps` is tuned
@@ -95,7 +94,7 @@ class Simulation:
         self.cell = Cell(config.wireless, config.seed)
         self.method = make_method(config.learning)
         self.held_size = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
-        self.lipschitz = estimated_lipschitz(
+        self.smoothness = estimated_smoothness(
             config, self.module, self.dataset, self.held, own=dataset is not None or module is not None
         )
         self.policy = get_policy(config.scheduling.policy)
@@ -135,14 +134,14 @@ class Simulation:
             problem,
             self.config.scheduling,
             seed=self.config.seed,
-            round=r,
+            index=r,
             memory=state.memory,
             options=self.policy_options,
         )
         jobs = []
         if self.method.needs_gradients:
             jobs = [GradientJob(state.weights, self.held[i]) for i in schedule.selected]
-        limit = tau_bar_limit(self.config, self.lipschitz)
+        limit = tau_bar_limit(self.config, self.smoothness)
         now = Round(schedule.selected, tau, learning.local_lr, learning.global_lr, limit)
         return Plan(problem, schedule, bound, now, energy_j, drawn.power_w, jobs)
 
@@ -203,7 +202,7 @@ class Simulation:
             cpu_hz=drawn.cpu_hz,
             snr_hz=drawn.snr_hz,
             payload_bits=self.payload_bits,
-            gamma=gamma_of(self.config, self.lipschitz, tau),
+            gamma=gamma_of(self.config, self.smoothness, tau),
             extra_steps=extra,
         )
         return tau, problem, energy_j
@@ -233,7 +232,7 @@ class Simulation:
             plan.problem,
             plan.schedule,
             lower_bound=plan.lower_bound,
-            lipschitz=self.lipschitz,
+            smoothness=self.smoothness,
             power_w=plan.power_w,
             compute_energy_j=plan.compute_energy_j,
             tau_bar=tau_bar,

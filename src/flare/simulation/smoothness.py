@@ -19,23 +19,22 @@ from torch.nn import functional
 from flare.config import Config
 from flare.data.dataset import Dataset
 from flare.learning.engine import compute_device
-from flare.learning.engine.samples import TensorData, one_thread
+from flare.learning.engine.tensor_data import TensorData, one_thread
 from flare.learning.flat import own_copy
 from flare.rng import stream
-from flare.scheduling.problem import Indices
 from flare.theory.conditions import safe_tau_bar
-from flare.theory.constants import lipschitz
-from flare.units import Floats
+from flare.theory.constants import smoothness
+from flare.types import Floats, Indices
 
-MOST_SAMPLES = 64
+MAX_SAMPLES = 64
 """Samples of a device that the estimate looks at."""
-TOLERANCE, MOST_PRODUCTS = 0.01, 30
+TOLERANCE, MAX_PRODUCTS = 0.01, 30
 
 
 _ESTIMATES: dict[tuple[object, ...], float] = {}  # by all that one depends on: runs of a comparison share them
 
 
-def estimated_lipschitz(
+def estimated_smoothness(
     config: Config, module: nn.Module, dataset: Dataset, held: Sequence[Indices], *, own: bool = True
 ) -> float | None:
     """L at the weights of the module, or None where no setting asks for it; ValueError where it is not finite.
@@ -65,7 +64,7 @@ def _estimate(config: Config, module: nn.Module, dataset: Dataset, held: Sequenc
     rng = stream(config.seed, "lipschitz")
     with one_thread(data.device), _same_kernels():
         start = [model.flatten()]
-        return lipschitz(loss, start, devices, rng=rng, tolerance=TOLERANCE, most_products=MOST_PRODUCTS)
+        return smoothness(loss, start, devices, rng=rng, tolerance=TOLERANCE, max_products=MAX_PRODUCTS)
 
 
 @contextmanager
@@ -113,6 +112,6 @@ def _is_safe(config: Config) -> bool:
 
 
 def _some(samples: Indices, seed: int, device: int) -> Indices:
-    if len(samples) <= MOST_SAMPLES:
+    if len(samples) <= MAX_SAMPLES:
         return samples
-    return stream(seed, "lipschitz", device).choice(samples, MOST_SAMPLES, replace=False)
+    return stream(seed, "lipschitz", device).choice(samples, MAX_SAMPLES, replace=False)

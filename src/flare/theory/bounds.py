@@ -1,6 +1,6 @@
 """Theorem 1, Lemma 1, Theorem 2 and Corollary 1, each term by itself.
 
-Paper -> code: L -> lipschitz, sigma^2 -> sigma_sq, G -> g_const, H -> h_const, ||grad F(w_r)||^2 -> gradient_sq,
+Paper -> code: L -> smoothness, sigma^2 -> sigma_sq, G -> g_const, H -> h_const, ||grad F(w_r)||^2 -> gradient_sq,
 g of Theorem 1 -> gradient_sq too, F(w_1) - F(w*) -> gap, M -> num_selected. Two products stand for the rest:
 
     p = L tau_bar eta_l           how far a device goes in a round, at most 0.58

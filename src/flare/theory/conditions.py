@@ -25,7 +25,7 @@ class Form(StrEnum):
 class Constants:
     """What the assumptions say of the problem.
 
-    lipschitz         L: every f_i has a gradient with this Lipschitz constant (Assumption 2)
+    smoothness        L: every f_i has a gradient with this Lipschitz constant (Assumption 2)
     sigma_sq          variance of a mini-batch's gradient (Assumption 1)
     g_const, h_const  ||grad f_i||^2 <= G^2 + H^2 ||grad F||^2 (Assumption 3)
     rho               ||grad F(w_r)|| over the norm of the mean local gradient of the round, at least this (PRINTED and
@@ -33,7 +33,7 @@ class Constants:
     selection_error   ||grad F(w_r) - mean of grad f_i(w_r) over the selected||, at most this; 0 where all take part
     """
 
-    lipschitz: float
+    smoothness: float
     sigma_sq: float
     g_const: float
     h_const: float = 1.0
@@ -61,10 +61,10 @@ class Rates:
                 raise ValueError(f"{each.name} is 0; it must be greater than 0")
 
 
-def safe_tau_bar(lipschitz: float, local_lr: float) -> float:
+def safe_tau_bar(smoothness: float, local_lr: float) -> float:
     """The greatest tau_bar that the condition on the step size allows, 0.58 / (L eta_l); below 1 for large rates."""
-    check_numbers(lipschitz=lipschitz, local_lr=local_lr)
-    return STEP_LIMIT / (lipschitz * local_lr) if lipschitz * local_lr > 0.0 else math.inf
+    check_numbers(smoothness=smoothness, local_lr=local_lr)
+    return STEP_LIMIT / (smoothness * local_lr) if smoothness * local_lr > 0.0 else math.inf
 
 
 def q_limit(rates: Rates, constants: Constants, form: Form = Form.CORRECTED) -> float:
@@ -87,8 +87,8 @@ def broken_conditions(
     if p > STEP_LIMIT * (1.0 + 1e-12):
         broken.append(
             f"L tau_bar eta_l is {p:.3g}, more than {STEP_LIMIT}: take a local rate of at most "
-            f"{STEP_LIMIT / (constants.lipschitz * rates.tau_bar):.3g}, or a tau_bar of at most "
-            f"{safe_tau_bar(constants.lipschitz, rates.local_lr):.3g} (strategy safe)"
+            f"{STEP_LIMIT / (constants.smoothness * rates.tau_bar):.3g}, or a tau_bar of at most "
+            f"{safe_tau_bar(constants.smoothness, rates.local_lr):.3g} (strategy safe)"
         )
     limit = q_limit(rates, constants, form)
     if limit <= 0.0:
@@ -113,7 +113,7 @@ def doubled(constants: Constants) -> float:
 
 def reach(rates: Rates, constants: Constants) -> float:
     """p = L tau_bar eta_l: how far a device goes in a round."""
-    return constants.lipschitz * rates.tau_bar * rates.local_lr
+    return constants.smoothness * rates.tau_bar * rates.local_lr
 
 
 def allowed_q(rates: Rates, constants: Constants, q: float | None, form: Form) -> float:

@@ -22,7 +22,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from flare.theory.conditions import Form, Rates
-from flare.units import Floats
+from flare.types import Floats
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _CHUNK = 64  # per-sample gradients held at once
@@ -46,7 +46,7 @@ def hessian_product(loss: Loss, weights: Tensor, samples: Tensor, vector: Tensor
 
 
 def curvature(
-    loss: Loss, weights: Tensor, samples: Tensor, *, start: Tensor, tolerance: float = 1e-4, most_products: int = 100
+    loss: Loss, weights: Tensor, samples: Tensor, *, start: Tensor, tolerance: float = 1e-4, max_products: int = 100
 ) -> float:
     """The greatest size of an eigenvalue of the Hessian, by power iteration from `start`, shape (weights,).
 
@@ -58,7 +58,7 @@ def curvature(
     basis, size = [start / start.norm()], 0.0
     diagonal: list[float] = []
     beside: list[float] = []
-    for _ in range(min(most_products, len(start))):
+    for _ in range(min(max_products, len(start))):
         image = hessian_product(loss, weights, samples, basis[-1])
         diagonal.append(float(image @ basis[-1]))
         spanned = torch.stack(basis)
@@ -82,21 +82,21 @@ def _greatest(diagonal: list[float], beside: list[float]) -> float:
     return float(np.abs(eigvalsh_tridiagonal(diagonal, beside)).max())
 
 
-def lipschitz(
+def smoothness(
     loss: Loss,
     points: Iterable[Tensor],
     devices: Sequence[Tensor],
     *,
     rng: np.random.Generator,
     tolerance: float = 1e-4,
-    most_products: int = 100,
+    max_products: int = 100,
 ) -> float:
     """L of Assumption 2: the greatest curvature of any device's loss at any of the points."""
     greatest = 0.0
     for weights in points:
         for samples in devices:
             start = torch.as_tensor(rng.standard_normal(len(weights))).to(weights)
-            found = curvature(loss, weights, samples, start=start, tolerance=tolerance, most_products=most_products)
+            found = curvature(loss, weights, samples, start=start, tolerance=tolerance, max_products=max_products)
             greatest = max(greatest, found)
     return greatest
 

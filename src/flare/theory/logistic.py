@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from flare.units import Floats
+from flare.types import Floats
 
 DeviceSamples = tuple[NDArray[Any], NDArray[Any]]  # samples, shape (samples, features), and labels, shape (samples,)
 
@@ -32,10 +32,10 @@ class Logistic:
     ridge: float
 
     @classmethod
-    def of(cls, devices: Sequence[DeviceSamples], num_classes: int, *, ridge: float, most_samples: int) -> Logistic:
-        """From samples and labels; of a device with more than `most_samples` the first."""
-        x = [np.column_stack([s[:most_samples], np.ones(len(s[:most_samples]))]).astype(np.float64) for s, _ in devices]
-        y = [np.eye(num_classes)[np.asarray(labels[:most_samples], dtype=np.intp)] for _, labels in devices]
+    def of(cls, devices: Sequence[DeviceSamples], num_classes: int, *, ridge: float, max_samples: int) -> Logistic:
+        """From samples and labels; of a device with more than `max_samples` the first."""
+        x = [np.column_stack([s[:max_samples], np.ones(len(s[:max_samples]))]).astype(np.float64) for s, _ in devices]
+        y = [np.eye(num_classes)[np.asarray(labels[:max_samples], dtype=np.intp)] for _, labels in devices]
         return cls(x, y, ridge)
 
     @property
@@ -49,7 +49,7 @@ class Logistic:
         return self.x[0].shape[1], self.y[0].shape[1]
 
     @cached_property
-    def lipschitz(self) -> float:
+    def smoothness(self) -> float:
         """L for all weights: a softmax bends by at most 1/2, so half the greatest of X^T X / n, and the ridge."""
         return max(float(np.linalg.eigvalsh(x.T @ x / len(x))[-1]) for x in self.x) / 2.0 + self.ridge
 

@@ -18,7 +18,7 @@ from flare.theory.conditions import Constants, Form, Rates, broken_conditions
 from flare.theory.constants import dissimilarity
 from flare.theory.logistic import DeviceSamples, Logistic, Way, walk
 from flare.theory.quadratic import Moments, Quadratic, approximation_error, flare_round, random_quadratic
-from flare.units import Floats
+from flare.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,7 @@ def quadratic_study(
     problem = problem or random_quadratic(
         seed, num_devices=num_devices, num_weights=num_weights, spread=spread, sigma_sq=sigma_sq
     )
-    rates = Rates(step / (problem.lipschitz * tau_bar), global_lr, float(tau_bar))
+    rates = Rates(step / (problem.smoothness * tau_bar), global_lr, float(tau_bar))
     rng = stream(seed, "quadratic", "rounds")
     at = Moments.at(problem.optimum + 3.0 * rng.standard_normal(problem.num_weights) / math.sqrt(problem.num_weights))
     rows, taus = [], []
@@ -186,7 +186,7 @@ def quadratic_study(
         taus.append(tau[selected])
         at = done.after
     g_const, h_const = problem.dissimilarity()
-    constants = Constants(problem.lipschitz, problem.sigma_sq, g_const, h_const)
+    constants = Constants(problem.smoothness, problem.sigma_sq, g_const, h_const)
     return compare(as_run(rows, taus), rates, constants)
 
 
@@ -204,14 +204,14 @@ def logistic_study(
     global_lr: float = 1.0,
     batch_size: int = 10,
     ridge: float = 0.01,
-    most_samples: int = 200,
+    max_samples: int = 200,
 ) -> Study:
     """FLARE on softmax regression over the devices' own samples and labels; expectations are means over the chains.
 
     L holds for all weights; sigma^2, G, H and rho are the least that hold at all weights visited.
     """
-    problem = Logistic.of(devices, num_classes, ridge=ridge, most_samples=most_samples)
-    rates = Rates(step / (problem.lipschitz * tau_bar), global_lr, float(tau_bar))
+    problem = Logistic.of(devices, num_classes, ridge=ridge, max_samples=max_samples)
+    rates = Rates(step / (problem.smoothness * tau_bar), global_lr, float(tau_bar))
     rng = stream(seed, "logistic")
     at = np.zeros((chains, *problem.shape))
     rows, taus, gradients, variance = [], [], [], 0.0
@@ -229,7 +229,7 @@ def logistic_study(
         taus.append(tau[selected])
         at = after
     alike = dissimilarity(np.concatenate(gradients))
-    constants = Constants(problem.lipschitz, variance / batch_size, alike.g_const, alike.h_const)
+    constants = Constants(problem.smoothness, variance / batch_size, alike.g_const, alike.h_const)
     return compare(as_run(rows, taus), rates, constants)
 
 

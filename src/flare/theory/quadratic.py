@@ -15,9 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from flare.rng import stream
-from flare.scheduling.problem import Indices
 from flare.theory.conditions import Rates
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class Quadratic:
         return best
 
     @cached_property
-    def lipschitz(self) -> float:
+    def smoothness(self) -> float:
         """L: the greatest size of an eigenvalue of any A_i."""
         return float(np.abs(np.linalg.eigvalsh(self.curvature)).max())
 

@@ -14,7 +14,7 @@ from flare.theory.bounds import corollary_1, corollary_rates
 from flare.theory.conditions import Constants, Form, broken_conditions
 from flare.theory.measure import draw_tau
 from flare.theory.quadratic import Moments, Quadratic, random_quadratic, sampled_round
-from flare.units import Floats
+from flare.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def _corollary_error(
 def _bound(problem: Quadratic, gap: float, num_selected: int, rounds: int, tau_bar: int, kappa: float) -> float:
     if np.ptp(problem.minimum, axis=0).any() or np.ptp(problem.curvature, axis=0).any():
         return math.nan  # the selected are not like all
-    constants = Constants(problem.lipschitz, problem.sigma_sq, *problem.dissimilarity())
+    constants = Constants(problem.smoothness, problem.sigma_sq, *problem.dissimilarity())
     if broken_conditions(corollary_rates(float(tau_bar), num_selected, rounds), constants, form=Form.PROVEN):
         return math.nan
     return corollary_1(

@@ -8,7 +8,8 @@ import numpy as np
 
 from flare.config import WirelessConfig
 from flare.rng import stream
-from flare.units import Floats, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, linear_to_db
+from flare.types import Floats
+from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, linear_to_db
 from flare.wireless.channel import path_gain, rayleigh_gain, rician_gain, shadowing_gain
 from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.geometry import place_devices
@@ -85,19 +86,19 @@ class Cell:
             if kept is not None:
                 kept.setflags(write=False)
 
-    def draw(self, round: int) -> CellRound:
+    def draw(self, index: int) -> CellRound:
         """The cell in a round, counted from 0."""
-        if round < 0:
-            raise ValueError(f"round is {round}; rounds are counted from 0")
+        if index < 0:
+            raise ValueError(f"round is {index}; rounds are counted from 0")
         config = self.config
-        traced = {} if self.trace is None else self.trace.round(round, repeat=config.trace_repeat)
+        traced = {} if self.trace is None else self.trace.round(index, repeat=config.trace_repeat)
         if "gain_db" in traced:
             gain_db = traced["gain_db"]
             gain = db_to_linear(gain_db)
         else:
-            gain, gain_db = self._gain(round)
-        cpu_hz = traced["cpu_hz"] if "cpu_hz" in traced else self._cpu_hz(round)
-        tau = traced["tau"] if "tau" in traced else self._tau(round)
+            gain, gain_db = self._gain(index)
+        cpu_hz = traced["cpu_hz"] if "cpu_hz" in traced else self._cpu_hz(index)
+        tau = traced["tau"] if "tau" in traced else self._tau(index)
         work = (tau, config.cycles_per_sample, config.batch_size, cpu_hz)
         return CellRound(
             config=config,
@@ -112,12 +113,12 @@ class Cell:
             power_w=self.power_w,
         )
 
-    def _gain(self, round: int) -> tuple[Floats, Floats]:
+    def _gain(self, index: int) -> tuple[Floats, Floats]:
         """The power gains with this round's fading, and the same in dB."""
         config = self.config
         if config.fading == "none":
             return self.mean_gain, self._mean_gain_db
-        rng = stream(self.seed, "fading", round)
+        rng = stream(self.seed, "fading", index)
         if config.fading == "rayleigh":
             fading = rayleigh_gain(config.num_devices, rng=rng)
         else:
@@ -125,16 +126,16 @@ class Cell:
         gain = self.mean_gain * fading
         return gain, linear_to_db(gain)
 
-    def _cpu_hz(self, round: int) -> Floats:
-        return self._draw_cpu_hz(stream(self.seed, "cpu", round)) if self._fixed_cpu_hz is None else self._fixed_cpu_hz
+    def _cpu_hz(self, index: int) -> Floats:
+        return self._draw_cpu_hz(stream(self.seed, "cpu", index)) if self._fixed_cpu_hz is None else self._fixed_cpu_hz
 
     def _draw_cpu_hz(self, rng: np.random.Generator) -> Floats:
         return rng.uniform(self.config.cpu_min_hz, self.config.cpu_max_hz, self.config.num_devices)
 
-    def _tau(self, round: int) -> Floats:
+    def _tau(self, index: int) -> Floats:
         if self._fixed_tau is not None:
             return self._fixed_tau
-        drawn = stream(self.seed, "tau", round).exponential(self.config.tau_mean, self.config.num_devices)
+        drawn = stream(self.seed, "tau", index).exponential(self.config.tau_mean, self.config.num_devices)
         return np.maximum(1.0, np.rint(drawn))
 
     def _listed_tau(self) -> Floats | None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flare.units import Floats, db_to_linear
+from flare.types import Floats
+from flare.units import db_to_linear
 
 
 def path_gain(distance_m: Floats, law: str, exponent: float) -> Floats:

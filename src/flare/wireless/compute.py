@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flare.units import Floats
+from flare.types import Floats
 
 
 def compute_s(tau: Floats, cycles_per_sample: Floats | float, batch_size: int, cpu_hz: Floats) -> Floats:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from flare.units import Floats
+from flare.types import Floats
 
 
 def place_devices(

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from flare.units import Floats
+from flare.types import Floats
 
 LN2 = math.log(2.0)
 

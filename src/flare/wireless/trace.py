@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.units import Floats
+from flare.types import Floats
 
 Allowed = Callable[[Floats], NDArray[np.bool_]]
 

@@ -30,8 +30,8 @@ from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.chunks import Chunks
 from flare.learning.engine.compiled import CompiledProgram, can_compile
 from flare.learning.engine.programs import Program, make_program
-from flare.learning.engine.samples import TensorData, check_job
 from flare.learning.engine.stack import Descent, Feed
+from flare.learning.engine.tensor_data import TensorData, check_job
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, Score, Update
 

@@ -12,7 +12,7 @@ import torch
 ANY = TypeVar("ANY")
 DONE = TypeVar("DONE")
 
-_MOST_JOBS = 512  # more at once are no faster; and with memory to spare, the chunk does not depend on the memory
+_MAX_JOBS = 512  # more at once are no faster; and with memory to spare, the chunk does not depend on the memory
 _JOBS_ON_CPU = 16
 
 
@@ -33,7 +33,7 @@ class Chunks:
     def run(self, items: Sequence[ANY], width: int, work: Callable[[Sequence[ANY], int], list[DONE]]) -> list[DONE]:
         """Do `work` on as many items at once as fit; it must leave nothing behind where it fails."""
         done: list[DONE] = []
-        chunk = min(self._fitting(width), self._limits.get(width, _MOST_JOBS))
+        chunk = min(self._fitting(width), self._limits.get(width, _MAX_JOBS))
         while len(done) < len(items):
             left = len(items) - len(done)
             size = math.ceil(left / math.ceil(left / chunk))  # chunks of about equal size
@@ -60,7 +60,7 @@ class Chunks:
             return _JOBS_ON_CPU
         free = torch.cuda.mem_get_info(self._device)[0]
         free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        return max(1, min(_MOST_JOBS, int(0.8 * free) // self._bytes_for_job(width)))
+        return max(1, min(_MAX_JOBS, int(0.8 * free) // self._bytes_for_job(width)))
 
 
 def _unless_memory_runs_out(

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.samples import TensorData, check_job, mean_loss, one_thread
+from flare.learning.engine.tensor_data import TensorData, check_job, mean_loss, one_thread
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, Score, Update
 

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flare.learning.engine.samples import TensorData
+from flare.learning.engine.tensor_data import TensorData
 from flare.learning.job import Job
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 
 
 @final

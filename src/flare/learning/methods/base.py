@@ -15,8 +15,7 @@ from typing import Protocol
 from torch import Tensor
 
 from flare.learning.job import LocalRule, Update
-from flare.scheduling.problem import Indices
-from flare.units import Floats
+from flare.types import Floats, Indices
 
 MethodState = dict[str, Tensor]
 

@@ -18,10 +18,11 @@ from rich.table import Table
 
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import NOT_WORTH_IT, TOO_SLOW, TOO_WEAK, Explanation
-from flare.units import Floats, human
+from flare.types import Floats
+from flare.units import human
 
 _SHORT = {TOO_SLOW: "too slow", TOO_WEAK: "too weak", NOT_WORTH_IT: "not worth it"}  # reasons in a narrow terminal
-MOST_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
+MAX_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
 
 
 def schedule(
@@ -124,7 +125,7 @@ def _device_table(
         ("left out" if narrow else "left out because", "left"),
     ):
         table.add_column(heading, justify=justify, no_wrap=heading != "device")  # type: ignore[arg-type]
-    shown = range(problem.num_devices) if problem.num_devices <= MOST_ROWS else answer.selected[:MOST_ROWS].tolist()
+    shown = range(problem.num_devices) if problem.num_devices <= MAX_ROWS else answer.selected[:MAX_ROWS].tolist()
     for i in shown:
         sends = answer.bandwidth_hz[i] > 0.0
         table.add_row(
@@ -142,8 +143,8 @@ def _device_table(
 
 
 def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> Iterable[str]:
-    if problem.num_devices > MOST_ROWS:
-        more = answer.num_selected - min(answer.num_selected, MOST_ROWS)
+    if problem.num_devices > MAX_ROWS:
+        more = answer.num_selected - min(answer.num_selected, MAX_ROWS)
         if more:
             yield f"… and {more} more that send."
         yield "--csv lists every device."

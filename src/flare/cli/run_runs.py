@@ -149,12 +149,12 @@ def go(
         showing(members, labels, quiet=quiet) as show,
     ):
 
-        def watch(member: Member, record: Record) -> None:
+        def callback(member: Member, record: Record) -> None:
             log(member, record)
             show(member, record)
 
         try:
-            drive(members, watch=watch, stopping=stopping)
+            drive(members, callback=callback, stopping=stopping)
         except OSError as error:
             raise OSError(f"{error} Continue with: {again}") from None
     return [_outcome(member, folder) for member, folder in zip(members, folders, strict=True)]

@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.scheduling.problem import Indices
-from flare.units import Floats
+from flare.types import Floats, Indices
 
-_MOST_STATES = 100_000  # states that one step may make; more are searched half by half, which bounds the memory
+_MAX_STATES = 100_000  # states that one step may make; more are searched half by half, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class _Walk:
         while stage < len(self.classes):
             if time.perf_counter() > self.stop_at:
                 raise TimeoutError
-            if len(states.count) > 1 and len(states.count) * len(self.classes[stage].count) > _MOST_STATES:
+            if len(states.count) > 1 and len(states.count) * len(self.classes[stage].count) > _MAX_STATES:
                 middle = len(states.count) // 2
                 for half in (slice(None, middle), slice(middle, None)):
                     self.search(_pick(states, np.arange(len(states.count))[half]), stage)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from flare.data.dataset import Dataset
 from flare.learning.job import Job, Score
-from flare.scheduling.problem import Indices
+from flare.types import Indices
 
 CHUNK = 1000
 """How many samples pass through the model at once where the number is not the batch size."""
