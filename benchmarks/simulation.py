@@ -32,7 +32,7 @@ from flare.learning.engine import SequentialEngine
 from flare.learning.methods import Flare
 from flare.records import RunFolder
 from flare.rng import stream
-from flare.simulation import Member, Record, Simulation, drive
+from flare.simulation import Member, RoundRecord, Simulation, drive
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 
@@ -110,9 +110,9 @@ def memory_over(rounds: int) -> dict[str, float]:
     """Peak memory after a tenth of the rounds and at the end, in MiB."""
     peaks: dict[int, float] = {}
 
-    def callback(_: Member, record: Record) -> None:
-        if record["round"] in (rounds // 10, rounds - 1):
-            peaks[record["round"]] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    def callback(_: Member, record: RoundRecord) -> None:
+        if record.round in (rounds // 10, rounds - 1):
+            peaks[record.round] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     config = settings(rounds, "logistic")
     with tempfile.TemporaryDirectory() as folder:

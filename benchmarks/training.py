@@ -79,13 +79,17 @@ def our_round(kind: type[SequentialEngine] | type[ReferenceEngine]) -> Callable[
     """A function that does one round of ours: rules, jobs, steps, averaging."""
     module, method = model(), FedAvg()
     engine, weights = kind(module, dataset()), FlatModel(module).flatten()
-    now = Round(selected=np.arange(SELECTED), tau=np.full(DEVICES, float(STEPS)), local_lr=LR, global_lr=1.0)
+    selected, tau = np.arange(SELECTED), np.full(DEVICES, float(STEPS))
 
     def one() -> None:
         nonlocal weights
-        rules = method.rules({}, now, weights, [])
+        now = Round(weights, selected, tau, local_lr=LR, global_lr=1.0)
+        rules = method.rules({}, now, None)
         updates = engine.train([Job(weights, rule, each) for rule, each in zip(rules, batches(), strict=True)])
-        weights, _ = method.aggregate({}, now, weights, rules, updates)
+        reducer = method.reducer({}, now)
+        for device, rule, update in zip(selected.tolist(), rules, updates, strict=True):
+            reducer.add(device, rule, update)
+        weights, _ = reducer.end()
 
     return one
 

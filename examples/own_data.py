@@ -23,7 +23,7 @@ for device, counts in enumerate(label_counts(data, held)):
 module = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
 run = Member(Simulation(config, dataset=data, held=held, module=module))
 accuracies: list[float] = []
-drive([run], callback=lambda _, record: accuracies.append(record["test_accuracy"] or 0.0))
+drive([run], callback=lambda _, record: accuracies.append(record.test_accuracy or 0.0))
 print(
     f"accuracy {accuracies[-1]:.2f} after {run.state.rounds_done} rounds and {run.state.clock_s:.1f} simulated seconds"
 )

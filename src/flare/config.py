@@ -186,6 +186,9 @@ class DataConfig:
     shards_per_device: int = _setting(2, "label shards: how many a device holds", at_least=1)
     dirichlet_alpha: float = _setting(0.5, "Dirichlet partition: small is uneven, large is even", above=0.0)
     quantity_skew: float = _setting(1.0, "quantity partition: sizes follow a power law of this exponent", at_least=0.0)
+    share_labels: bool = _setting(
+        False, "devices tell the base station how many samples of each label they hold, for policies that ask for it"
+    )
     synthetic_alpha: float = _setting(1.0, "synthetic data: how much the devices' models differ", at_least=0.0)
     synthetic_beta: float = _setting(1.0, "synthetic data: how much the devices' samples differ", at_least=0.0)
 

@@ -14,9 +14,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from flare.simulation import Member, Record
+from flare.simulation import Member, RoundRecord
 
-Callback = Callable[[Member, Record], None]
+Callback = Callable[[Member, RoundRecord], None]
 
 
 def showing(members: Sequence[Member], labels: Sequence[str], *, quiet: bool) -> AbstractContextManager[Callback]:
@@ -38,46 +38,44 @@ def _lines(members: Sequence[Member], labels: Sequence[str]) -> Iterator[Callbac
         refresh_per_second=4,
         transient=False,
     )
-    tasks: dict[int, TaskID] = {}
-    accuracy: dict[int, float] = {}
+    tasks: dict[str, TaskID] = {}
+    accuracy: dict[str, float] = {}
     for member, label in zip(members, labels, strict=True):
         total = member.simulation.config.run.rounds
-        tasks[id(member)] = progress.add_task(label, total=total, completed=member.state.rounds_done, facts="")
+        tasks[member.key] = progress.add_task(label, total=total, completed=member.state.rounds_done, facts="")
 
-    def callback(member: Member, record: Record) -> None:
-        if record["test_accuracy"] is not None:
-            accuracy[id(member)] = record["test_accuracy"]
+    def callback(member: Member, record: RoundRecord) -> None:
+        if record.test_accuracy is not None:
+            accuracy[member.key] = record.test_accuracy
         progress.update(
-            tasks[id(member)],
-            completed=record["round"] + 1,
-            facts=_facts(record, accuracy.get(id(member), math.nan)),
+            tasks[member.key],
+            completed=record.round + 1,
+            facts=_facts(record, accuracy.get(member.key, math.nan)),
         )
 
     with progress if console.is_terminal else _plain(console, members, labels) as plain:
         yield callback if console.is_terminal else plain  # type: ignore[misc]
 
 
-def _facts(record: Record, accuracy: float) -> str:
-    loss = math.nan if record["train_loss"] is None else record["train_loss"]
+def _facts(record: RoundRecord, accuracy: float) -> str:
+    loss = math.nan if record.train_loss is None else record.train_loss
     seen = "" if math.isnan(accuracy) else f"  accuracy {accuracy:.3f}"
-    return f"{record['clock_s']:8.1f} s  {len(record['selected']):3d} devices{seen}  loss {loss:.3f}"
+    return f"{record.clock_s:8.1f} s  {len(record.selected):3d} devices{seen}  loss {loss:.3f}"
 
 
 @contextmanager
 def _plain(console: Console, members: Sequence[Member], labels: Sequence[str]) -> Iterator[Callback]:
     """Where standard error is no terminal: a line every ten seconds or so."""
-    label_of = {id(member): label for member, label in zip(members, labels, strict=True)}
-    said = {id(member): time.monotonic() for member in members}
+    label_of = {member.key: label for member, label in zip(members, labels, strict=True)}
+    said = {member.key: time.monotonic() for member in members}
 
-    def callback(member: Member, record: Record) -> None:
+    def callback(member: Member, record: RoundRecord) -> None:
         now = time.monotonic()
-        last = record["round"] + 1 >= member.simulation.config.run.rounds
-        if last or now - said[id(member)] > 10.0:
-            said[id(member)] = now
-            facts = _facts(record, math.nan if record["test_accuracy"] is None else record["test_accuracy"])
-            console.print(
-                f"{label_of[id(member)]}: round {record['round'] + 1}  {facts}", highlight=False, soft_wrap=True
-            )
+        last = record.round + 1 >= member.simulation.config.run.rounds
+        if last or now - said[member.key] > 10.0:
+            said[member.key] = now
+            facts = _facts(record, math.nan if record.test_accuracy is None else record.test_accuracy)
+            console.print(f"{label_of[member.key]}: round {record.round + 1}  {facts}", highlight=False, soft_wrap=True)
 
     yield callback
 
@@ -109,14 +107,14 @@ def tensorboard(folders: Sequence[Path], members: Sequence[Member], *, wanted: b
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    writers: dict[int, Any] = {
-        id(member): SummaryWriter(str(folder / "tensorboard")) for member, folder in zip(members, folders, strict=True)
+    writers: dict[str, Any] = {
+        member.key: SummaryWriter(str(folder / "tensorboard")) for member, folder in zip(members, folders, strict=True)
     }
 
-    def callback(member: Member, record: Record) -> None:
+    def callback(member: Member, record: RoundRecord) -> None:
         for name in ("test_accuracy", "test_loss", "train_loss", "latency_s", "clock_s", "objective", "tau_bar"):
-            if record[name] is not None:
-                writers[id(member)].add_scalar(name, record[name], record["round"])
+            if (value := getattr(record, name)) is not None:
+                writers[member.key].add_scalar(name, value, record.round)
 
     try:
         yield callback

@@ -26,7 +26,7 @@ from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
 from flare.records import RunFolder
 from flare.scheduling import get_policy
-from flare.simulation import Member, Record, RunStatus, Simulation, drive, resume
+from flare.simulation import Member, RoundRecord, RunStatus, Simulation, drive, resume
 
 if TYPE_CHECKING:
     from flare.report.curves import Estimate
@@ -87,7 +87,7 @@ def created(
         listing.mkdir(parents=True, exist_ok=True)
         write_whole(listing / _LIST, json.dumps([folder.name for folder in folders]).encode())
     return [
-        Member(simulation, RunFolder.create(folder, simulation.config, force=force))
+        Member(simulation, RunFolder.create(folder, simulation.config, force=force), key=str(folder))
         for simulation, folder in zip(simulations, folders, strict=True)
     ]
 
@@ -114,7 +114,7 @@ def fetch_if_needed(data: DataConfig) -> None:
 def resumed(folder: Path) -> Member:
     """The run in a folder, where its newest sound checkpoint left it."""
     opened = RunFolder.open(folder)
-    member = Member(Simulation(opened.config), opened)
+    member = Member(Simulation(opened.config), opened, key=str(folder))
     resume(member)
     return member
 
@@ -149,7 +149,7 @@ def go(
         showing(members, labels, quiet=quiet) as show,
     ):
 
-        def callback(member: Member, record: Record) -> None:
+        def callback(member: Member, record: RoundRecord) -> None:
             log(member, record)
             show(member, record)
 

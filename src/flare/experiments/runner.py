@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from flare.experiments.trial import Outcome, Trial, outcome_of, read_outcome, write_outcome
-from flare.simulation import Member, Record, RunStatus, Simulation, drive, plan_rounds
+from flare.simulation import Member, RoundRecord, RunStatus, Simulation, drive, plan_rounds
 
 Callback = Callable[[Trial, int, bool], None]
 """Sees the number of rounds that a trial has done, and whether it has ended."""
@@ -109,18 +109,18 @@ def _run_batch(batch: Sequence[Trial], place: Place, callback: Callback, stoppin
             _keep(trial, place, records, RunStatus.FINISHED, simulation)
             callback(trial, len(records), True)
         return
-    members = [Member(_simulation(trial, place)) for trial in batch]
-    trial_of = {id(member): trial for member, trial in zip(members, batch, strict=True)}
-    records_of: dict[int, list[Record]] = {id(member): [] for member in members}
+    members = [Member(_simulation(trial, place), key=trial.key) for trial in batch]
+    trial_of = {trial.key: trial for trial in batch}
+    records_of: dict[str, list[RoundRecord]] = {trial.key: [] for trial in batch}
 
-    def keep(member: Member, record: Record) -> None:
-        trial, records = trial_of[id(member)], records_of[id(member)]
+    def keep(member: Member, record: RoundRecord) -> None:
+        trial, records = trial_of[member.key], records_of[member.key]
         records.append(record)
         ended = member.state.status is not RunStatus.RUNNING
         if ended:
             _keep(trial, place, records, member.state.status, member.simulation)
             records.clear()
-        callback(trial, record["round"] + 1, ended)
+        callback(trial, record.round + 1, ended)
 
     drive(members, callback=keep, stopping=stopping)
 
@@ -130,7 +130,9 @@ def _simulation(trial: Trial, place: Place) -> Simulation:
     return Simulation(replace(trial.config, learning=learning))
 
 
-def _keep(trial: Trial, place: Place, records: Sequence[Record], status: RunStatus, simulation: Simulation) -> None:
+def _keep(
+    trial: Trial, place: Place, records: Sequence[RoundRecord], status: RunStatus, simulation: Simulation
+) -> None:
     outcome = outcome_of(records, status.value, simulation.dataset.num_classes)
     write_outcome(_file(place, trial.key), trial, outcome)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from flare.atomic import write_whole
 from flare.config import Config
-from flare.simulation import Record
+from flare.simulation import RoundRecord
 from flare.types import Floats
 
 _FORMAT = 1  # of the files; part of a trial's name, so that another format is another file
@@ -87,15 +87,15 @@ def _changes(section: str, settings: Any, default: Any) -> list[str]:
     return changed
 
 
-def outcome_of(records: Sequence[Record], status: str, num_classes: int) -> Outcome:
+def outcome_of(records: Sequence[RoundRecord], status: str, num_classes: int) -> Outcome:
     """What is kept of the records of a run."""
-    tests = [record for record in records if record["test_accuracy"] is not None]
+    tests = [record for record in records if record.test_accuracy is not None]
     return Outcome(
         status=status,
         num_classes=num_classes,
-        devices=np.array([float(len(record["selected"])) for record in records]),
-        tau=np.array([_mean(record["tau"]) for record in records]),
-        test_round=np.array([float(record["round"] + 1) for record in tests]),
+        devices=np.array([float(len(record.selected)) for record in records]),
+        tau=np.array([_mean(record.tau) for record in records]),
+        test_round=np.array([float(record.round + 1) for record in tests]),
         test_accuracy=_numbers(tests, "test_accuracy"),
         test_loss=_numbers(tests, "test_loss"),
         **{name: _numbers(records, name) for name in _OF_ROUND},
@@ -124,8 +124,8 @@ def read_outcome(path: Path) -> Outcome | None:
         return None
 
 
-def _numbers(records: Sequence[Record], name: str) -> Floats:
-    return _array([record[name] for record in records])
+def _numbers(records: Sequence[RoundRecord], name: str) -> Floats:
+    return _array([getattr(record, name) for record in records])
 
 
 def _array(values: Sequence[float | None]) -> Floats:

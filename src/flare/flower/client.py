@@ -15,24 +15,38 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from flare.flower.arrays import difference, load_arrays
+from flare.flower.arrays import Layout, difference, load_arrays, trained_arrays
 from flare.flower.device import Ask, own_resources
 from flare.flower.resources import RECORD
+from flare.learning.flat import FlatModel
+
+DRIFT = "drift"
+"""The record of a vector that is added to every gradient of the round."""
+GRADIENT = "gradient"
+"""The action of a message that asks for the gradient of all data."""
+_KEPT = "flare.gradient"  # where a node keeps its own gradient until it trains
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the server asks of this node in a round."""
+    """What the server asks of this node in a round: `steps` steps
+
+        w  <-  w - lr (g(w) + drift + mu (w - w_start)).
+
+    `drift` comes with the message; the node's own gradient at the start is taken from it if `subtract_own_gradient`.
+    """
 
     round: int
     device: int
     steps: int
     lr: float
+    mu: float
+    subtract_own_gradient: bool
     tau_bar: float
     bandwidth_hz: float
     seed: int
@@ -40,14 +54,21 @@ class Work:
 
 MakeModel = Callable[[Context], nn.Module]
 Batches = Callable[[Context, Work], Iterable[Any]]
+AllBatches = Callable[[Context], Iterable[Any]]
+Loss = Callable[[nn.Module, Any], Tensor]
 TrainStep = Callable[[nn.Module, Any, float], float]
 OwnResources = Callable[[Context, Ask], Mapping[str, float]]
 
 
-def sgd_step(module: nn.Module, batch: Any, lr: float) -> float:
-    """One step of gradient descent on the mean cross-entropy of a batch (samples, labels); its loss before the step."""
+def mean_cross_entropy(module: nn.Module, batch: Any) -> Tensor:
+    """The loss of a batch (samples, labels)."""
     x, y = batch
-    loss = functional.cross_entropy(module(x), y)
+    return functional.cross_entropy(module(x), y)
+
+
+def sgd_step(module: nn.Module, batch: Any, lr: float, *, loss_of: Loss = mean_cross_entropy) -> float:
+    """One step of gradient descent on the mean cross-entropy of a batch (samples, labels); its loss before the step."""
+    loss = loss_of(module, batch)
     parameters = [each for each in module.parameters() if each.requires_grad]
     gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
     with torch.no_grad():
@@ -62,6 +83,8 @@ def client_app(
     batches: Batches,
     train_step: TrainStep = sgd_step,
     resources: OwnResources = own_resources,
+    all_batches: AllBatches | None = None,
+    loss_of: Loss = mean_cross_entropy,
 ) -> ClientApp:
     """A ClientApp that FlareStrategy can schedule.
 
@@ -70,16 +93,31 @@ def client_app(
     model : makes the module; its weights are then set to those that the server sends.
     batches : the batches to learn from this round, one for each of `work.steps` (more are not used).
     train_step : takes one step on a batch at the given rate, changing the module; returns the loss. The rate is the
-        server's: FLARE scales it so that devices with few steps get as far as those with many.
+        server's: FLARE scales it so that devices with few steps get as far as those with many. What a method adds to
+        the gradient (FedProx, SCAFFOLD, FedLin) is added after it.
     resources : what this device can do; by default what it measures, or its node configuration says.
+    all_batches : all data of this device once, in batches (samples, labels). Only FedLin needs it, which asks for the
+        gradient of all data first; such a node must also report `num_samples`, which this then does.
+    loss_of : the mean loss of a batch, for that gradient.
     """
     app = ClientApp()
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        answer = resources(context, _read(Ask, message))
+        answer = dict(resources(context, _read(Ask, message)))
+        if all_batches is not None and "num_samples" not in answer:
+            answer["num_samples"] = sum(len(batch[1]) for batch in all_batches(context))
         numbers = MetricRecord({name: float(value) for name, value in answer.items()})
         return Message(RecordDict({RECORD: numbers}), reply_to=message)
+
+    @app.train(GRADIENT)
+    def gradient(message: Message, context: Context) -> Message:
+        if all_batches is None:
+            raise ValueError("this method needs the gradient of all data: give client_app all_batches")
+        own = _gradient_arrays(model(context), message.content.array_records["arrays"], all_batches(context), loss_of)
+        context.state[_KEPT] = own
+        context.state[f"{_KEPT}.round"] = ConfigRecord({"round": _round_of(message)})
+        return Message(RecordDict({"arrays": own}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -88,14 +126,70 @@ def client_app(
         arrays = message.content.array_records["arrays"]
         module = model(context)
         load_arrays(module, arrays)
-        losses = [train_step(module, batch, work.lr) for batch in itertools.islice(batches(context, work), work.steps)]
+        step = _correcting(train_step, module, work, _drift(message, context, work))
+        losses = [step(batch) for batch in itertools.islice(batches(context, work), work.steps)]
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
-        update = difference(module, arrays)
-        told = {"steps": work.steps, "loss": sum(losses) / len(losses), "work_s": time.perf_counter() - start}
-        return Message(RecordDict({"arrays": update, "metrics": MetricRecord(told)}), reply_to=message)
+        told = {
+            "steps": work.steps,
+            "loss": sum(losses) / len(losses),
+            "squared_loss": sum(loss * loss for loss in losses) / len(losses),
+            "work_s": time.perf_counter() - start,
+        }
+        content = RecordDict({"arrays": difference(module, arrays), "metrics": MetricRecord(told)})
+        return Message(content, reply_to=message)
 
     return app
+
+
+def _correcting(train_step: TrainStep, module: nn.Module, work: Work, drift: Tensor | None) -> Callable[[Any], float]:
+    """A step of the user's, and after it what the method adds to the gradient, as it was before the step."""
+    if drift is None and work.mu == 0.0:
+        return lambda batch: train_step(module, batch, work.lr)
+    model = FlatModel(module)
+    start = model.flatten()
+
+    def step(batch: Any) -> float:
+        before = model.flatten()
+        loss = train_step(module, batch, work.lr)
+        added = work.mu * (before - start) + (0.0 if drift is None else drift)  # (weights,)
+        with torch.no_grad():
+            for parameter, part in zip(model.parameters, model.views(added).values(), strict=True):
+                parameter.sub_(part, alpha=work.lr)
+        return loss
+
+    return step
+
+
+def _drift(message: Message, context: Context, work: Work) -> Tensor | None:
+    """What is added to every gradient, shape (weights,); None: nothing."""
+    if DRIFT not in message.content:
+        return None
+    sent = message.content.array_records[DRIFT]
+    layout = Layout(sent)
+    drift = layout.flatten(sent)
+    if not work.subtract_own_gradient:
+        return drift
+    kept = context.state.config_records.get(f"{_KEPT}.round")
+    if kept is None or kept["round"] != work.round:
+        raise ValueError("this node has no gradient of its own for this round: it was started anew since")
+    return drift - layout.flatten(context.state.array_records[_KEPT])
+
+
+def _gradient_arrays(module: nn.Module, arrays: ArrayRecord, batches: Iterable[Any], loss_of: Loss) -> ArrayRecord:
+    """The gradient of the mean loss over all batches at the weights in `arrays`."""
+    load_arrays(module, arrays)
+    model = FlatModel(module)
+    total, count = torch.zeros(model.num_weights), 0
+    for batch in batches:
+        gradients = torch.autograd.grad(loss_of(module, batch), model.parameters, materialize_grads=True)
+        total += len(batch[1]) * torch.cat([each.reshape(-1) for each in gradients])
+        count += len(batch[1])
+    return Layout(trained_arrays(module)).arrays(total / count)
+
+
+def _round_of(message: Message) -> int:
+    return int(message.content.config_records["config"]["round"])  # type: ignore[arg-type]
 
 
 def _read(kind: type[Any], message: Message) -> Any:

@@ -56,7 +56,7 @@ def exchange(
             node = waiting.pop(fetched.message_id)
             if len(fetched.answers) > 1:
                 faults.note(node, when, "it answered more than once; the first answer counts")
-            trouble = fetched.trouble or _refusal(fetched.answers[0], fetched.message_id, node)
+            trouble = fetched.trouble or refusal(fetched.answers[0], fetched.message_id, node)
             if trouble is None:
                 yield Answer(node, fetched.answers[0], time.monotonic() - start)
             else:
@@ -169,10 +169,12 @@ def _sent(grid: Grid, messages: Sequence[Message], when: str, faults: Faults) ->
     return waiting
 
 
-def _refusal(answer: Message, message_id: str, node: int) -> str | None:
-    """Why an answer does not count."""
+def refusal(answer: Message, message_id: str | None = None, node: int | None = None) -> str | None:
+    """Why an answer does not count; it must answer the message and come from the node, where they are given."""
     if answer.has_error():
         return f"error {answer.error.code}: {answer.error.reason}"
+    if message_id is None:
+        return None
     if answer.metadata.reply_to_message_id != message_id or answer.metadata.src_node_id != node:
         return f"its answer comes in the name of node {answer.metadata.src_node_id}"
     return None

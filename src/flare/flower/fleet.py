@@ -34,14 +34,14 @@ class Uplink:
         """A question without a model was answered after so long."""
         self.overhead_s = min(self.overhead_s, after_s)
 
-    def sent(self, round: int, bits: float, transfer_s: float) -> None:
+    def sent(self, index: int, bits: float, transfer_s: float) -> None:
         """An update of so many bits took so long, work aside."""
         if transfer_s > self.overhead_s:  # false of nan; shorter than its overhead tells nothing
-            self.rates[round] = bits / (transfer_s - self.overhead_s)
+            self.rates[index] = bits / (transfer_s - self.overhead_s)
 
-    def rate_bps(self, round: int) -> float:
+    def rate_bps(self, index: int) -> float:
         """The best guess in a round; 0: none."""
-        self.rates = {then: rate for then, rate in self.rates.items() if round - then <= _ROUNDS_A_RATE_COUNTS}
+        self.rates = {then: rate for then, rate in self.rates.items() if index - then <= _ROUNDS_A_RATE_COUNTS}
         best = max(self.rates.values(), default=0.0)
         return min(max(best, MIN_BPS), MAX_BPS) if best else 0.0
 
@@ -114,4 +114,4 @@ class Fleet:
         for node, overhead_s in numbers["overhead_s"].items():
             self.uplink(int(node)).overhead_s = float(overhead_s)
         for node, rates in numbers["rates"].items():
-            self.uplink(int(node)).rates = {int(round): float(rate) for round, rate in rates}
+            self.uplink(int(node)).rates = {int(then): float(rate) for then, rate in rates}

@@ -3,126 +3,138 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
-from flwr.serverapp import Grid
 from torch import Tensor
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.client import Work
+from flare.flower.client import DRIFT, GRADIENT, Work
 from flare.flower.device import Ask
-from flare.flower.exchange import Answer, exchange
+from flare.flower.exchange import Answer
 from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet
 from flare.flower.resources import Resources, read_resources
-from flare.flower.rounds import FleetPlan, Sent
-from flare.learning.aggregate import RunningMean
 from flare.learning.engine.tensor_data import one_thread
+from flare.learning.job import LocalRule, Update
+from flare.rounds import Arrivals, Plan
 from flare.units import dbm_to_watt
 
 _CPU = torch.device("cpu")
 _MAX = 1e9  # greatest loss and seconds of work that a node may report
 
 
-def ask_nodes(
-    grid: Grid,
-    config: Config,
-    round: int,
-    *,
-    fleet: Fleet,
-    faults: Faults,
-    max_steps: int,
-    timeout_s: float,
-    poll_s: float,
-) -> dict[int, Resources]:
-    """The resources of every connected node that gives sound ones."""
+def query_messages(nodes: Iterable[int], config: Config, index: int, fleet: Fleet, *, ttl_s: float) -> list[Message]:
+    """Asks each node what it can do."""
     messages = []
-    for node in grid.get_node_ids():
-        ask = _ask(config, round, fleet.uplink(node).rate_bps(round))
+    for node in nodes:
+        ask = _ask(config, index, fleet.uplink(node).rate_bps(index))
         content = RecordDict({"config": ConfigRecord(dict(vars(ask)))})
-        messages.append(Message(content, node, MessageType.QUERY, ttl=1.1 * timeout_s, group_id=str(round)))
+        messages.append(Message(content, node, MessageType.QUERY, ttl=ttl_s, group_id=str(index)))
+    return messages
+
+
+def read_queries(
+    answers: Iterable[Answer], *, fleet: Fleet, faults: Faults, max_steps: int, needs_samples: bool
+) -> dict[int, Resources]:
+    """The resources of every node that gives sound ones."""
     said = {}
-    for answer in exchange(grid, messages, when="query", timeout_s=timeout_s, poll_s=poll_s, faults=faults):
+    for answer in answers:
         try:
-            said[answer.node] = read_resources(answer.message, max_steps)
+            said[answer.node] = read_resources(answer.message, max_steps, needs_samples=needs_samples)
             fleet.uplink(answer.node).asked(answer.after_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "query", str(error))
     return said
 
 
-def works(config: Config, round: int, plan: FleetPlan | None, nodes: Mapping[int, int]) -> dict[int, Work]:
-    """What each selected node is to do; `nodes` has the node of each device."""
-    if plan is None:
-        return {}
+def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule], tau_bar: float) -> dict[int, Work]:
+    """What each device is to do."""
+    bandwidth_hz = plan.schedule.bandwidth_hz[plan.schedule.selected].tolist()
+    granted_hz = dict(zip(plan.selected.tolist(), bandwidth_hz, strict=True))
     return {
-        nodes[device]: Work(
-            round=round,
+        device: Work(
+            round=index,
             device=device,
             steps=rule.steps,
             lr=rule.lr,
-            tau_bar=plan.tau_bar,
-            bandwidth_hz=bandwidth_hz,
+            mu=rule.mu,
+            subtract_own_gradient=rule.subtract_own_gradient,
+            tau_bar=tau_bar,
+            bandwidth_hz=granted_hz[device],
             seed=config.seed,
         )
-        for device, rule, bandwidth_hz in zip(plan.now.selected.tolist(), plan.rules, plan.bandwidth_hz, strict=True)
+        for device, rule in rules.items()
     }
 
 
-def train_message(node: int, work: Work, arrays: ArrayRecord, extra: Mapping[str, Any], *, ttl_s: float) -> Message:
+def train_message(
+    node: int, work: Work, arrays: ArrayRecord, drift: ArrayRecord | None, extra: Mapping[str, Any], *, ttl_s: float
+) -> Message:
     """Sends a node the model, which all share, and its own work."""
     content = RecordDict({"arrays": arrays, "config": ConfigRecord({**extra, **vars(work)})})
+    if drift is not None:
+        content[DRIFT] = drift
     return Message(content, node, MessageType.TRAIN, ttl=ttl_s, group_id=str(work.round))
 
 
-def collect(
+def gradient_message(node: int, index: int, arrays: ArrayRecord, *, ttl_s: float) -> Message:
+    """Asks a node for the gradient of all its data at the model."""
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord({"round": index})})
+    return Message(content, node, f"{MessageType.TRAIN}.{GRADIENT}", ttl=ttl_s, group_id=str(index))
+
+
+def gradients(answers: Iterable[Answer], layout: Layout, max_norm: float, faults: Faults) -> Iterator[Tensor]:
+    """The sound gradients, one at a time: each lies in the same room until the next is asked for."""
+    for answer in answers:
+        try:
+            yield _read_vector(answer.message, layout, what="gradient", max_norm=max_norm)
+        except Exception as error:  # no answer of a node may end the run
+            faults.note(answer.node, "train", str(error))
+
+
+def take_in(
     answers: Iterable[Answer],
+    arrivals: Arrivals,
     works: Mapping[int, Work],
     layout: Layout,
     *,
     max_norm: float,
     fleet: Fleet,
     faults: Faults,
-) -> Sent:
-    """Check each answer as it comes, add it to the mean, forget it."""
-    mean, devices, losses = RunningMean(), [], []
+) -> None:
+    """Check each answer as it comes, hand it to the round, forget it; `works` has the work of each node."""
     for answer in answers:
         work = works.get(answer.node)
-        if work is None or work.device in devices:
-            faults.note(answer.node, "train", "it answered twice, or was not asked")
-            continue
         try:
+            if work is None:
+                raise ValueError("it was not asked")
             with one_thread(_CPU):  # threads cost more than they save on sums this short
                 trained = _read_trained(answer.message, layout, steps=work.steps, max_norm=max_norm)
-                mean.add(trained.delta)
+                arrivals.add(work.device, trained.update)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        devices.append(work.device)
-        losses.append(trained.loss)
         fleet.uplink(answer.node).sent(work.round, 32.0 * layout.num_weights, answer.after_s - trained.work_s)
-    return Sent(devices, losses, mean.end() if devices else None)
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A sound answer of a node that trained."""
 
-    delta: Tensor  # (weights,)
-    loss: float
+    update: Update
     work_s: float  # between question and answer on the node itself
 
 
-def _ask(config: Config, round: int, uplink_bps: float) -> Ask:
+def _ask(config: Config, index: int, uplink_bps: float) -> Ask:
     """What a node is told when it is asked."""
     wireless = config.wireless
     return Ask(
-        round=round,
+        round=index,
         deadline_s=wireless.deadline_s,
         cycles_per_step=float(wireless.cycles_per_sample * wireless.batch_size),
         power_w=dbm_to_watt(wireless.power_dbm),
@@ -133,25 +145,38 @@ def _ask(config: Config, round: int, uplink_bps: float) -> Ask:
 
 def _read_trained(answer: Message, layout: Layout, *, steps: int, max_norm: float) -> Trained:
     """The update in a node's answer, until the next is read; ValueError says why it is not to be used."""
-    arrays, metrics = (answer.content.get(name) for name in ("arrays", "metrics"))  # a view by kind outlives the answer
-    if not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
-        raise ValueError("its answer lacks the record 'arrays' or 'metrics'")
+    metrics = answer.content.get("metrics")
+    if not isinstance(metrics, MetricRecord):
+        raise ValueError("its answer lacks the record 'metrics'")
     done, loss, work_s = (metrics.get(name) for name in ("steps", "loss", "work_s"))
     if done != steps:
         raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {steps}")
     if not _sensible(loss, -_MAX) or not _sensible(work_s, 0.0):
         said = f"its loss is {str(loss)[:40]} and its work_s {str(work_s)[:40]}"
         raise ValueError(f"{said}; both must be finite numbers up to {_MAX:g}, and work_s not negative")
-    delta = layout.flatten(arrays, out=layout.room)
-    if not float(torch.dot(delta, delta)) <= max_norm**2:  # true of nan too; then it is looked at closely
-        norm = float(torch.linalg.vector_norm(delta.double()))
+    squared = metrics.get("squared_loss")
+    if squared is not None and not _sensible(squared, 0.0, _MAX**2):
+        raise ValueError(f"its squared_loss is {str(squared)[:40]}; it must be a finite number, not negative")
+    delta = _read_vector(answer, layout, what="update", max_norm=max_norm)
+    squared_loss = math.nan if squared is None else float(squared)  # type: ignore[arg-type]
+    return Trained(Update(delta, float(loss), squared_loss), float(work_s))  # type: ignore[arg-type]
+
+
+def _read_vector(answer: Message, layout: Layout, *, what: str, max_norm: float) -> Tensor:
+    """The arrays of an answer as one vector, in the layout's room; ValueError says why it is not to be used."""
+    arrays = answer.content.get("arrays")  # a view by kind would outlive the answer
+    if not isinstance(arrays, ArrayRecord):
+        raise ValueError("its answer lacks the record 'arrays'")
+    vector = layout.flatten(arrays, out=layout.room)
+    if not float(torch.dot(vector, vector)) <= max_norm**2:  # true of nan too; then it is looked at closely
+        norm = float(torch.linalg.vector_norm(vector.double()))
         if not math.isfinite(norm):
-            raise ValueError("its update holds numbers that are not finite")
+            raise ValueError(f"its {what} holds numbers that are not finite")
         if norm > max_norm:
-            raise ValueError(f"its update has norm {norm:.3g}; {max_norm:.3g} is the most")
-    return Trained(delta, float(loss), float(work_s))  # type: ignore[arg-type]
+            raise ValueError(f"its {what} has norm {norm:.3g}; {max_norm:.3g} is the most")
+    return vector
 
 
-def _sensible(value: object, least: float) -> bool:
+def _sensible(value: object, least: float, greatest: float = _MAX) -> bool:
     """Whether a node can have said this: false of nan, and of what would overflow a sum."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= _MAX
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= greatest

@@ -8,6 +8,7 @@ have: beyond, it is a slip of the unit, a fault or a lie, and the node is left o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from flwr.app import Message, MetricRecord
 
 from flare.config import WirelessConfig
+from flare.rounds import Observation
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz
 from flare.wireless.rate import LN2, snr_hz
@@ -31,6 +33,7 @@ _RANGES = {
     "gain_db": (-300.0, 0.0, False),
     "uplink_bps": (MIN_BPS, MAX_BPS, False),
     "device": (0.0, 1e7, True),
+    "num_samples": (1.0, 1e12, True),
 }
 
 
@@ -44,16 +47,17 @@ class Resources:
     gain_db: float | None
     uplink_bps: float | None
     device: int | None  # which device of the cell it says to be
+    num_samples: float | None = None  # training samples that it holds
 
 
-def read_resources(answer: Message, max_steps: int) -> Resources:
+def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = False) -> Resources:
     """The resources in a node's answer; ValueError says what is missing or cannot be."""
     said = answer.content.get(RECORD)
     if not isinstance(said, MetricRecord):
         raise ValueError(f"its answer has no record '{RECORD}'")
     ranges = _RANGES | {"tau": (1.0, float(max_steps), True)}
     values = {name: _number(name, said[name], *limits) for name, limits in ranges.items() if name in said}
-    for name in ("tau", "cpu_hz", "power_w"):
+    for name in ("tau", "cpu_hz", "power_w", *(["num_samples"] if needs_samples else [])):
         if name not in values:
             raise ValueError(f"{name} is missing")
     if "gain_db" not in values and "uplink_bps" not in values:
@@ -66,6 +70,25 @@ def read_resources(answer: Message, max_steps: int) -> Resources:
         gain_db=values.get("gain_db"),
         uplink_bps=values.get("uplink_bps"),
         device=None if device is None else int(device),
+        num_samples=values.get("num_samples"),
+    )
+
+
+def observation(said: Mapping[int, Resources], num_devices: int, config: WirelessConfig) -> Observation:
+    """What the nodes report, by the devices that they are, in ascending order, of a fleet of `num_devices`."""
+    resources = list(said.values())
+
+    def every(values: Iterable[float | None]) -> Floats:
+        return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+    return Observation(
+        devices=np.array(list(said), dtype=np.intp),
+        num_devices=num_devices,
+        tau=every(each.tau for each in resources),
+        cpu_hz=every(each.cpu_hz for each in resources),
+        snr_hz=channel_hz(resources, config),
+        power_w=every(each.power_w for each in resources),
+        num_samples=every(each.num_samples for each in resources),
     )
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from flare.config import Config, override
+from flare.learning.methods import make_method
+from flare.scheduling import get_policy
 
 Value = bool | int | float | str
 
@@ -20,3 +23,25 @@ def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = No
     sections = {each.name for each in fields(Config)}
     own = {key: value for key, value in run_config.items() if key.partition(".")[0] in sections}
     return override(base or Config(), (f"{key}={json.dumps(value)}" for key, value in own.items()))
+
+
+def policy_options(config: Config) -> dict[str, Any]:
+    """The number of devices of policies that take one."""
+    policy, num_selected = get_policy(config.scheduling.policy), config.scheduling.num_selected
+    return {"num_selected": num_selected} if "num_selected" in policy.options and num_selected else {}
+
+
+def refuse_settings(config: Config) -> None:
+    """ValueError where the settings ask for what a fleet cannot have."""
+    make_method(config.learning)
+    no_data = "goes by the smoothness of the loss on the devices' data, which the server of a fleet does not see"
+    if isinstance(config.scheduling.gamma, str):
+        raise ValueError(f'scheduling.gamma is "{config.scheduling.gamma}", which {no_data}; set it to a number')
+    if config.learning.tau_bar == "safe":
+        raise ValueError(f'learning.tau_bar is "safe", which {no_data}; take another')
+    if config.data.share_labels:
+        raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
+    if get_policy(config.scheduling.policy).name == "ps" and not policy_options(config):
+        raise ValueError(
+            "policy 'ps' needs scheduling.num_selected here: the simulator tunes it on its cell, and a fleet has none"
+        )

@@ -1,10 +1,10 @@
-"""FLARE as a strategy of Flower: ask every node, schedule, send each its own work, take the mean, write it down."""
+"""FLARE as a strategy of Flower: supplies the rounds with what nodes report and with the updates that they send."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import final
@@ -17,17 +17,38 @@ from flwr.serverapp.strategy import Result, Strategy
 from flare.config import Config
 from flare.flower.arrays import Layout
 from flare.flower.client import Work
-from flare.flower.exchange import Answer, exchange
+from flare.flower.exchange import Answer, exchange, refusal
 from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
-from flare.flower.nodes import ask_nodes, collect, train_message, works
-from flare.flower.records import Keeper
-from flare.flower.rounds import FleetPlan, Sent, apply_round, plan_round, refuse_settings
+from flare.flower.nodes import (
+    gradient_message,
+    gradients,
+    query_messages,
+    read_queries,
+    take_in,
+    train_message,
+    works,
+)
+from flare.flower.resources import observation
+from flare.flower.run_folder import opened
+from flare.flower.settings import policy_options, refuse_settings
 from flare.learning.engine.tensor_data import one_thread
-from flare.learning.job import Score
+from flare.learning.job import LocalRule, Score
 from flare.learning.methods import make_method
-from flare.learning.record import Record, write_score
-from flare.learning.state import RunState, RunStatus, scored, wants_score
+from flare.records.run_keeper import RunKeeper
+from flare.rounds import (
+    Arrivals,
+    BaseStation,
+    Plan,
+    RoundRecord,
+    RunState,
+    RunStatus,
+    first_state,
+    local_rules,
+    plan_round,
+    wants_score,
+    with_score,
+)
 
 _CPU = torch.device("cpu")
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -35,7 +56,7 @@ EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 @final
 class FlareStrategy(Strategy):
-    """Schedules the nodes by deadline and bandwidth, and trains them with FLARE or FedAvg.
+    """Schedules the nodes by deadline and bandwidth, and trains them with any method of the simulator.
 
     Parameters
     ----------
@@ -43,6 +64,8 @@ class FlareStrategy(Strategy):
         `wireless.num_devices` is how many devices nodes may claim to be; more may join without a claim.
     folder : the run folder; a run that is there already is continued after its last finished round. None: nothing is
         written.
+    evaluate_fn : says "accuracy" and "loss" of the global model, every `run.evaluate_every` rounds; `start` may be
+        given another.
     query_timeout_s : how long nodes may take to say what they can do; None: as long as to train.
     min_nodes : a round begins when so many nodes are connected, or when the timeout is over.
     patience : after so many rounds in a row in which no node answered the run is suspended, to be started again.
@@ -50,6 +73,9 @@ class FlareStrategy(Strategy):
     max_update_norm : a larger update is refused; None: ten times the norm of the first model, and 10 at
         least; not of the model at hand, which large updates would raise.
     poll_s : pause between two looks for answers.
+
+    `start` drives the rounds. A loop of Flower's own may do so too, by `configure_train` and `aggregate_train`: the
+    records and checkpoints are the same.
     """
 
     def __init__(
@@ -57,6 +83,7 @@ class FlareStrategy(Strategy):
         config: Config,
         *,
         folder: str | Path | None = None,
+        evaluate_fn: EvaluateFn | None = None,
         query_timeout_s: float | None = None,
         min_nodes: int = 1,
         patience: int = 3,
@@ -67,23 +94,18 @@ class FlareStrategy(Strategy):
         refuse_settings(config)
         self.config = config
         self.folder = None if folder is None else Path(folder)
+        self.evaluate_fn = evaluate_fn
         self.query_timeout_s = query_timeout_s
         self.min_nodes = min_nodes
         self.patience = patience
         self.max_steps = max_steps
         self.max_update_norm = max_update_norm
         self.poll_s = poll_s
-        self._method = make_method(config.learning)
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()
         self._timeout_s = 3600.0
-        self._first_norm = 0.0
-        self._state: RunState | None = None
-        self._layout: Layout | None = None
-        self._plan: FleetPlan | None = None
-        self._nodes: dict[int, int] = {}  # node of each device that answered
-        self._works: dict[int, Work] = {}  # work of each selected node
-        self._sent = Sent([], [], None)
+        self._run: _Run | None = None
+        self._round: _Round | None = None
 
     def summary(self) -> None:
         """Say what will be done."""
@@ -110,57 +132,79 @@ class FlareStrategy(Strategy):
         """Run, or continue, all rounds.
 
         `num_rounds` replaces `run.rounds`; `timeout`, in real seconds, is the most that asking and that training may
-        take each. `evaluate_fn` says "accuracy" and "loss" of the global model, every `run.evaluate_every` rounds.
+        take each. `evaluate_fn` replaces the one that the strategy was made with.
         """
         if num_rounds is not None:
             self.config = replace(self.config, run=replace(self.config.run, rounds=num_rounds))
+        self.evaluate_fn = evaluate_fn or self.evaluate_fn
         self._timeout_s = timeout
-        self._begin(initial_arrays)
         self.summary()
-        result = Result()
-        with Keeper(self.folder, self.config, self._fleet, self._shapes()) as keeper:
-            self._state = keeper.restored(self._begun())
-            idle = 0
-            while self._begun().status is RunStatus.RUNNING and idle < self.patience:
+        run = self._begin(initial_arrays)
+        result, idle = Result(), 0
+        try:
+            while run.state.status is RunStatus.RUNNING and idle < self.patience:
                 self._wait_for_nodes(grid)
-                self._round(grid, keeper, result, train_config or ConfigRecord(), evaluate_fn)
-                idle = 0 if self._nodes else idle + 1
-            keeper.close_run(self._begun())
-        result.arrays = self._global_arrays()
+                number = run.state.rounds_done + 1
+                messages = list(self.configure_train(number, run.arrays(), train_config or ConfigRecord(), grid))
+                answers = self._exchange(grid, messages, "train")
+                del messages  # each holds the model
+                metrics, score = self._end_round(answers)
+                if metrics is not None:
+                    result.train_metrics_clientapp[number] = metrics
+                if score is not None:
+                    result.evaluate_metrics_serverapp[number] = score
+                idle = 0 if run.present else idle + 1
+            run.keeper.suspend(run.state, self._numbers())
+        finally:
+            run.keeper.close()
+        result.arrays = run.arrays()
         return result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask every node, schedule, and make a message for each selected node."""
-        if self._state is None:
-            self._begin(arrays)
-        timeout_s = self._timeout_s if self.query_timeout_s is None else self.query_timeout_s
-        said = ask_nodes(
-            grid,
-            self.config,
-            self._begun().rounds_done,
+        """Ask every node, schedule, and make a message for each selected node; none when the run is over."""
+        run = self._run or self._begin(arrays)
+        self._round = None
+        if run.state.status is not RunStatus.RUNNING:
+            return []
+        began, index = time.monotonic(), run.state.rounds_done
+        needs_gradients = run.station.method.needs_gradients
+        ttl_s = 1.1 * self._timeout_s  # then the SuperLink forgets it, and nobody works for a round that is over
+        asked = query_messages(
+            grid.get_node_ids(), self.config, index, self._fleet, ttl_s=1.1 * self._patience_s("query")
+        )
+        said = read_queries(
+            self._exchange(grid, asked, "query"),
             fleet=self._fleet,
             faults=self._faults,
             max_steps=self.max_steps,
-            timeout_s=timeout_s,
-            poll_s=self.poll_s,
+            needs_samples=needs_gradients,
         )
-        self._nodes = self._fleet.enrol(said, self._faults)
-        known = {device: said[node] for device, node in self._nodes.items()}
-        self._plan = plan_round(self.config, self._method, self._begun(), known, self._fleet.size, self._payload_bits())
-        self._works = works(self.config, self._begun().rounds_done, self._plan, self._nodes)
-        ttl_s = 1.1 * self._timeout_s  # then the SuperLink forgets it, and nobody works for a round that is over
-        return [train_message(node, work, arrays, config, ttl_s=ttl_s) for node, work in self._works.items()]
+        nodes = self._fleet.enrol(said, self._faults)
+        known = {device: said[node] for device, node in nodes.items()}
+        run.present = len(known)
+        plan = plan_round(run.station, run.state, observation(known, self._fleet.size, self.config.wireless))
+        rules = self._rules(grid, run, plan, nodes, ttl_s)
+        self._round = _Round(began, Arrivals(run.station, run.state, plan, rules), {})
+        if plan is None or not rules:
+            return []
+        tau_bar = run.station.method.tau_bar(plan.method, plan.now)
+        work = works(self.config, index, plan, rules, tau_bar)
+        self._round.works.update((nodes[device], each) for device, each in work.items())
+        model, drifts = run.arrays(), run.drift_arrays(rules)
+        return [
+            train_message(nodes[device], each, model, drifts.get(device), config, ttl_s=ttl_s)
+            for device, each in work.items()
+        ]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Take the mean of the sound updates, one at a time, and move the global model by it."""
-        self._sent = self._collect(Answer(each.metadata.src_node_id, each, math.nan) for each in replies)
-        with one_thread(_CPU):
-            self._state, _ = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
-        return self._global_arrays(), self._train_metrics()
+        """Take in the sound updates, one at a time, move the global model, and write the round down."""
+        assert self._run is not None, "configure_train or start comes first"
+        metrics, _ = self._end_round(self._unanswered_by_us(replies))
+        return self._run.arrays(), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -172,65 +216,91 @@ class FlareStrategy(Strategy):
         """None, as above."""
         return None
 
-    def _begin(self, arrays: ArrayRecord) -> None:
-        self._layout = Layout(arrays)
-        weights = self._layout.flatten(arrays)
+    def _begin(self, arrays: ArrayRecord) -> _Run:
+        """Start the run, or continue the one in the folder."""
+        layout = Layout(arrays)
+        weights = layout.flatten(arrays)
+        method = make_method(self.config.learning)
+        station = BaseStation(self.config, method, layout.num_weights, policy_options(self.config))
         with one_thread(_CPU):
-            self._first_norm = float(torch.linalg.vector_norm(weights.double()))
-        method = self._method.start(len(weights), 0)
-        self._state = RunState(rounds_done=0, clock_s=0.0, weights=weights, method=method, memory=None)
+            first_norm = float(torch.linalg.vector_norm(weights.double()))
+        keeper = opened(self.folder, station, layout)
+        run = _Run(station, layout, keeper, first_norm, first_state(weights, method.start(len(weights), 0), 0))
+        try:
+            restored = keeper.restored("flower", {})
+        except BaseException:
+            keeper.close()
+            raise
+        if restored is not None:
+            run.state, numbers = restored
+            self._fleet.restore(numbers["fleet"])
+            log.info("continuing %s after round %d", self.folder, run.state.rounds_done)
+        self._run = run
+        return run
 
-    def _begun(self) -> RunState:
-        assert self._state is not None, "configure_train or start comes first"
-        return self._state
+    def _rules(
+        self, grid: Grid, run: _Run, plan: Plan | None, nodes: Mapping[int, int], ttl_s: float
+    ) -> dict[int, LocalRule]:
+        """How each selected device steps; where the method needs their gradients, they are asked for those first."""
+        if plan is None:
+            return {}
+        if not run.station.method.needs_gradients:
+            return local_rules(run.station, plan)
+        index, arrays = run.state.rounds_done, run.arrays()
+        asked = [gradient_message(nodes[device], index, arrays, ttl_s=ttl_s) for device in plan.selected.tolist()]
+        answers = self._exchange(grid, asked, "train")
+        max_norm = self._max_norm(run) / self.config.learning.local_lr  # one step along it is then a sound update
+        with one_thread(_CPU):
+            return local_rules(run.station, plan, gradients(answers, run.layout, max_norm, self._faults))
 
-    def _round(
-        self, grid: Grid, keeper: Keeper, result: Result, config: ConfigRecord, evaluate_fn: EvaluateFn | None
-    ) -> None:
-        """One round, from asking to the checkpoint."""
-        began = time.monotonic()
-        number = self._begun().rounds_done + 1
-        messages = list(self.configure_train(number, self._global_arrays(), config, grid))
-        answers = exchange(
-            grid, messages, when="train", timeout_s=self._timeout_s, poll_s=self.poll_s, faults=self._faults
+    def _end_round(self, answers: Iterable[Answer]) -> tuple[MetricRecord | None, MetricRecord | None]:
+        """Take in the answers, move the model, test it if it is time, and write the round down; the metrics of training
+        and of the test."""
+        run, this = self._run, self._round
+        if run is None or this is None:  # the run is over
+            return None, None
+        self._round = None
+        take_in(
+            answers,
+            this.arrivals,
+            this.works,
+            run.layout,
+            max_norm=self._max_norm(run),
+            fleet=self._fleet,
+            faults=self._faults,
         )
-        del messages  # each holds the model
-        self._sent = self._collect(answers)
         with one_thread(_CPU):
-            state, record = apply_round(self.config, self._method, self._begun(), self._plan, self._sent)
-        if evaluate_fn is not None and wants_score(self.config.run, state):
-            state = self._scored(state, record, result, evaluate_fn)
-        self._state = state
-        if (metrics := self._train_metrics()) is not None:
-            result.train_metrics_clientapp[number] = metrics
-        keeper.keep(state, record | self._fleet_facts() | {"wall_s": time.monotonic() - began})
-        self._say(record)
+            state, record = this.arrivals.end(faults=self._faults_by_device())
+        score = None
+        if self.evaluate_fn is not None and wants_score(self.config.run, state):
+            score = self.evaluate_fn(state.rounds_done, run.layout.arrays(state.weights))
+            if score is not None:
+                state, record = with_score(run.station, state, record, _score(score))
+        record = replace(record, wall_s=time.monotonic() - this.began)
+        run.state = state
+        run.keeper.append(record)
+        run.keeper.save(state, self._numbers())
+        _say(record)
+        return _train_metrics(list(this.arrivals.losses.values())), score
 
-    def _scored(self, state: RunState, record: Record, result: Result, evaluate_fn: EvaluateFn) -> RunState:
-        assert self._layout is not None
-        metrics = evaluate_fn(state.rounds_done, self._layout.arrays(state.weights))
-        if metrics is None:
-            return state
-        result.evaluate_metrics_serverapp[state.rounds_done] = metrics
-        told = {name: metrics.get(name, math.nan) for name in ("accuracy", "loss")}
-        score = Score(**{name: float(v) if isinstance(v, int | float) else math.nan for name, v in told.items()})
-        write_score(record, score)
-        return scored(self.config.run, state, score)
+    def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
+        """Replies that Flower's own loop has fetched; when each came is not known."""
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if (trouble := refusal(reply)) is not None:
+                self._faults.note(node, "train", trouble)
+            else:
+                yield Answer(node, reply, math.nan)
 
-    def _collect(self, answers: Iterable[Answer]) -> Sent:
-        assert self._layout is not None
-        max_norm = self.max_update_norm
-        if max_norm is None:
-            max_norm = 10.0 * max(1.0, self._first_norm)
-        return collect(answers, self._works, self._layout, max_norm=max_norm, fleet=self._fleet, faults=self._faults)
+    def _exchange(self, grid: Grid, messages: Sequence[Message], when: str) -> Iterator[Answer]:
+        timeout_s = self._patience_s(when)
+        return exchange(grid, messages, when=when, timeout_s=timeout_s, poll_s=self.poll_s, faults=self._faults)
 
-    def _shapes(self) -> dict[str, list[int]]:
-        assert self._layout is not None
-        return {name: list(shape) for name, shape in self._layout.shapes.items()}
+    def _patience_s(self, when: str) -> float:
+        return self.query_timeout_s if when == "query" and self.query_timeout_s is not None else self._timeout_s
 
-    def _payload_bits(self) -> float:
-        own = self.config.run.payload == "model"
-        return float(32 * len(self._begun().weights)) if own else self.config.wireless.payload_bits
+    def _max_norm(self, run: _Run) -> float:
+        return 10.0 * max(1.0, run.first_norm) if self.max_update_norm is None else self.max_update_norm
 
     def _wait_for_nodes(self, grid: Grid) -> None:
         """Until there are enough of them, or the timeout is over."""
@@ -238,29 +308,71 @@ class FlareStrategy(Strategy):
         while len(list(grid.get_node_ids())) < self.min_nodes and time.monotonic() < end:
             time.sleep(min(1.0, max(0.0, end - time.monotonic())))
 
-    def _global_arrays(self) -> ArrayRecord:
-        assert self._layout is not None
-        return self._layout.arrays(self._begun().weights)
+    def _faults_by_device(self) -> list[dict[str, object]]:
+        return [{**each, "device": self._fleet.device_of.get(int(each["node"]))} for each in self._faults.take()]
 
-    def _train_metrics(self) -> MetricRecord | None:
-        losses = self._sent.losses
-        if not losses:
-            return None
-        return MetricRecord({"train_loss": math.fsum(losses) / len(losses), "num_devices": len(losses)})
+    def _numbers(self) -> dict[str, object]:
+        """What a checkpoint of a fleet holds beside the state."""
+        return {"fleet": self._fleet.to_numbers()}
 
-    def _fleet_facts(self) -> Record:
-        """What the record of a fleet's round says beside that of a simulated one."""
-        faults = [{**each, "device": self._fleet.device_of.get(int(each["node"]))} for each in self._faults.take()]
-        return {"available": len(self._nodes), "sent": sorted(self._sent.devices), "faults": faults}
 
-    def _say(self, record: Record) -> None:
-        log.info(
-            "round %d: %d nodes, %d selected, %d sent; clock %.3g s, loss %s, accuracy %s",
-            record["round"] + 1,
-            len(self._nodes),
-            len(record["selected"]),
-            len(self._sent.devices),
-            record["clock_s"],
-            record["train_loss"],
-            record["test_accuracy"],
-        )
+@final
+class _Run:
+    """A run that has begun: where it stands, and what it is made of."""
+
+    def __init__(
+        self, station: BaseStation, layout: Layout, keeper: RunKeeper, first_norm: float, state: RunState
+    ) -> None:
+        self.station, self.layout, self.keeper = station, layout, keeper
+        self.first_norm = first_norm
+        self.state = state
+        self.present = 0  # nodes that answered last
+
+    def arrays(self) -> ArrayRecord:
+        """The global model."""
+        return self.layout.arrays(self.state.weights)
+
+    def drift_arrays(self, rules: Mapping[int, LocalRule]) -> dict[int, ArrayRecord]:
+        """The drift of each device that has one; a drift that devices share is made once."""
+        made: dict[int, ArrayRecord] = {}
+        shared: tuple[torch.Tensor, ArrayRecord] | None = None
+        for device, rule in rules.items():
+            if rule.drift is None:
+                continue
+            if shared is None or shared[0] is not rule.drift:
+                shared = (rule.drift, self.layout.arrays(rule.drift.float()))
+            made[device] = shared[1]
+        return made
+
+
+@final
+class _Round:
+    """A round under way: when it began, what takes in its updates, and the work of each node."""
+
+    def __init__(self, began: float, arrivals: Arrivals, works: dict[int, Work]) -> None:
+        self.began, self.arrivals, self.works = began, arrivals, works
+
+
+def _score(metrics: MetricRecord) -> Score:
+    told = (metrics.get(name, math.nan) for name in ("accuracy", "loss"))
+    accuracy, loss = (float(each) if isinstance(each, int | float) else math.nan for each in told)
+    return Score(accuracy, loss)
+
+
+def _train_metrics(losses: Sequence[float]) -> MetricRecord | None:
+    if not losses:
+        return None
+    return MetricRecord({"train_loss": math.fsum(losses) / len(losses), "num_devices": len(losses)})
+
+
+def _say(record: RoundRecord) -> None:
+    log.info(
+        "round %d: %d nodes, %d selected, %d sent; clock %.3g s, loss %s, accuracy %s",
+        record.round + 1,
+        record.available,
+        len(record.selected),
+        len(record.sent),
+        record.clock_s,
+        record.train_loss,
+        record.test_accuracy,
+    )

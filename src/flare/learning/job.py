@@ -13,6 +13,7 @@ Weights are flat: one float32 vector of shape (weights,), in the order of the mo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -28,6 +29,7 @@ class LocalRule:
     steps: int
     mu: float = 0.0
     drift: Tensor | None = None  # (weights,)
+    subtract_own_gradient: bool = False  # the device takes its own gradient at the start from the drift
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,8 @@ class Update:
 
     delta: Tensor  # (weights,), weights after the last step less those at the start
     loss: float  # training loss, the mean over its steps, each before the step
+    squared_loss: float = math.nan  # the mean over its steps of the squared loss
+    norm: float = math.nan  # of delta; nan: not computed yet
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,13 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: str | Path, config: Config, *, force: bool = False, facts: Mapping[str, Any] | None = None
+        cls,
+        path: str | Path,
+        config: Config,
+        *,
+        force: bool = False,
+        facts: Mapping[str, Any] | None = None,
+        identity: Mapping[str, str] | None = None,
     ) -> RunFolder:
         """Make the folder of a new run. With `force` a run that is already there makes way, but nothing else.
 
@@ -60,7 +66,11 @@ class RunFolder:
         """
         path = Path(path).absolute()
         config_toml = to_toml(config)
-        folder = cls(path, config, manifests.new_manifest(config.seed, config_toml) | dict(facts or {}))
+        folder = cls(
+            path,
+            config,
+            manifests.new_manifest(config.seed, config_toml) | {"identity": dict(identity or {})} | dict(facts or {}),
+        )
         with telling("the run folder", path, "then start the run again"):
             _refuse_occupied(path, force)
             path.mkdir(parents=True, exist_ok=True)
@@ -161,6 +171,20 @@ class RunFolder:
             self.manifest = {k: v for k, v in self.manifest.items() if k not in _ENDING} | {"status": "running"}
             self._write_manifest()
         return snapshot
+
+    def identify(self, identity: Mapping[str, str]) -> None:
+        """Write down what the run is, where the folder does not know it yet; ValueError where it is another."""
+        self.refuse_other(identity)
+        if not self.manifest.get("identity"):
+            self.manifest["identity"] = dict(identity)
+            self._write_manifest()
+
+    def refuse_other(self, identity: Mapping[str, str]) -> None:
+        """ValueError where the run is another."""
+        told = self.manifest.get("identity", {})
+        for part, mine in identity.items():
+            if part in told and told[part] != mine:
+                raise ValueError(f"{self.path}: the run has another {part}: {told[part]}, not {mine}")
 
     def finish(self, status: str, **facts: Any) -> None:
         """Say in the manifest how the run ended ("finished", "diverged", "interrupted", ...), `facts` as its result."""

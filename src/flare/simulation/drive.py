@@ -1,4 +1,4 @@
-"""Drives runs: one, or many in lockstep, so that an engine sees the devices of all of them at once.
+"""Drives simulated runs: one, or many in lockstep, so that an engine sees the devices of all of them at once.
 
 Each turn every run that is still going does one round. Runs of the same data, model and batch size share an engine.
 After a turn each run has its record on disk, and every few rounds a checkpoint: a process that dies at any moment
@@ -14,38 +14,49 @@ from typing import TypeVar
 
 from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
-from flare.learning.record import Record
-from flare.learning.state import RunState, RunStatus, from_tensors, to_tensors
-from flare.records import RunFolder, Snapshot
+from flare.records import RunFolder
+from flare.records.run_keeper import RunKeeper
+from flare.rounds import RoundRecord, RunState, RunStatus
 from flare.simulation.run import Simulation
 
 
 @dataclass
 class Member:
-    """A run in a lockstep group: its simulation, where it stands, and where it is written down (None: nowhere)."""
+    """A run in a lockstep group: its simulation, where it stands, and where it is written down (None: nowhere).
+
+    `key` names it to whoever drives it.
+    """
 
     simulation: Simulation
     folder: RunFolder | None = None
+    key: str = ""
     state: RunState = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = self.simulation.start()
 
+    @property
+    def keeper(self) -> RunKeeper:
+        """What writes it down."""
+        return RunKeeper(self.folder, checkpoint_every=self.simulation.config.run.checkpoint_every)
+
 
 Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
-Callback = Callable[[Member, Record], None]
+Callback = Callable[[Member, RoundRecord], None]
 
 
 def drive(
     members: Sequence[Member], *, callback: Callback | None = None, stopping: Callable[[], bool] = lambda: False
 ) -> None:
-    """Run every member to its end. `watch` sees each record; where `stopping` says so, all runs are checkpointed after
-    the turn and left to be resumed."""
+    """Run every member to its end. `callback` sees each record; where `stopping` says so, all runs are checkpointed
+    after the turn and left to be resumed."""
     groups = _engine_groups(members)
     for member in members:
+        if member.folder is not None:
+            member.keeper.identify(member.simulation.identity)
         if member.state.status is not RunStatus.RUNNING:  # resumed after its end
-            _finish(member)
+            member.keeper.finish(member.state)
     try:
         while any(_going(members)) and not stopping():
             for engine, group in groups:
@@ -55,11 +66,10 @@ def drive(
     except KeyboardInterrupt:
         _suspend(members)
         raise
-    if any(_going(members)):
-        _suspend(members)
+    _suspend(members)
 
 
-def plan_rounds(simulation: Simulation) -> list[Record]:
+def plan_rounds(simulation: Simulation) -> list[RoundRecord]:
     """The records of all rounds of a run in which nothing is trained: who would send, on what bandwidth, how long."""
     state, records = simulation.start(), []
     while state.status is RunStatus.RUNNING:
@@ -70,13 +80,9 @@ def plan_rounds(simulation: Simulation) -> list[Record]:
 
 def resume(member: Member) -> None:
     """Put a member where its folder's newest sound checkpoint left it; its records are cut back to that round."""
-    assert member.folder is not None
-    driver = member.folder.manifest.get("driver", "simulation")
-    if driver != "simulation":
-        raise ValueError(f"{member.folder.path} is a run on {driver}, not a simulated one; continue it there")
-    snapshot = member.folder.restore()
-    if snapshot is not None:
-        member.state = _from_snapshot(member.state, snapshot)
+    restored = member.keeper.restored("simulation", member.simulation.identity)
+    if restored is not None:
+        member.state = restored[0]
 
 
 def _going(members: Iterable[Member]) -> Iterable[Member]:
@@ -87,59 +93,41 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     """One round of each member."""
     start = time.perf_counter()
     plans = [member.simulation.plan(member.state) for member in members]
-    gradients = _dealt(engine.gradients, [plan.gradient_jobs for plan in plans])
-    jobs = [
+    asked = [member.simulation.gradient_jobs(plan) for member, plan in zip(members, plans, strict=True)]
+    gradients = _dealt(engine.gradients, asked)
+    work = [
         member.simulation.jobs(member.state, plan, own)
         for member, plan, own in zip(members, plans, gradients, strict=True)
     ]
-    updates = _dealt(engine.train, jobs)
+    updates = _dealt(engine.train, [each.jobs for each in work])
     done = [
         member.simulation.apply(member.state, plan, own, sent)
-        for member, plan, own, sent in zip(members, plans, jobs, updates, strict=True)
+        for member, plan, own, sent in zip(members, plans, work, updates, strict=True)
     ]
     done = _scored(engine, members, done)
     wall_s = time.perf_counter() - start
     for member, (state, record) in zip(members, done, strict=True):
-        _keep(member, state, record | {"wall_s": wall_s})
+        record = replace(record, wall_s=wall_s)
+        member.keeper.append(record)
+        member.state = state
+        member.keeper.save(state)
         if callback is not None:
             callback(member, record)
 
 
 def _scored(
-    engine: Engine, members: Sequence[Member], done: list[tuple[RunState, Record]]
-) -> list[tuple[RunState, Record]]:
+    engine: Engine, members: Sequence[Member], done: list[tuple[RunState, RoundRecord]]
+) -> list[tuple[RunState, RoundRecord]]:
     due = [i for i, (state, _) in enumerate(done) if members[i].simulation.wants_score(state)]
     scores = engine.evaluate([done[i][0].weights for i in due]) if due else []
     for i, score in zip(due, scores, strict=True):
-        state, record = done[i]
-        done[i] = (members[i].simulation.score(state, record, score), record)
+        done[i] = members[i].simulation.score(*done[i], score)
     return done
-
-
-def _keep(member: Member, state: RunState, record: Record) -> None:
-    """The record first, then the state: a checkpoint is never ahead of the records."""
-    if member.folder is not None:
-        member.folder.append(record)
-    member.state = state
-    ended = state.status is not RunStatus.RUNNING
-    if member.folder is not None:
-        if ended or state.rounds_done % member.simulation.config.run.checkpoint_every == 0:
-            member.folder.checkpoint(_to_snapshot(state))
-        if ended:
-            _finish(member)
-
-
-def _finish(member: Member) -> None:
-    state = member.state
-    if member.folder is not None:
-        member.folder.finish(state.status.value, rounds=state.rounds_done, clock_s=state.clock_s)
 
 
 def _suspend(members: Sequence[Member]) -> None:
     for member in members:
-        if member.folder is not None and member.state.status is RunStatus.RUNNING:
-            member.folder.checkpoint(_to_snapshot(member.state))
-            member.folder.finish("interrupted", rounds=member.state.rounds_done, clock_s=member.state.clock_s)
+        member.keeper.suspend(member.state)
 
 
 def _dealt(work: Callable[[Sequence[Ask]], list[Answer]], piles: Sequence[Sequence[Ask]]) -> list[list[Answer]]:
@@ -163,11 +151,3 @@ def _engine_of(group: Sequence[Member]) -> Engine:
         weights = member.state.weights.to(compute_device(first.config.learning))
         member.state = replace(member.state, weights=weights)
     return make_engine(first.module, first.dataset, first.config.learning)
-
-
-def _to_snapshot(state: RunState) -> Snapshot:
-    return Snapshot(state.rounds_done, *to_tensors(state))
-
-
-def _from_snapshot(start: RunState, snapshot: Snapshot) -> RunState:
-    return from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers, method=start.method)

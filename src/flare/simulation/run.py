@@ -1,4 +1,4 @@
-"""The one loop: draw the round -> schedule -> train -> aggregate -> clock -> record.
+"""A simulated run: supplies the rounds with what a cell reports and with what an engine computes.
 
 A `Simulation` is a state machine made of pure steps, so that one run or many can be driven in lockstep and a batched
 engine sees the devices of all runs at once:
@@ -13,14 +13,12 @@ gives the same numbers alone and in company, and continues after any round from 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from flare.config import Config, DataConfig
@@ -29,33 +27,40 @@ from flare.data.partition import partition
 from flare.data.sources import load_dataset
 from flare.learning.batches import draw_batches
 from flare.learning.flat import FlatModel
-from flare.learning.job import GradientJob, Job, Score, Update
+from flare.learning.job import GradientJob, Job, LocalRule, Score, Update
 from flare.learning.methods import make_method
-from flare.learning.methods.base import Round
 from flare.learning.models import make_model
-from flare.learning.record import Record, round_record, write_score
-from flare.learning.state import RunState, RunStatus, ended, scored, wants_score
 from flare.rng import stream
-from flare.scheduling import RoundProblem, Schedule, get_policy, tune_num_selected
-from flare.scheduling.rounds import schedule_round, work_problem
-from flare.simulation.smoothness import estimated_smoothness, gamma_of, tau_bar_limit
+from flare.rounds import (
+    Arrivals,
+    BaseStation,
+    Observation,
+    Plan,
+    RoundRecord,
+    RunState,
+    first_state,
+    local_rules,
+    plan_round,
+    untrained,
+    wants_score,
+    with_score,
+)
+from flare.rounds.plan import round_problem
+from flare.scheduling import get_policy, tune_num_selected
+from flare.simulation.identity import code_words, dataset_words, model_words
+from flare.simulation.smoothness import estimated_smoothness
 from flare.types import Floats, Indices
-from flare.wireless.cell import Cell, CellRound
+from flare.wireless.cell import Cell
 
 _TUNING_ROUNDS = 20  # rounds of the cell on which the number of devices of policy `ps` is tuned
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """A drawn and scheduled round."""
+class Jobs:
+    """The work of a round: how each selected device steps, and the job that an engine does for it, in their order."""
 
-    problem: RoundProblem
-    schedule: Schedule
-    lower_bound: float
-    now: Round
-    compute_energy_j: Floats  # (devices,)
-    power_w: Floats  # (devices,)
-    gradient_jobs: list[GradientJob]
+    rules: dict[int, LocalRule]
+    jobs: list[Job]
 
 
 class Simulation:
@@ -81,7 +86,7 @@ class Simulation:
         else:
             self.dataset, self.held = dataset, list(held or [])
         _check_held(self.held, num_devices)
-        self._own_module = module
+        self.own_dataset, self.own_module = dataset is not None, module is not None
         self.module = (
             module
             if module is not None
@@ -92,160 +97,122 @@ class Simulation:
         self.model = FlatModel(self.module)
         self.start_weights = self.model.flatten()
         self.cell = Cell(config.wireless, config.seed)
-        self.method = make_method(config.learning)
-        self.held_size = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
-        self.smoothness = estimated_smoothness(
-            config, self.module, self.dataset, self.held, own=dataset is not None or module is not None
+        self.num_samples = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
+        self.label_counts = _label_counts(self.dataset, self.held) if config.data.share_labels else None
+        smoothness = estimated_smoothness(
+            config, self.module, self.dataset, self.held, own=self.own_dataset or self.own_module
         )
-        self.policy = get_policy(config.scheduling.policy)
-        self.policy_options = self._policy_options()
-
-    @property
-    def payload_bits(self) -> float:
-        """S: what a device sends in a round, with the control variates or gradients that its method adds."""
-        own = self.config.run.payload == "model"
-        return self.method.uplink_models * float(self.model.num_bits if own else self.config.wireless.payload_bits)
+        self.station = BaseStation(config, make_method(config.learning), self.model.num_weights, smoothness=smoothness)
+        self.station = replace(self.station, policy_options=self._policy_options())
 
     @property
     def engine_key(self) -> tuple[object, ...]:
         """Runs with the same key can share an engine: same data, same architecture, same batch size and place."""
         learning = self.config.learning
-        model = learning.model if self._own_module is None else id(self._own_module)
-        return (
-            id(self.dataset),
-            model,
-            self.config.wireless.batch_size,
-            learning.engine,
-            learning.device,
-            learning.precision,
-        )
+        model = self.module if self.own_module else learning.model
+        where = (learning.engine, learning.device, learning.precision)
+        return (self.dataset, model, self.config.wireless.batch_size, *where)
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What the run is, beside its settings: written into its folder, and compared when it is continued."""
+        learning, scheduling = self.config.learning, self.config.scheduling
+        return {
+            "data": dataset_words(self.dataset, self.held, own=self.own_dataset),
+            "model": model_words(self.module, self.start_weights, learning.model, own=self.own_module),
+            "method": code_words(learning.method, type(self.station.method)),
+            "policy": code_words(scheduling.policy, get_policy(scheduling.policy).function),
+        }
 
     def start(self) -> RunState:
         """The state before the first round."""
-        method = self.method.start(self.model.num_weights, self.config.wireless.num_devices)
-        return RunState(rounds_done=0, clock_s=0.0, weights=self.start_weights, method=method, memory=None)
+        num_devices = self.config.wireless.num_devices
+        method = self.station.method.start(self.model.num_weights, num_devices)
+        return first_state(self.start_weights, method, num_devices)
+
+    def observe(self, index: int) -> Observation:
+        """What the devices of the cell report in a round."""
+        drawn = self.cell.draw(index)
+        return Observation(
+            devices=np.arange(len(drawn.tau)),
+            num_devices=len(drawn.tau),
+            tau=drawn.tau,
+            cpu_hz=drawn.cpu_hz,
+            snr_hz=drawn.snr_hz,
+            power_w=drawn.power_w,
+            num_samples=self.num_samples,
+            label_counts=self.label_counts,
+        )
 
     def plan(self, state: RunState) -> Plan:
         """Draw the next round and select its devices."""
-        r, learning = state.rounds_done, self.config.learning
-        drawn = self.cell.draw(r)
-        tau, problem, energy_j = self._problem(drawn)
-        schedule, bound = schedule_round(
-            problem,
-            self.config.scheduling,
-            seed=self.config.seed,
-            index=r,
-            memory=state.memory,
-            options=self.policy_options,
-        )
-        jobs = []
-        if self.method.needs_gradients:
-            jobs = [GradientJob(state.weights, self.held[i]) for i in schedule.selected]
-        limit = tau_bar_limit(self.config, self.smoothness)
-        now = Round(schedule.selected, tau, learning.local_lr, learning.global_lr, limit)
-        return Plan(problem, schedule, bound, now, energy_j, drawn.power_w, jobs)
+        plan = plan_round(self.station, state, self.observe(state.rounds_done))
+        assert plan is not None, "a cell has devices"
+        return plan
 
-    def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> list[Job]:
-        """What the selected devices are to compute; none where nobody sends."""
-        if plan.schedule.num_selected == 0:
+    def gradient_jobs(self, plan: Plan) -> list[GradientJob]:
+        """The gradients that the method needs before the devices can step."""
+        if not self.station.method.needs_gradients:
             return []
-        rules = self.method.rules(state.method, plan.now, state.weights, gradients)
-        batch_size = self.config.wireless.batch_size
+        return [GradientJob(plan.now.weights, self.held[i]) for i in plan.selected]
+
+    def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> Jobs:
+        """What the selected devices are to compute; none where nobody sends."""
+        rules = local_rules(self.station, plan, gradients)
         jobs = []
-        for device, rule in zip(plan.now.selected.tolist(), rules, strict=True):
+        for k, (device, rule) in enumerate(rules.items()):
             rng = stream(self.config.seed, "batch", state.rounds_done, device)
-            jobs.append(Job(state.weights, rule, draw_batches(self.held[device], rule.steps, batch_size, rng=rng)))
-        return jobs
+            batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
+            own = gradients[k] if rule.subtract_own_gradient else None
+            jobs.append(Job(state.weights, _without_own(rule, own), batches))
+        return Jobs(rules, jobs)
 
-    def apply(
-        self, state: RunState, plan: Plan, jobs: Sequence[Job], updates: Sequence[Update]
-    ) -> tuple[RunState, Record]:
+    def apply(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> tuple[RunState, RoundRecord]:
         """The state after the round, and its record without the test scores."""
-        schedule, clock_s = plan.schedule, _clock_after(state, plan)
-        weights, method, status = state.weights, state.method, RunStatus.RUNNING
-        tau_bar = math.nan
-        if schedule.num_selected:
-            tau_bar = self.method.tau_bar(method, plan.now)
-            weights, method = self.method.aggregate(method, plan.now, weights, [job.rule for job in jobs], updates)
-            if not bool(torch.isfinite(weights).all()):
-                status = RunStatus.DIVERGED
-        after = RunState(state.rounds_done + 1, clock_s, weights, method, schedule.memory, status)
-        record = self._record(state, plan, jobs, updates, tau_bar, clock_s)
-        return ended(self.config.run, after), record
+        arrivals = Arrivals(self.station, state, plan, work.rules)
+        for device, update in zip(work.rules, updates, strict=True):
+            arrivals.add(device, update)
+        return arrivals.end()
 
-    def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, Record]:
+    def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, RoundRecord]:
         """The state after a round of which only the schedule and the clock count, and its record."""
-        clock_s = _clock_after(state, plan)
-        after = replace(state, rounds_done=state.rounds_done + 1, clock_s=clock_s, memory=plan.schedule.memory)
-        return ended(self.config.run, after), self._record(state, plan, [], [], math.nan, clock_s)
+        return untrained(self.station, state, plan)
 
-    def score(self, state: RunState, record: Record, score: Score) -> RunState:
-        """Write the test scores into the record; the state ends where they reach the target."""
-        write_score(record, score)
-        return scored(self.config.run, state, score)
+    def score(self, state: RunState, record: RoundRecord, score: Score) -> tuple[RunState, RoundRecord]:
+        """The state and the record with the test scores; the run ends where they reach the target."""
+        return with_score(self.station, state, record, score)
 
     def wants_score(self, state: RunState) -> bool:
         """Whether the weights are to be tested now: every few rounds, and when the run ends other than by diverging."""
         return wants_score(self.config.run, state)
 
-    def _problem(self, drawn: CellRound) -> tuple[Floats, RoundProblem, Floats]:
-        """The steps, the scheduling problem and the computing energy of a drawn round under this method."""
-        wireless, learning = self.config.wireless, self.config.learning
-        tau = drawn.tau
-        if learning.method == "fedavg-fixed":
-            tau = np.full(len(tau), float(learning.fixed_steps))
-        # A gradient over all its samples costs a device as much as that many samples in steps.
-        extra = self.held_size / wireless.batch_size if self.method.needs_gradients else 0.0
-        problem, energy_j = work_problem(
-            wireless,
-            tau=tau,
-            cpu_hz=drawn.cpu_hz,
-            snr_hz=drawn.snr_hz,
-            payload_bits=self.payload_bits,
-            gamma=gamma_of(self.config, self.smoothness, tau),
-            extra_steps=extra,
-        )
-        return tau, problem, energy_j
-
     def _policy_options(self) -> dict[str, Any]:
-        """The number of devices of policies that take one; for `ps` it is tuned where the configuration gives none."""
-        if "num_selected" not in self.policy.options:
-            return {}
-        if self.config.scheduling.num_selected:
-            return {"num_selected": self.config.scheduling.num_selected}
-        if self.policy.name != "ps":
-            return {}
-        rounds = [self._problem(self.cell.draw(r))[1] for r in range(_TUNING_ROUNDS)]
+        """The options of the policy; for `ps` the number of devices is tuned where the settings give none."""
+        options = policy_options(self.config)
+        if self.config.scheduling.policy != "ps" or "num_selected" in options:
+            return options
+        rounds = [round_problem(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]
         return {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
 
-    def _record(
-        self,
-        state: RunState,
-        plan: Plan,
-        jobs: Sequence[Job],
-        updates: Sequence[Update],
-        tau_bar: float,
-        clock_s: float,
-    ) -> Record:
-        return round_record(
-            state.rounds_done,
-            plan.problem,
-            plan.schedule,
-            lower_bound=plan.lower_bound,
-            smoothness=self.smoothness,
-            power_w=plan.power_w,
-            compute_energy_j=plan.compute_energy_j,
-            tau_bar=tau_bar,
-            lrs=[job.rule.lr for job in jobs],
-            losses=[update.loss for update in updates],
-            clock_s=clock_s,
-        )
+
+def policy_options(config: Config) -> dict[str, Any]:
+    """The number of devices of policies that take one."""
+    policy, num_selected = get_policy(config.scheduling.policy), config.scheduling.num_selected
+    return {"num_selected": num_selected} if "num_selected" in policy.options and num_selected else {}
 
 
-def _clock_after(state: RunState, plan: Plan) -> float:
-    """A round takes as long as its schedule; where nobody can send, the deadline passes."""
-    schedule = plan.schedule
-    return state.clock_s + (schedule.latency_s if schedule.num_selected else plan.problem.deadline_s)
+def _without_own(rule: LocalRule, own: Tensor | None) -> LocalRule:
+    """The rule of a device that has taken its own gradient from the drift."""
+    if own is None:
+        return rule
+    assert rule.drift is not None
+    return replace(rule, drift=(rule.drift - own).float(), subtract_own_gradient=False)
+
+
+def _label_counts(dataset: Dataset, held: Sequence[Indices]) -> Floats:
+    """How many samples of each label each device holds, shape (devices, classes)."""
+    counts = [np.bincount(dataset.train_y[samples], minlength=dataset.num_classes) for samples in held]
+    return np.array(counts, dtype=np.float64)
 
 
 @lru_cache(maxsize=2)

@@ -7,7 +7,6 @@ it with one thread: the same run finds the same L, alone, in company and when it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,9 +21,9 @@ from flare.learning.engine import compute_device
 from flare.learning.engine.tensor_data import TensorData, one_thread
 from flare.learning.flat import own_copy
 from flare.rng import stream
-from flare.theory.conditions import safe_tau_bar
+from flare.rounds.base_station import is_safe
 from flare.theory.constants import smoothness
-from flare.types import Floats, Indices
+from flare.types import Indices
 
 MAX_SAMPLES = 64
 """Samples of a device that the estimate looks at."""
@@ -41,7 +40,7 @@ def estimated_smoothness(
 
     Where neither data nor module are the user's `own`, runs with the same of them share the estimate.
     """
-    if not isinstance(config.scheduling.gamma, str) and not _is_safe(config):
+    if not isinstance(config.scheduling.gamma, str) and not is_safe(config):
         return None
     if own:
         return _estimate(config, module, dataset, held)
@@ -76,39 +75,6 @@ def _same_kernels() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.deterministic = before
-
-
-def gamma_of(config: Config, smoothness: float | None, tau: Floats) -> float:
-    """The weight of participation in a round: as set, eta_g / L, or eta_g / (L eta_l tau_bar).
-
-    The first is the paper's (below Eq. (19)), the second is what makes P2's objective proportional to phi_2 of Lemma 1
-    (docs/errata.md, 12). There tau_bar is the most that it can be: that of all devices of the cell, whose steps `tau`
-    has, shape (devices,), since the selected are not known yet. ValueError where L is zero.
-    """
-    gamma = config.scheduling.gamma
-    if not isinstance(gamma, str):
-        return gamma
-    if not smoothness:
-        raise ValueError(
-            f'scheduling.gamma is "{gamma}", but the loss has no curvature at the start weights (L = 0); set gamma to '
-            "a number"
-        )
-    participation = config.learning.global_lr / smoothness
-    if gamma == "auto":
-        return participation
-    tau_bar = min(float(tau.max()), tau_bar_limit(config, smoothness))
-    return participation / (config.learning.local_lr * tau_bar)
-
-
-def tau_bar_limit(config: Config, smoothness: float | None) -> float:
-    """The greatest tau_bar of a round: under `safe` what the condition on the step size allows, else any."""
-    if not _is_safe(config) or smoothness is None:
-        return math.inf
-    return safe_tau_bar(smoothness, config.learning.local_lr)
-
-
-def _is_safe(config: Config) -> bool:
-    return config.learning.method == "flare" and config.learning.tau_bar == "safe"
 
 
 def _some(samples: Indices, seed: int, device: int) -> Indices:

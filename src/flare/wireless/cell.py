@@ -11,7 +11,7 @@ from flare.rng import stream
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, linear_to_db
 from flare.wireless.channel import path_gain, rayleigh_gain, rician_gain, shadowing_gain
-from flare.wireless.compute import compute_energy_j, compute_s
+from flare.wireless.compute import time_and_energy
 from flare.wireless.geometry import place_devices
 from flare.wireless.rate import snr_hz, upload_energy_j
 from flare.wireless.trace import read_trace
@@ -99,7 +99,8 @@ class Cell:
             gain, gain_db = self._gain(index)
         cpu_hz = traced["cpu_hz"] if "cpu_hz" in traced else self._cpu_hz(index)
         tau = traced["tau"] if "tau" in traced else self._tau(index)
-        work = (tau, config.cycles_per_sample, config.batch_size, cpu_hz)
+        work = (tau, config.cycles_per_sample, config.batch_size, cpu_hz, config.capacitance)
+        compute_s, compute_energy_j = time_and_energy(*work)
         return CellRound(
             config=config,
             distance_m=self.distance_m,
@@ -107,9 +108,9 @@ class Cell:
             gain_db=gain_db,
             cpu_hz=cpu_hz,
             tau=tau,
-            compute_s=compute_s(*work),
+            compute_s=compute_s,
             snr_hz=snr_hz(self.power_w, gain, self._noise_w_per_hz),
-            compute_energy_j=compute_energy_j(*work, config.capacitance),
+            compute_energy_j=compute_energy_j,
             power_w=self.power_w,
         )
 

@@ -15,3 +15,11 @@ def compute_energy_j(
 ) -> Floats:
     """Energy of the same work by the effective-capacitance model: `capacitance` x f^2 for each cycle, in joule."""
     return capacitance * tau * cycles_per_sample * batch_size * cpu_hz**2
+
+
+def time_and_energy(
+    tau: Floats, cycles_per_sample: Floats | float, batch_size: int, cpu_hz: Floats, capacitance: float
+) -> tuple[Floats, Floats]:
+    """What local steps cost a device: seconds and joule."""
+    work = (tau, cycles_per_sample, batch_size, cpu_hz)
+    return compute_s(*work), compute_energy_j(*work, capacitance)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 
 from flare.config import LearningConfig
-from flare.learning.methods.base import Method, MethodState, Round
+from flare.learning.methods.base import Method, MethodState, Reducer, Round
 from flare.learning.methods.fedavg import FedAvg
 from flare.learning.methods.fedlin import FedLin
 from flare.learning.methods.fednova import FedNova
@@ -17,7 +17,7 @@ from flare.learning.methods.scaffold import Scaffold
 METHODS: dict[str, Callable[[LearningConfig], Method]] = {
     "flare": lambda config: Flare(config.tau_bar),
     "fedavg": lambda config: FedAvg(),
-    "fedavg-fixed": lambda config: FedAvg(),  # the round itself has every device do fixed_steps
+    "fedavg-fixed": lambda config: FedAvg(config.fixed_steps),
     "fedprox": lambda config: FedProx(config.prox_mu),
     "fednova": lambda config: FedNova(config.tau_eff),
     "scaffold": lambda config: Scaffold(),
@@ -44,6 +44,7 @@ __all__ = [
     "Flare",
     "Method",
     "MethodState",
+    "Reducer",
     "Round",
     "Scaffold",
     "make_method",

@@ -1,20 +1,22 @@
-"""What a learning method is: two pure functions and an explicit state.
+"""What a learning method is: pure functions around an explicit state.
 
-A round goes: devices are selected -> `rules` says how each of them steps -> an engine does it -> `aggregate` makes the
-new global weights. The state is a dictionary of tensors, handed in and handed back, so that a run can be stored and
-continued exactly; a method keeps nothing itself.
+A round goes: devices are selected -> `rules` says how each of them steps -> they do it -> a `reducer` takes in their
+updates, one at a time, and ends in the new global weights. The state is a dictionary of tensors, handed in and handed
+back, so that a run can be stored and continued exactly; a method keeps nothing itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, final
 
 from torch import Tensor
 
+from flare.learning.aggregate import RunningMean, move
 from flare.learning.job import LocalRule, Update
+from flare.learning.tau_bar import mean_strategy
 from flare.types import Floats, Indices
 
 MethodState = dict[str, Tensor]
@@ -24,11 +26,24 @@ MethodState = dict[str, Tensor]
 class Round:
     """What the base station knows when the devices have been selected."""
 
+    weights: Tensor  # (weights,), the global model; never written to
     selected: Indices  # (selected,), ascending
-    tau: Floats  # (devices,), local steps that every device of the cell reports this round
+    tau: Floats  # (devices,), local steps of every device of the cell this round; 0 of a device that did not report
     local_lr: float
     global_lr: float
     tau_bar_limit: float = math.inf  # the greatest tau_bar that FLARE may take
+
+
+class Reducer(Protocol):
+    """Takes in the updates of a round, one at a time and in any order; each can be forgotten when it was added."""
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        """Take in the update of a selected device that stepped by `rule`."""
+        ...
+
+    def end(self) -> tuple[Tensor, MethodState]:
+        """The new global weights and the new state, from what was added: one update at least."""
+        ...
 
 
 class Method(Protocol):
@@ -37,22 +52,93 @@ class Method(Protocol):
     uplink_models: int
     """How many vectors of the model's size a device sends in a round: 1, or 2 with control variates or gradients."""
     needs_gradients: bool
-    """Whether `rules` needs the gradient of every selected device's own data at the global weights."""
+    """Whether `rules` needs the mean gradient of the selected devices' own data at the global weights."""
 
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """The state before the first round."""
+        ...
+
+    def steps(self, tau: Floats) -> Floats:
+        """How many of the steps that they could do the devices are asked for, shape (devices,)."""
+        ...
+
+    def enrol(self, state: MethodState, tau: Floats) -> MethodState:
+        """The state for as many devices as `tau` has: a fleet may have grown since. `tau` is that of `Round`."""
         ...
 
     def tau_bar(self, state: MethodState, now: Round) -> float:
         """The reference number of steps of this round (recorded; only FLARE steps by it)."""
         ...
 
-    def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
-        """How each selected device steps, in the order of `now.selected`; `gradients` is empty unless needed."""
+    def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
+        """How each selected device steps, in the order of `now.selected`; `common_gradient` is the mean of theirs, in
+        float64, where the method needs it."""
         ...
 
-    def aggregate(
-        self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
-    ) -> tuple[Tensor, MethodState]:
-        """The new global weights and the new state; neither `weights` nor `state` is written to."""
+    def reducer(self, state: MethodState, now: Round) -> Reducer:
+        """What takes in the updates of this round; neither `now.weights` nor `state` is written to."""
         ...
+
+
+def same_delta(rule: LocalRule, delta: Tensor) -> Tensor:
+    """An update as it was sent."""
+    return delta
+
+
+@final
+class MeanReducer:
+    """w + rate * mean(part_i), where part_i is the update of device i, or what `part` makes of it."""
+
+    def __init__(
+        self,
+        now: Round,
+        state: MethodState,
+        *,
+        part: Callable[[LocalRule, Tensor], Tensor] = same_delta,
+        rate: Callable[[list[int]], float] | None = None,
+    ) -> None:
+        """`state` is the one after the round; `rate` is a function of the devices that sent, by default eta_g."""
+        self._now, self._state = now, state
+        self._part, self._rate = part, rate
+        self._mean = RunningMean()
+        self._devices: list[int] = []
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        """Add the device's part to the mean."""
+        self._mean.add(self._part(rule, update.delta))
+        self._devices.append(device)
+
+    def end(self) -> tuple[Tensor, MethodState]:
+        """Alg. 2, line 14."""
+        rate = self._now.global_lr if self._rate is None else self._rate(sorted(self._devices))
+        return move(self._now.weights, rate, self._mean.end()), self._state
+
+
+class PlainMethod:
+    """What most methods share: nothing is remembered, devices do all the steps they can, the mean of updates is taken.
+
+    A method takes this as its base and says what it does otherwise.
+    """
+
+    uplink_models = 1
+    needs_gradients = False
+
+    def start(self, num_weights: int, num_devices: int) -> MethodState:
+        """Nothing is remembered."""
+        return {}
+
+    def steps(self, tau: Floats) -> Floats:
+        """All that they can do."""
+        return tau
+
+    def enrol(self, state: MethodState, tau: Floats) -> MethodState:
+        """Nothing is remembered."""
+        return state
+
+    def tau_bar(self, state: MethodState, now: Round) -> float:
+        """The mean steps of the selected devices."""
+        return mean_strategy(now.tau, now.tau, now.selected)
+
+    def reducer(self, state: MethodState, now: Round) -> Reducer:
+        """The mean of the updates, Eq. (3)."""
+        return MeanReducer(now, state)

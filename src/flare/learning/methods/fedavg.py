@@ -6,39 +6,28 @@ its fixed aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import final
 
+import numpy as np
 from torch import Tensor
 
-from flare.learning import aggregate
-from flare.learning.job import LocalRule, Update
-from flare.learning.methods.base import MethodState, Round
+from flare.learning.job import LocalRule
+from flare.learning.methods.base import MethodState, PlainMethod, Round
 from flare.learning.methods.steps import equal_rates
-from flare.learning.tau_bar import mean_strategy
+from flare.types import Floats
 
 
 @final
-class FedAvg:
-    """Equal rates; w + eta_g mean(delta_i)."""
+class FedAvg(PlainMethod):
+    """Equal rates; w + eta_g mean(delta_i). With `fixed_steps` every device does that many, whatever it could do."""
 
-    uplink_models = 1
-    needs_gradients = False
+    def __init__(self, fixed_steps: int | None = None) -> None:
+        self.fixed_steps = fixed_steps
 
-    def start(self, num_weights: int, num_devices: int) -> MethodState:
-        """Nothing is remembered."""
-        return {}
+    def steps(self, tau: Floats) -> Floats:
+        """All that they can do, or the fixed number."""
+        return tau if self.fixed_steps is None else np.full(len(tau), float(self.fixed_steps))
 
-    def tau_bar(self, state: MethodState, now: Round) -> float:
-        """The mean steps, for the record."""
-        return mean_strategy(now.tau, now.tau, now.selected)
-
-    def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
+    def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Plain gradient descent, Eq. (2)."""
         return equal_rates(now)
-
-    def aggregate(
-        self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
-    ) -> tuple[Tensor, MethodState]:
-        """Eq. (3)."""
-        return aggregate.move(weights, now.global_lr, aggregate.mean(update.delta for update in updates)), state

@@ -10,42 +10,24 @@ all do the same steps, as in every other method, and where they do not, eta_i ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
 from torch import Tensor
 
-from flare.learning import aggregate
-from flare.learning.job import LocalRule, Update
-from flare.learning.methods.base import MethodState, Round
+from flare.learning.job import LocalRule
+from flare.learning.methods.base import MethodState, PlainMethod, Round
 from flare.learning.methods.steps import scaled_rates
-from flare.learning.tau_bar import mean_strategy
 
 
 @final
-class FedLin:
+class FedLin(PlainMethod):
     """Rates eta_l tau_bar / tau_i and a drift to the mean gradient; w + eta_g mean(delta_i). Gradients are sent too."""
 
     uplink_models = 2
     needs_gradients = True
 
-    def start(self, num_weights: int, num_devices: int) -> MethodState:
-        """Nothing is remembered."""
-        return {}
-
-    def tau_bar(self, state: MethodState, now: Round) -> float:
-        """The mean steps of the selected devices."""
-        return mean_strategy(now.tau, now.tau, now.selected)
-
-    def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
-        """Gradient descent corrected by the mean gradient less the device's own."""
-        common = aggregate.mean(gradients)
+    def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
+        """Gradient descent corrected by the mean gradient less the device's own, which the device subtracts."""
         rules = scaled_rates(now, self.tau_bar(state, now))
-        return [replace(rule, drift=(common - own).float()) for rule, own in zip(rules, gradients, strict=True)]
-
-    def aggregate(
-        self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
-    ) -> tuple[Tensor, MethodState]:
-        """The mean of the updates."""
-        return aggregate.move(weights, now.global_lr, aggregate.mean(update.delta for update in updates)), state
+        return [replace(rule, drift=common_gradient, subtract_own_gradient=True) for rule in rules]

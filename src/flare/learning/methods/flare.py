@@ -6,29 +6,26 @@ the last bit (Remark 1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from flare.learning import aggregate
-from flare.learning.job import LocalRule, Update
-from flare.learning.methods.base import MethodState, Round
+from flare.learning.job import LocalRule
+from flare.learning.methods.base import MeanReducer, MethodState, PlainMethod, Reducer, Round
 from flare.learning.methods.steps import scaled_rates
 from flare.learning.tau_bar import TAU_BARS
+from flare.types import Floats
 
 
 @final
-class Flare:
+class Flare(PlainMethod):
     """Rates eta_l tau_bar / tau_i, with tau_bar by one of `TAU_BARS`; w + eta_g mean(delta_i).
 
     The state is `first_tau`, of shape (devices,): the steps reported in the first round in which devices trained,
     zeros before it. FMaS and FMeS go by them.
     """
-
-    uplink_models = 1
-    needs_gradients = False
 
     def __init__(self, tau_bar: str) -> None:
         self.strategy = TAU_BARS[tau_bar]
@@ -37,20 +34,26 @@ class Flare:
         """No first round yet."""
         return {"first_tau": torch.zeros(num_devices, dtype=torch.float64)}
 
+    def enrol(self, state: MethodState, tau: Floats) -> MethodState:
+        """Of a device that was not there in the first round, the first steps that it reports."""
+        first = np.zeros(len(tau))
+        known = state["first_tau"].cpu().numpy()
+        first[: len(known)] = known
+        if first.any():  # before the first training there are none, and then all are taken at once
+            first = np.where(first > 0.0, first, tau)
+        return {"first_tau": torch.from_numpy(first)}
+
     def tau_bar(self, state: MethodState, now: Round) -> float:
         """The reference number of steps; in the first round the fixed strategies are the plain ones."""
         return min(self.strategy(now.tau, _first_tau(state, now).numpy(), now.selected), now.tau_bar_limit)
 
-    def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
+    def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Alg. 2, line 8."""
         return scaled_rates(now, self.tau_bar(state, now))
 
-    def aggregate(
-        self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
-    ) -> tuple[Tensor, MethodState]:
+    def reducer(self, state: MethodState, now: Round) -> Reducer:
         """Alg. 2, line 14."""
-        moved = aggregate.move(weights, now.global_lr, aggregate.mean(update.delta for update in updates))
-        return moved, {"first_tau": _first_tau(state, now)}
+        return MeanReducer(now, {"first_tau": _first_tau(state, now)})
 
 
 def _first_tau(state: MethodState, now: Round) -> Tensor:

@@ -1,6 +1,6 @@
 """SCAFFOLD: control variates take the drift out of local steps (Karimireddy et al., 2020, option II).
 
-Paper -> code: c -> control, c_i -> device_control[i], N -> the devices of the cell, S -> the selected.
+Paper -> code: c -> control, c_i -> device_control[i], N -> the devices of the cell, S -> those that sent.
 
     local step      w  <-  w - eta_l (g(w) + c - c_i)
     device          c_i'  =  c_i - c - delta_i / (tau_i eta_l)
@@ -9,20 +9,19 @@ Paper -> code: c -> control, c_i -> device_control[i], N -> the devices of the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor
 
-from flare.learning import aggregate
+from flare.learning.aggregate import RunningMean, move
 from flare.learning.job import LocalRule, Update
-from flare.learning.methods.base import MethodState, Round
-from flare.learning.tau_bar import mean_strategy
+from flare.learning.methods.base import MethodState, PlainMethod, Reducer, Round
+from flare.types import Floats
 
 
 @final
-class Scaffold:
+class Scaffold(PlainMethod):
     """Equal rates and a drift c - c_i; w + eta_g mean(delta_i). A device also sends the change of its control.
 
     The state is `control`, of shape (weights,), and `device_control`, of shape (devices, weights), zero at first; the
@@ -30,41 +29,55 @@ class Scaffold:
     """
 
     uplink_models = 2
-    needs_gradients = False
 
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """All controls are zero."""
         return {"control": torch.zeros(num_weights), "device_control": torch.zeros(num_devices, num_weights)}
 
-    def tau_bar(self, state: MethodState, now: Round) -> float:
-        """The mean steps, for the record."""
-        return mean_strategy(now.tau, now.tau, now.selected)
+    def enrol(self, state: MethodState, tau: Floats) -> MethodState:
+        """A newcomer has a control of zero; that of the base station stays the mean of all."""
+        known = state["device_control"]
+        newcomers = len(tau) - len(known)
+        if newcomers <= 0:
+            return state
+        return {
+            "control": state["control"] * (len(known) / len(tau)),
+            "device_control": torch.cat([known, known.new_zeros(newcomers, known.shape[1])]),
+        }
 
-    def rules(self, state: MethodState, now: Round, weights: Tensor, gradients: Sequence[Tensor]) -> list[LocalRule]:
+    def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Gradient descent corrected by c - c_i."""
-        control = state["control"].to(weights.device)
+        control = state["control"].to(now.weights.device)
         return [
             LocalRule(lr=now.local_lr, steps=int(now.tau[i]), drift=control - state["device_control"][i].to(control))
             for i in now.selected.tolist()
         ]
 
-    def aggregate(
-        self, state: MethodState, now: Round, weights: Tensor, rules: Sequence[LocalRule], updates: Sequence[Update]
-    ) -> tuple[Tensor, MethodState]:
+    def reducer(self, state: MethodState, now: Round) -> Reducer:
         """The mean of the updates, and the controls that follow from them."""
-        control = state["control"].to(weights.device)
-        changes = [_control_change(control, rule, update) for rule, update in zip(rules, updates, strict=True)]
-        device_control = state["device_control"].to(weights.device, copy=True)
-        for i, change in zip(now.selected.tolist(), changes, strict=True):
-            device_control[i] += change
-        share = len(now.selected) / len(device_control)  # M / K
-        moved = aggregate.move(weights, now.global_lr, aggregate.mean(update.delta for update in updates))
-        return moved, {
-            "control": aggregate.move(control, share, aggregate.mean(changes)),
-            "device_control": device_control,
+        return _Controls(state, now)
+
+
+class _Controls:
+    """Two means, and the controls of the devices that sent, changed in a copy."""
+
+    def __init__(self, state: MethodState, now: Round) -> None:
+        self._now = now
+        self._control = state["control"].to(now.weights.device)
+        self._device_control = state["device_control"].to(now.weights.device, copy=True)
+        self._deltas, self._changes = RunningMean(), RunningMean()
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        """c_i' - c_i = -c - delta_i / (tau_i eta_l)."""
+        change = -self._control - update.delta / (rule.steps * rule.lr)  # (weights,)
+        self._device_control[device] += change
+        self._changes.add(change)
+        self._deltas.add(update.delta)
+
+    def end(self) -> tuple[Tensor, MethodState]:
+        """The base station's two lines."""
+        share = self._deltas.count / len(self._device_control)  # M / K
+        return move(self._now.weights, self._now.global_lr, self._deltas.end()), {
+            "control": move(self._control, share, self._changes.end()),
+            "device_control": self._device_control,
         }
-
-
-def _control_change(control: Tensor, rule: LocalRule, update: Update) -> Tensor:
-    """c_i' - c_i = -c - delta_i / (tau_i eta_l), shape (weights,)."""
-    return -control - update.delta / (rule.steps * rule.lr)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor
 from flare.config import RunConfig
 from flare.learning.job import Score
 from flare.learning.methods.base import MethodState
-from flare.types import Floats
+from flare.rounds.memory import PolicyMemory
+from flare.scheduling.history import History
 
 
 class RunStatus(StrEnum):
@@ -33,8 +34,14 @@ class RunState:
     clock_s: float
     weights: Tensor  # (weights,)
     method: MethodState
-    memory: Floats | None  # of the policy, (devices,)
+    memory: PolicyMemory
+    history: History
     status: RunStatus = RunStatus.RUNNING
+
+
+def first_state(weights: Tensor, method: MethodState, num_devices: int) -> RunState:
+    """The state before the first round."""
+    return RunState(0, 0.0, weights, method, PolicyMemory(), History.empty(num_devices))
 
 
 def ended(limits: RunConfig, state: RunState) -> RunState:
@@ -56,23 +63,32 @@ def scored(limits: RunConfig, state: RunState, score: Score) -> RunState:
     return state
 
 
+_HISTORY = tuple(each.name for each in fields(History))
+
+
 def to_tensors(state: RunState) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the numbers of a checkpoint."""
+    arrays = state.memory.to_arrays()
+    arrays |= {f"history.{name}": each for name in _HISTORY if (each := getattr(state.history, name)) is not None}
     tensors = {"weights": state.weights} | {f"method.{name}": value for name, value in state.method.items()}
-    if state.memory is not None:
-        tensors["memory"] = torch.from_numpy(state.memory.copy())
+    tensors |= {name: torch.from_numpy(each.copy()) for name, each in arrays.items()}
     return tensors, {"clock_s": state.clock_s, "status": state.status.value}
 
 
-def from_tensors(
-    rounds_done: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], *, method: Iterable[str]
-) -> RunState:
-    """The state that `to_tensors` took apart; `method` names what the method remembers."""
+def from_tensors(rounds_done: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> RunState:
+    """The state that `to_tensors` took apart."""
+    history = _below("history", tensors)
     return RunState(
         rounds_done=rounds_done,
         clock_s=float(numbers["clock_s"]),
         weights=tensors["weights"],
-        method={name: tensors[f"method.{name}"] for name in method},
-        memory=tensors["memory"].numpy() if "memory" in tensors else None,
+        method=_below("method", tensors),
+        memory=PolicyMemory.from_arrays({name: each.numpy() for name, each in tensors.items()}),
+        history=History(**{name: each.numpy() for name, each in history.items()}),
         status=RunStatus(numbers["status"]),
     )
+
+
+def _below(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose name begins with a word and a dot, by the rest of their name."""
+    return {name.removeprefix(f"{part}."): each for name, each in tensors.items() if name.startswith(f"{part}.")}

@@ -1,0 +1,34 @@
+"""The run folder of a fleet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flare.flower.arrays import Layout
+from flare.records import RunFolder
+from flare.records.run_keeper import RunKeeper
+from flare.rounds import BaseStation
+
+_MANIFEST = "manifest.json"
+
+
+def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper:
+    """What writes a fleet's run into its folder, a new one or the one that is there; with no path, nowhere.
+
+    Every round has a checkpoint: a server that dies loses none that was finished. ValueError where the folder holds a
+    run of other settings or of another model.
+    """
+    if path is None:
+        return RunKeeper(None, checkpoint_every=1)
+    shapes = {name: list(shape) for name, shape in layout.shapes.items()}
+    if not (path / _MANIFEST).exists():
+        folder = RunFolder.create(path, station.config, facts={"driver": "flower", "arrays": shapes})
+        return RunKeeper(folder, checkpoint_every=1)
+    folder = RunFolder.open(path)
+    if folder.manifest.get("driver") != "flower":
+        raise ValueError(f"{path} holds a simulated run; give another folder")
+    if folder.config != station.config:
+        raise ValueError(f"{path} holds a run of other settings; give another folder, or the same settings")
+    if folder.manifest.get("arrays") != shapes:
+        raise ValueError(f"{path} holds a run of a model with other arrays; give another folder")
+    return RunKeeper(folder, checkpoint_every=1)

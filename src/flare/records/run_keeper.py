@@ -1,0 +1,79 @@
+"""A run written down as it goes: every round its record, now and then a checkpoint, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+from flare.records.checkpoint import Snapshot
+from flare.records.folder import RunFolder
+from flare.rounds.record import RoundRecord
+from flare.rounds.state import RunState, RunStatus, from_tensors, to_tensors
+
+
+@final
+class RunKeeper:
+    """Writes a run into its folder; with none, nowhere. Whoever supplies the rounds, the folder is written by this."""
+
+    def __init__(self, folder: RunFolder | None, *, checkpoint_every: int) -> None:
+        self.folder = folder
+        self._every = checkpoint_every
+
+    def restored(self, driver: str, identity: Mapping[str, str]) -> tuple[RunState, dict[str, Any]] | None:
+        """Where the newest sound checkpoint left the run, with the numbers kept beside it, and its records cut back to
+        that round; None: it starts from the beginning. ValueError where the folder holds another run."""
+        if self.folder is None:
+            return None
+        made_by = self.folder.manifest.get("driver", "simulation")
+        if made_by != driver:
+            raise ValueError(f"{self.folder.path} is a run on {made_by}, not on {driver}; continue it there")
+        self.folder.refuse_other(identity)
+        snapshot = self.folder.restore()
+        if snapshot is None:
+            return None
+        return from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers), snapshot.numbers
+
+    def identify(self, identity: Mapping[str, str]) -> None:
+        """Write down what the run is; ValueError where the folder holds another."""
+        if self.folder is not None:
+            self.folder.identify(identity)
+
+    def append(self, record: RoundRecord) -> None:
+        """Write down a round: first this, then `save`, for a checkpoint is never ahead of the records."""
+        if self.folder is not None:
+            self.folder.append(record.to_json())
+
+    def save(self, state: RunState, numbers: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint if it is time for one, with `numbers` beside it, and how the run ended if it has."""
+        if self.folder is None:
+            return
+        over = state.status is not RunStatus.RUNNING
+        if over or state.rounds_done % self._every == 0:
+            self._checkpoint(state, numbers)
+        if over:
+            self.finish(state)
+
+    def suspend(self, state: RunState, numbers: Mapping[str, Any] | None = None) -> None:
+        """Leave a run that goes on to be continued some other time."""
+        if self.folder is not None and state.status is RunStatus.RUNNING:
+            self._checkpoint(state, numbers)
+            self._say("interrupted", state)
+
+    def finish(self, state: RunState) -> None:
+        """Say how a run ended."""
+        if self.folder is not None:
+            self._say(state.status.value, state)
+
+    def close(self) -> None:
+        """Let another process write."""
+        if self.folder is not None:
+            self.folder.close()
+
+    def _checkpoint(self, state: RunState, numbers: Mapping[str, Any] | None) -> None:
+        assert self.folder is not None
+        tensors, own = to_tensors(state)
+        self.folder.checkpoint(Snapshot(state.rounds_done, tensors, {**own, **(numbers or {})}))
+
+    def _say(self, status: str, state: RunState) -> None:
+        assert self.folder is not None
+        self.folder.finish(status, rounds=state.rounds_done, clock_s=state.clock_s)

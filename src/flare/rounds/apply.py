@@ -1,0 +1,193 @@
+"""What becomes of a round: arrivals, one at a time, then the new state and the record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import torch
+
+from flare.learning.job import LocalRule, Score, Update
+from flare.rounds.base_station import BaseStation
+from flare.rounds.history import after_round
+from flare.rounds.plan import Plan
+from flare.rounds.record import RoundRecord, number
+from flare.rounds.state import RunState, RunStatus, ended, scored
+from flare.scheduling.history import History
+from flare.scheduling.schedule import Status
+
+
+@final
+class Arrivals:
+    """Takes in the updates of a round. Each can be forgotten when it was added: memory does not grow with their number.
+
+    `rules` says how each selected device steps (`local_rules`); only those devices may send, each once.
+    """
+
+    def __init__(
+        self, station: BaseStation, state: RunState, plan: Plan | None, rules: Mapping[int, LocalRule]
+    ) -> None:
+        self._station, self._state, self._plan, self._rules = station, state, plan, rules
+        self._reducer = station.method.reducer(plan.method, plan.now) if plan is not None and rules else None
+        self._sent: dict[int, Update] = {}
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The training loss of each device that has sent."""
+        return {device: update.loss for device, update in self._sent.items()}
+
+    def add(self, device: int, update: Update) -> None:
+        """Take in the update of a device; ValueError where it is not to send, or has sent."""
+        if device not in self._rules or device in self._sent:
+            raise ValueError(f"device {device} sent twice, or was not asked")
+        assert self._reducer is not None
+        if math.isnan(update.norm):
+            update = replace(update, norm=_norm(update))
+        self._reducer.add(device, self._rules[device], update)
+        self._sent[device] = replace(update, delta=update.delta[:0])  # its numbers are kept, its vector is not
+
+    def end(self, *, faults: Sequence[Mapping[str, Any]] = ()) -> tuple[RunState, RoundRecord]:
+        """The state after the round, and its record without the test scores and the time that it took."""
+        state, plan = self._state, self._plan
+        if plan is None:
+            return _nobody_there(self._station, state, faults)
+        complete = 0 < len(plan.selected) == len(self._sent)
+        clock_s = state.clock_s + (plan.schedule.latency_s if complete else plan.problem.deadline_s)
+        weights, method, status = state.weights, plan.method, RunStatus.RUNNING
+        if self._reducer is not None and self._sent:
+            weights, method = self._reducer.end()
+            if not bool(torch.isfinite(weights).all()):
+                status = RunStatus.DIVERGED
+        sent = {device: self._sent[device] for device in sorted(self._sent)}
+        after = RunState(
+            rounds_done=state.rounds_done + 1,
+            clock_s=clock_s,
+            weights=weights,
+            method=method,
+            memory=state.memory.after(
+                plan.seen, {} if plan.schedule.memory is None else {"memory": plan.schedule.memory}
+            ),
+            history=_history(plan, sent),
+            status=status,
+        )
+        record = replace(
+            _planned_record(state.rounds_done, plan, clock_s, smoothness=self._station.smoothness),
+            tau_bar=number(self._station.method.tau_bar(plan.method, plan.now)) if self._rules else None,
+            lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
+            sent=list(sent),
+            loss=[number(each.loss) for each in sent.values()],
+            update_norm=[number(each.norm) for each in sent.values()],
+            train_loss=number(_mean(self.losses.values())),
+            faults=[dict(each) for each in faults],
+        )
+        return ended(self._station.config.run, after), record
+
+
+def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple[RunState, RoundRecord]:
+    """The state after a round of which only the schedule and the clock count, and its record."""
+    if plan is None:
+        return _nobody_there(station, state, ())
+    lasted_s = plan.schedule.latency_s if len(plan.selected) else plan.problem.deadline_s
+    after = replace(
+        state,
+        rounds_done=state.rounds_done + 1,
+        clock_s=state.clock_s + lasted_s,
+        memory=state.memory.after(plan.seen, {} if plan.schedule.memory is None else {"memory": plan.schedule.memory}),
+        history=plan.history,
+    )
+    record = _planned_record(state.rounds_done, plan, after.clock_s, smoothness=station.smoothness)
+    return ended(station.config.run, after), record
+
+
+def with_score(
+    station: BaseStation, state: RunState, record: RoundRecord, score: Score
+) -> tuple[RunState, RoundRecord]:
+    """The state, ended where the score is the target, and the record with the score."""
+    record = replace(record, test_accuracy=number(score.accuracy), test_loss=number(score.loss))
+    return scored(station.config.run, state, score), record
+
+
+def _nobody_there(
+    station: BaseStation, state: RunState, faults: Sequence[Mapping[str, Any]]
+) -> tuple[RunState, RoundRecord]:
+    """Where no device is there, the deadline passes."""
+    deadline_s = station.config.wireless.deadline_s
+    after = replace(state, rounds_done=state.rounds_done + 1, clock_s=state.clock_s + deadline_s)
+    record = _idle_record(state.rounds_done, deadline_s, after.clock_s)
+    return ended(station.config.run, after), replace(record, faults=[dict(each) for each in faults])
+
+
+def _history(plan: Plan, sent: Mapping[int, Update]) -> History:
+    """The history with what the devices that sent have shown."""
+    place = {device: k for k, device in enumerate(plan.selected.tolist())}
+    among = [place[device] for device in sent]  # their places among the selected
+    at = plan.schedule.selected[among]
+    return after_round(
+        plan.history,
+        sent,
+        compute_s=plan.problem.compute_s[at],
+        upload_s=plan.upload_s[among],
+        energy_j=plan.compute_energy_j[at] + plan.upload_energy_j[among],
+    )
+
+
+def _planned_record(index: int, plan: Plan, clock_s: float, *, smoothness: float | None) -> RoundRecord:
+    """The record of a scheduled round of which nothing has arrived yet."""
+    problem, schedule, at = plan.problem, plan.schedule, plan.schedule.selected
+    return RoundRecord(
+        round=index,
+        status=schedule.status.value,
+        available=plan.seen.num_present,
+        selected=plan.selected.tolist(),
+        tau=problem.tau[at].tolist(),
+        tau_bar=None,
+        lr=[None] * len(at),
+        bandwidth_hz=schedule.bandwidth_hz[at].tolist(),
+        compute_s=problem.compute_s[at].tolist(),
+        upload_s=plan.upload_s.tolist(),
+        latency_s=number(schedule.latency_s),
+        deadline_s=problem.deadline_s,
+        gamma=problem.gamma,
+        smoothness=smoothness,
+        clock_s=clock_s,
+        compute_energy_j=plan.compute_energy_j[at].tolist(),
+        upload_energy_j=plan.upload_energy_j.tolist(),
+        objective=number(schedule.objective),
+        lower_bound=number(plan.lower_bound),
+    )
+
+
+def _idle_record(index: int, deadline_s: float, clock_s: float) -> RoundRecord:
+    """The record of a round in which there was no device to schedule."""
+    return RoundRecord(
+        round=index,
+        status=Status.INFEASIBLE.value,
+        available=0,
+        selected=[],
+        tau=[],
+        tau_bar=None,
+        lr=[],
+        bandwidth_hz=[],
+        compute_s=[],
+        upload_s=[],
+        latency_s=None,
+        deadline_s=deadline_s,
+        gamma=None,
+        smoothness=None,
+        clock_s=clock_s,
+        compute_energy_j=[],
+        upload_energy_j=[],
+        objective=None,
+        lower_bound=None,
+    )
+
+
+def _norm(update: Update) -> float:
+    return float(torch.linalg.vector_norm(update.delta, dtype=torch.float64))
+
+
+def _mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,61 @@
+"""How what the base station knows of each device grows with every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from flare.learning.job import Update
+from flare.rounds.observation import Observation
+from flare.scheduling.history import History
+from flare.types import Floats
+
+
+def informed(history: History, seen: Observation) -> History:
+    """The history of all devices, newcomers included, with what the present ones say of their data."""
+    before = history.num_devices
+    if seen.num_devices > before:
+        empty = History.empty(seen.num_devices)
+        grown = {name: np.concatenate([getattr(history, name), getattr(empty, name)[before:]]) for name in _BY_DEVICE}
+        history = replace(history, **grown)
+    num_samples = history.num_samples.copy()
+    num_samples[seen.devices] = np.where(np.isnan(seen.num_samples), num_samples[seen.devices], seen.num_samples)
+    return replace(history, num_samples=num_samples, label_counts=_labels(history.label_counts, seen))
+
+
+def after_round(
+    history: History, sent: Mapping[int, Update], *, compute_s: Floats, upload_s: Floats, energy_j: Floats
+) -> History:
+    """The history when the devices in `sent` have sent; times and energy of theirs, in the order of `sent`."""
+    new = {name: getattr(history, name).copy() for name in _BY_DEVICE}
+    new["rounds_since_sent"] += 1.0
+    if sent:
+        devices, updates = list(sent), list(sent.values())
+        new["times_sent"][devices] += 1.0
+        new["rounds_since_sent"][devices] = 1.0
+        new["last_loss"][devices] = [each.loss for each in updates]
+        new["mean_squared_loss"][devices] = [each.squared_loss for each in updates]
+        new["update_norm"][devices] = [each.norm for each in updates]
+        new["compute_s"][devices] = compute_s
+        new["upload_s"][devices] = upload_s
+        new["energy_j"][devices] += energy_j
+    return replace(history, **new)
+
+
+_BY_DEVICE = (
+    "times_sent", "rounds_since_sent", "last_loss", "mean_squared_loss", "update_norm", "num_samples",
+    "compute_s", "upload_s", "energy_j",
+)  # fmt: skip
+
+
+def _labels(known: Floats | None, seen: Observation) -> Floats | None:
+    """The counts of the labels, where the devices share them; 0 of one that has never been there."""
+    if seen.label_counts is None:
+        return known
+    counts = np.zeros((seen.num_devices, seen.label_counts.shape[1]))
+    if known is not None:
+        counts[: len(known)] = known
+    counts[seen.devices] = seen.label_counts
+    return counts

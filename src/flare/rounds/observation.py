@@ -1,0 +1,37 @@
+"""What the devices report when a round begins: drawn by a simulated cell, or told by the nodes of a fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flare.types import Floats, Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """The devices that are there, and what each of them can do; arrays of shape (present,).
+
+    Devices are counted from 0 over the whole cell or fleet; one that is silent this round keeps its number.
+    """
+
+    devices: Indices  # ascending
+    num_devices: int  # of the cell; of a fleet, all that were ever seen
+    tau: Floats  # local steps that it can do before the deadline
+    cpu_hz: Floats
+    snr_hz: Floats  # p h^2 / N_0
+    power_w: Floats
+    num_samples: Floats  # training samples that it holds; nan: it does not say
+    label_counts: Floats | None = None  # (present, classes), where the run shares them
+
+    @property
+    def num_present(self) -> int:
+        """How many devices are there."""
+        return len(self.devices)
+
+    def over_all(self, values: Floats) -> Floats:
+        """Values of the present devices over all devices, shape (devices,); 0 of those that are silent."""
+        everyone = np.zeros(self.num_devices)
+        everyone[self.devices] = values
+        return everyone

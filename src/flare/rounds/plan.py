@@ -1,0 +1,134 @@
+"""Who sends in a round, on how much bandwidth, and what each of them is to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from flare.learning.aggregate import RunningMean
+from flare.learning.job import LocalRule
+from flare.learning.methods.base import MethodState, Round
+from flare.rng import stream
+from flare.rounds.base_station import BaseStation
+from flare.rounds.history import informed
+from flare.rounds.observation import Observation
+from flare.rounds.state import RunState
+from flare.scheduling import RoundProblem, Schedule, solve
+from flare.scheduling.history import History
+from flare.types import Floats, Indices
+from flare.wireless.compute import time_and_energy
+from flare.wireless.rate import upload_energy_j, upload_s
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A scheduled round. Problem and schedule count the devices that are there from 0; `now` counts all devices."""
+
+    seen: Observation
+    problem: RoundProblem
+    schedule: Schedule
+    lower_bound: float  # of P2's objective; nan: none was proven
+    now: Round
+    method: MethodState  # with those who are new
+    history: History  # with those who are new
+    compute_energy_j: Floats  # (present,)
+
+    @property
+    def selected(self) -> Indices:
+        """The devices that are to send, ascending."""
+        return self.now.selected
+
+    @cached_property
+    def upload_s(self) -> Floats:
+        """How long each selected device sends, in their order."""
+        at = self.schedule.selected
+        return upload_s(self.problem.payload_bits, self.schedule.bandwidth_hz[at], self.problem.snr_hz[at])
+
+    @cached_property
+    def upload_energy_j(self) -> Floats:
+        """What each selected device radiates, in their order."""
+        return upload_energy_j(self.seen.power_w[self.schedule.selected], self.upload_s)
+
+
+def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan | None:
+    """Schedule the devices that are there; None where there are none."""
+    if seen.num_present == 0:
+        return None
+    problem, energy_j = round_problem(station, seen)
+    history = informed(state.history, seen)
+    schedule, bound = _schedule(station, state, seen, problem, history)
+    tau = seen.over_all(problem.tau)
+    learning = station.config.learning
+    now = Round(
+        weights=state.weights,
+        selected=seen.devices[schedule.selected],
+        tau=tau,
+        local_lr=learning.local_lr,
+        global_lr=learning.global_lr,
+        tau_bar_limit=station.tau_bar_limit,
+    )
+    method = station.method.enrol(state.method, tau)
+    return Plan(seen, problem, schedule, bound, now, method, history, energy_j)
+
+
+def round_problem(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
+    """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
+    wireless = station.config.wireless
+    tau = station.method.steps(seen.tau)
+    steps = tau
+    if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
+        steps = tau + seen.num_samples / wireless.batch_size
+    compute_s, energy_j = time_and_energy(
+        steps, wireless.cycles_per_sample, wireless.batch_size, seen.cpu_hz, wireless.capacitance
+    )
+    problem = RoundProblem(
+        tau=tau,
+        compute_s=compute_s,
+        snr_hz=seen.snr_hz,
+        payload_bits=station.payload_bits,
+        total_bandwidth_hz=wireless.total_bandwidth_hz,
+        deadline_s=wireless.deadline_s,
+        gamma=station.gamma(tau),
+    )
+    return problem, energy_j
+
+
+def _schedule(
+    station: BaseStation, state: RunState, seen: Observation, problem: RoundProblem, history: History
+) -> tuple[Schedule, float]:
+    """The schedule by the policy of the settings, which draws from the stream of the round, and a proven bound on the
+    objective; nan where the policy proves none and the settings ask for none."""
+    scheduling, seed = station.config.scheduling, station.config.seed
+    schedule = solve(
+        problem,
+        scheduling.policy,
+        rng=stream(seed, "policy", state.rounds_done),
+        memory=state.memory.recall(seen).get("memory"),  # SHIM
+        **station.policy_options,
+    )
+    bound = schedule.lower_bound
+    if math.isnan(bound) and scheduling.bound:
+        bound = solve(problem, "exact").lower_bound
+    return schedule, bound
+
+
+def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[Tensor] = ()) -> dict[int, LocalRule]:
+    """How each selected device steps, by device, in their order; none where nobody is selected.
+
+    `gradients` are those of the selected devices at the global weights, where the method needs them; one at a time.
+    """
+    if len(plan.selected) == 0:
+        return {}
+    mean, common = RunningMean(), None
+    for gradient in gradients:
+        mean.add(gradient)
+    if station.method.needs_gradients:
+        if mean.count == 0:  # nodes that were to send theirs and did not
+            return {}
+        common = mean.end()
+    rules = station.method.rules(plan.method, plan.now, common)
+    return dict(zip(plan.selected.tolist(), rules, strict=True))

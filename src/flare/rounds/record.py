@@ -1,0 +1,101 @@
+"""What is written down of a round: one typed description, which every reader of runs goes by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, final
+
+RECORD_VERSION = 2
+"""Of the description; a run folder carries it as its format."""
+
+
+@final
+@dataclass(frozen=True)
+class RoundRecord:
+    """A round of a run. Numbers that there are not are None; devices are counted from 0 over the whole run.
+
+    Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss` and
+    `update_norm` one for each device that sent, in the order of `sent`. In a simulation all selected devices send.
+    """
+
+    round: int  # counted from 0
+    status: str  # of the schedule: optimal, feasible, infeasible
+    available: int  # devices that reported
+    selected: list[int]
+    tau: list[float]
+    tau_bar: float | None
+    lr: list[float | None]  # None where nothing was trained
+    bandwidth_hz: list[float]
+    compute_s: list[float]
+    upload_s: list[float]
+    latency_s: float | None  # until the last selected device has finished
+    deadline_s: float
+    gamma: float | None
+    smoothness: float | None  # L, where a setting goes by it
+    clock_s: float  # simulated time when the round was over
+    compute_energy_j: list[float]
+    upload_energy_j: list[float]
+    objective: float | None
+    lower_bound: float | None
+    sent: list[int] = field(default_factory=list)
+    loss: list[float | None] = field(default_factory=list)
+    update_norm: list[float | None] = field(default_factory=list)
+    train_loss: float | None = None  # the mean over those that sent
+    test_accuracy: float | None = None
+    test_loss: float | None = None
+    faults: list[dict[str, Any]] = field(default_factory=list)  # of nodes: which, when, why
+    wall_s: float | None = None  # real time that the round took
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
+        """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out."""
+        for name, kind in _KINDS.items():
+            if name not in told:
+                raise ValueError(f"has no {name}")
+            if not _is_a(told[name], kind):
+                raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
+        for names, of in ((_OF_SELECTED, "selected"), (_OF_SENT, "sent")):
+            for name in names:
+                if len(told[name]) != len(told[of]):
+                    raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
+        return cls(**{name: told[name] for name in _NAMES})
+
+
+_NAMES = tuple(each.name for each in fields(RoundRecord))
+_OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
+_OF_SENT = ("loss", "update_norm")
+_KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}
+_WORDS = {
+    "int": "whole number",
+    "float": "number",
+    "float | None": "number or null",
+    "str": "text",
+    "list[int]": "list of whole numbers",
+    "list[float]": "list of numbers",
+    "list[float | None]": "list of numbers or nulls",
+    "list[dict[str, Any]]": "list of objects",
+}
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    if kind.startswith("list["):
+        inner = kind[5:-1]
+        return isinstance(value, list) and all(_is_a(each, inner) for each in value)
+    if kind == "float | None":
+        return value is None or _is_a(value, "float")
+    if kind == "dict[str, Any]":
+        return isinstance(value, dict)
+    if kind == "str":
+        return isinstance(value, str)
+    return isinstance(value, int if kind == "int" else int | float) and not isinstance(value, bool)
+
+
+def number(value: float) -> float | None:
+    """JSON has no nan and no infinity."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,96 @@
+"""Runs give what they gave before a round had one home: the records and weights in tests/golden/before."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from flare.config import Config, override
+from flare.learning.engine.tensor_data import one_thread
+from flare.records import RunFolder
+from flare.rng import stream
+from flare.simulation import Member, Simulation, drive, resume
+
+BEFORE = Path(__file__).parent / "before"
+RUNS: dict[str, dict[str, Any]] = json.loads((BEFORE / "records.json").read_text())
+RENAMED = {"lipschitz": "smoothness"}
+LEARNED = {"train_loss", "test_loss", "test_accuracy"}
+SAME_ENGINE, OTHER_ENGINE = 1e-12, 1e-6  # relative; on Flower a device sends what it learned in another order
+
+
+@pytest.fixture(scope="module")
+def weights() -> Iterator[Any]:
+    with np.load(BEFORE / "weights.npz") as held:
+        yield held
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_gives_what_it_gave_before(name: str, weights: Any, tmp_path: Path) -> None:
+    config = override(Config(), RUNS[name]["settings"])
+    kind = name.partition("-")[0]
+    make = {"flower": on_flower, "resume": resumed}.get(kind, straight)
+    records, final = make(config, tmp_path / "run")
+    tolerance = OTHER_ENGINE if kind == "flower" else SAME_ENGINE
+    before = RUNS[name]["records"]
+    assert len(records) == len(before)
+    for now, then in zip(records, before, strict=True):
+        for key, value in then.items():
+            found = now[RENAMED.get(key, key)]
+            if key in LEARNED and value is not None:
+                assert found == pytest.approx(value, rel=tolerance), key
+            else:
+                assert found == value, key
+    assert final.numpy()[:2000] == pytest.approx(weights[name], rel=tolerance, abs=tolerance)
+
+
+def straight(config: Config, folder: Path) -> tuple[list[dict[str, Any]], Tensor]:
+    records: list[dict[str, Any]] = []
+    member = Member(Simulation(config))
+    with one_thread(torch.device("cpu")):  # as they were made: the bits of `batched` on a CPU depend on it
+        drive([member], callback=lambda _, record: records.append(record.to_json()))
+    return records, member.state.weights
+
+
+def resumed(config: Config, folder: Path) -> tuple[list[dict[str, Any]], Tensor]:
+    with RunFolder.create(folder, config) as begun:
+        turns = iter(range(100))
+        drive([Member(Simulation(config), begun)], stopping=lambda: next(turns) >= 3)
+    with RunFolder.open(folder) as again:
+        member = Member(Simulation(config), again)
+        resume(member)
+        assert member.state.rounds_done == 3
+        drive([member])
+        return again.records(), member.state.weights
+
+
+def on_flower(config: Config, folder: Path) -> tuple[list[dict[str, Any]], Tensor]:
+    pytest.importorskip("flwr")
+    from flare.flower import FlareStrategy, trained_arrays
+    from flare.flower.arrays import Layout
+    from tests.fleets import FakeGrid, cell_app, running
+
+    simulation = Simulation(config)
+    app = cell_app(simulation.cell, lambda: copy.deepcopy(simulation.module), simulation.dataset, simulation.held)
+    order = stream(3, "order").permutation(config.wireless.num_devices)
+    nodes = {2**63 + k: running(app, 2**63 + k, {"partition-id": int(device)}) for k, device in enumerate(order)}
+    strategy = FlareStrategy(config, folder=folder, poll_s=0.001)
+    result = strategy.start(FakeGrid(nodes), trained_arrays(simulation.module), timeout=60)
+    return RunFolder.open(folder).records(), Layout(result.arrays).flatten(result.arrays)
+
+
+def test_the_runs_cover_what_there_is() -> None:
+    from flare.learning.methods import METHODS
+    from flare.scheduling import POLICIES
+
+    settings = {setting for run in RUNS.values() for setting in run["settings"]}
+    assert {f"learning.method={name}" for name in METHODS} <= settings | {"learning.method=flare"}
+    built_in = {name for name, each in POLICIES.items() if each.function.__module__.startswith("flare.")}
+    assert built_in <= {name.removeprefix("policy-") for name in RUNS if name.startswith("policy-")}
