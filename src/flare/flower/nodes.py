@@ -22,7 +22,7 @@ from flare.flower.fleet import Fleet
 from flare.flower.resources import Resources, read_resources
 from flare.flower.rounds import FleetPlan, Sent
 from flare.learning.aggregate import RunningMean
-from flare.learning.engine.tensor_data import one_thread
+from flare.learning.engine.threads import one_thread
 from flare.units import dbm_to_watt
 
 _CPU = torch.device("cpu")

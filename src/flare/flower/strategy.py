@@ -23,7 +23,7 @@ from flare.flower.fleet import Fleet
 from flare.flower.nodes import ask_nodes, collect, train_message, works
 from flare.flower.records import Keeper
 from flare.flower.rounds import FleetPlan, Sent, apply_round, plan_round, refuse_settings
-from flare.learning.engine.tensor_data import one_thread
+from flare.learning.engine.threads import one_thread
 from flare.learning.job import Score
 from flare.learning.methods import make_method
 from flare.learning.record import Record, write_score
