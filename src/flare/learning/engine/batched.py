@@ -107,8 +107,9 @@ class BatchedEngine:
         sums = torch.zeros(2, len(jobs), dtype=torch.float64, device=self._device)  # of losses, and of their squares
         for count, indices, shares in feed.steps():
             loss, gradients = self._loss_and_gradients(stack[:count], indices, shares, seams)
-            sums[0, :count] += loss
-            sums[1, :count] += loss.double().square()
+            exact = loss.double()
+            sums[0, :count] += exact
+            sums[1, :count].addcmul_(exact, exact)
             descend(stack[:count], gradients)
         deltas = list(stack.sub_(starts())[:, : self._model.num_weights])  # while a GPU is still at work
         means = (sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)).tolist()
