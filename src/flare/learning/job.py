@@ -163,4 +163,5 @@ def check_job(job: Job, model: FlatModel) -> None:
 def make_update(delta: Tensor, losses: list[Tensor]) -> Update:
     """What a device sends back whose steps began with these losses."""
     of_steps = torch.stack(losses).double()
-    return Update(delta, loss=float(of_steps.mean()), squared_loss=float(of_steps.square().mean()))
+    squares = [loss * loss for loss in of_steps.tolist()]
+    return Update(delta, loss=float(of_steps.mean()), squared_loss=sum(squares) / len(squares))
