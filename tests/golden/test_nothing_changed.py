@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flare.config import Config, override
-from flare.learning.engine.tensor_data import one_thread
+from flare.learning.engine.threads import one_thread
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.simulation import Member, Simulation, drive, resume

@@ -32,7 +32,7 @@ from flare.flower.nodes import (
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened
 from flare.flower.settings import policy_options, refuse_settings
-from flare.learning.engine.tensor_data import one_thread
+from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Score
 from flare.learning.methods import make_method
 from flare.records.run_keeper import RunKeeper

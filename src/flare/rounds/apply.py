@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from flare.learning.job import LocalRule, Score, Update
+from flare.learning.job import LocalRule, Score, Update, norm_of
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import after_round
 from flare.rounds.plan import Plan
@@ -44,7 +44,7 @@ class Arrivals:
             raise ValueError(f"device {device} sent twice, or was not asked")
         assert self._reducer is not None
         if math.isnan(update.norm):
-            update = replace(update, norm=_norm(update))
+            update = replace(update, norm=float(norm_of(update.delta)))
         self._reducer.add(device, self._rules[device], update)
         self._sent[device] = replace(update, delta=update.delta[:0])  # its numbers are kept, its vector is not
 
@@ -182,10 +182,6 @@ def _idle_record(index: int, deadline_s: float, clock_s: float) -> RoundRecord:
         objective=None,
         lower_bound=None,
     )
-
-
-def _norm(update: Update) -> float:
-    return float(torch.linalg.vector_norm(update.delta, dtype=torch.float64))
 
 
 def _mean(values: Iterable[float]) -> float:
