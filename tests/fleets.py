@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
-from flare.learning.engine.threads import one_thread
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from flare.data.dataset import Dataset
 from flare.flower import Work, cell_resources, client_app
 from flare.learning.batches import draw_batches
+from flare.learning.engine.threads import one_thread
 from flare.rng import stream
 from flare.types import Indices
 from flare.wireless.cell import Cell

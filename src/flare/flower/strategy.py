@@ -280,6 +280,8 @@ class FlareStrategy(Strategy):
         run.state = state
         run.keeper.append(record)
         run.keeper.save(state, self._numbers())
+        if state.status is not RunStatus.RUNNING:
+            run.keeper.close()
         _say(record)
         return _train_metrics(list(this.arrivals.losses.values())), score
 

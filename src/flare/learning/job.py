@@ -171,4 +171,5 @@ def make_update(delta: Tensor, losses: list[Tensor]) -> Update:
 
 def norm_of(delta: Tensor) -> Tensor:
     """The length of an update, summed in float64: a number on the device of the update."""
-    return torch.linalg.vector_norm(delta, dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(delta, dtype=torch.float64)
+    return norm
