@@ -20,12 +20,12 @@ from flare.atomic import write_whole
 from flare.cli.data import watched
 from flare.cli.guard import INTERRUPTED
 from flare.cli.progress import interruptible, showing, tensorboard
-from flare.config import Config, DataConfig
+from flare.config import Config, DataConfig, Options
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
 from flare.records import RunFolder
-from flare.scheduling import get_policy
+from flare.scheduling import checked_options, get_policy
 from flare.simulation import Member, Record, RunStatus, Simulation, drive, resume
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 def combinations(whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int) -> list[Config]:
-    """One configuration for each pair of method and policy and each seed."""
+    """One configuration for each pair of method and policy and each seed.
+
+    A policy gets those of the options that it has; ValueError for an option that none of the policies has.
+    """
     pairs = [_pair(entry) for entry in entries]
     if methods or policies or not pairs:
         pairs += [
@@ -43,16 +46,27 @@ def combinations(whole: Config, entries: Sequence[str], methods: str, policies: 
         ]
     if len(set(pairs)) < len(pairs):
         raise ValueError("a pair of method and policy is given twice; each is run once")
+    options = _options_of([policy for _, policy in pairs], whole.scheduling.options)
     return [
         replace(
             whole,
             seed=whole.seed + seed,
             learning=replace(whole.learning, method=method),
-            scheduling=replace(whole.scheduling, policy=policy),
+            scheduling=replace(whole.scheduling, policy=policy, options=options[policy]),
         )
         for method, policy in pairs
         for seed in range(seeds)
     ]
+
+
+def _options_of(policies: Sequence[str], given: Options) -> dict[str, Options]:
+    """The options of each policy of a comparison."""
+    known = {name: get_policy(name).options for name in policies}
+    unknown = next((option for option in given if not any(option in names for names in known.values())), None)
+    if unknown is not None:
+        listed = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in known.items())
+        raise ValueError(f"none of the policies has an option '{unknown}' (their options: {listed})")
+    return {name: given.only(names) for name, names in known.items()}
 
 
 def _pair(entry: str) -> tuple[str, str]:
@@ -77,10 +91,13 @@ def created(
     The runs of a comparison are first listed in the folder `listing`.
     """
     for one in configs:
-        get_policy(one.scheduling.policy)
+        checked_options(get_policy(one.scheduling.policy), one.scheduling.options)
         make_method(one.learning)
         fetch_if_needed(one.data)
     simulations = [Simulation(one) for one in configs]
+    for simulation in simulations:
+        if simulation.config.scheduling.options:
+            simulation.plan(simulation.start())  # what an option may be, only its policy knows
     for folder in folders:
         RunFolder.refuse_occupied(folder, force=force)
     if listing is not None:

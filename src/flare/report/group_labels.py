@@ -33,6 +33,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.prox_mu": lambda value: f"μ {value:g}",
     "learning.fixed_steps": lambda value: f"{value} steps",
     "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
+    "scheduling.options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
