@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # opening a named pipe must not wait for somebody who writes into it
 _BINARY = getattr(os, "O_BINARY", 0)  # some systems would otherwise translate line ends
@@ -19,7 +19,19 @@ _KINDS = {
 
 
 def read_small(path: str | Path, max_bytes: int) -> bytes:
-    """All of a regular file that has at most `max_bytes`.
+    """All of a regular file that has at most `max_bytes`; ValueError as by `open_small`."""
+    with open_small(path, max_bytes) as file:
+        try:
+            content = file.read(max_bytes + 1)
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    if len(content) > max_bytes:  # it grew, or is one of those that do not say how long they are
+        raise ValueError(f"{path}: has more than the {max_bytes} bytes that such a file may have")
+    return content
+
+
+def open_small(path: str | Path, max_bytes: int) -> BinaryIO:
+    """A regular file that has at most `max_bytes`, open for reading bytes.
 
     Raises ValueError with the path and what is wrong: it is not there, may not be read, is no regular file (a folder, a
     named pipe, /dev/zero) or is too large. Nothing of such a file is read, and nothing waits.
@@ -33,19 +45,17 @@ def read_small(path: str | Path, max_bytes: int) -> bytes:
     except ValueError as error:
         if "null" not in str(error):
             raise
-        raise ValueError(f"{path}: cannot be read ({os.strerror(errno.ENOENT)}: the name has a NUL in it)") from None
-    with os.fdopen(file, "rb") as opened:
+        raise ValueError(f"{path}: cannot be read (the name has a NUL in it)") from None
+    opened = os.fdopen(file, "rb")
+    try:
         about = os.fstat(file)
         _refuse_other_kinds(path, about.st_mode)
         if about.st_size > max_bytes:
             raise ValueError(f"{path}: has {about.st_size} bytes; such a file may have at most {max_bytes}")
-        try:
-            content = opened.read(max_bytes + 1)
-        except OSError as error:
-            raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    if len(content) > max_bytes:  # it grew, or is one of those that do not say how long they are
-        raise ValueError(f"{path}: has more than the {max_bytes} bytes that such a file may have")
-    return content
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 def _refuse_other_kinds(path: str | Path, mode: int) -> None:
