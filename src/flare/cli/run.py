@@ -12,6 +12,9 @@ import typer
 
 from flare.config import Config, load, override, to_toml
 
+MAX_SEEDS = 1000
+"""Seeds of one comparison: each is a run with a folder of its own."""
+
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")
 ]
@@ -76,7 +79,7 @@ def compare(
     methods: Annotated[str, typer.Option(help="Methods, with commas; each with every policy.")] = "",
     policies: Annotated[str, typer.Option(help="Policies, with commas; each with every method.")] = "",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds, from the configuration's on. (default: 1)")
+        int | None, typer.Option(min=1, max=MAX_SEEDS, help="How many seeds, from the configuration's on. (default: 1)")
     ] = None,
     settings: Settings = None,
     option: PolicyOptions = None,
@@ -116,6 +119,8 @@ def compare(
     if json_:
         print(json.dumps(outcomes, indent=2))
     run_runs.report_on(folders, base / "report.html", quietly=json_)
+    for one in [] if json_ else outcomes:
+        run_runs.print_nobody(one)
     run_runs.end(outcomes, again)
 
 
