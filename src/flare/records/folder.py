@@ -94,7 +94,7 @@ class RunFolder:
         path = Path(path).absolute()
         manifest = manifests.read_manifest(path)
         try:
-            return cls(path, load(path / _CONFIG), manifest)
+            return cls(path, load(path / _CONFIG, former_keys=True), manifest)
         except ValueError as error:
             raise ValueError(f"the run folder is damaged, or of another version of flare: {error}") from None
 

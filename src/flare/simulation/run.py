@@ -46,7 +46,7 @@ from flare.rounds import (
     with_score,
 )
 from flare.rounds.plan import round_problem
-from flare.scheduling import get_policy, tune_num_selected
+from flare.scheduling import checked_options, get_policy, tune_num_selected
 from flare.simulation.identity import code_words, dataset_words, model_words
 from flare.simulation.smoothness import estimated_smoothness
 from flare.types import Floats, Indices
@@ -187,18 +187,13 @@ class Simulation:
         return wants_score(self.config.run, state)
 
     def _policy_options(self) -> dict[str, Any]:
-        """The options of the policy; for `ps` the number of devices is tuned where the settings give none."""
-        options = policy_options(self.config)
-        if self.config.scheduling.policy != "ps" or "num_selected" in options:
-            return options
+        """The options of the policy in the settings; for `ps`, the number of devices is tuned where they give none."""
+        policy = get_policy(self.config.scheduling.policy)
+        given = checked_options(policy, self.config.scheduling.options)
+        if policy.name != "ps" or "num_selected" in given:
+            return given
         rounds = [round_problem(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]
-        return {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
-
-
-def policy_options(config: Config) -> dict[str, Any]:
-    """The number of devices of policies that take one."""
-    policy, num_selected = get_policy(config.scheduling.policy), config.scheduling.num_selected
-    return {"num_selected": num_selected} if "num_selected" in policy.options and num_selected else {}
+        return given | {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
 
 
 def _without_own(rule: LocalRule, own: Tensor | None) -> LocalRule:
