@@ -264,3 +264,39 @@ def test_memory_does_not_grow_with_rounds(path):
         finally:
             tracemalloc.stop()
     assert held[1] - held[0] < 20_000  # 1000 records are 300,000 bytes
+
+
+IDENTITY = {"data": "digits, sha256 12ab", "model": "mlp"}
+
+
+def test_a_run_of_something_else_is_refused_with_the_parts_that_differ(path):
+    with RunFolder.create(path, CONFIG, identity=IDENTITY) as folder:
+        folder.append({"round": 0})
+    folder = RunFolder.open(path)
+    assert folder.manifest["identity"] == IDENTITY
+    folder.refuse_other(IDENTITY)
+    with pytest.raises(
+        ValueError, match=r"its data is digits, sha256 12ab, and here it is mine; continue it in Python"
+    ):
+        folder.refuse_other(IDENTITY | {"data": "mine"})
+    with pytest.raises(ValueError, match=r"its model is mlp, and here it is not known; .*its policy is not known"):
+        folder.refuse_other({"data": IDENTITY["data"], "policy": "greedy"})
+
+
+def test_what_a_run_is_made_of_can_be_said_before_its_first_round(path):
+    with RunFolder.create(path, CONFIG) as folder:
+        with pytest.raises(ValueError, match="its data is not known"):
+            folder.refuse_other(IDENTITY)
+        folder.identify(IDENTITY)
+        folder.append({"round": 0})
+        folder.identify(IDENTITY)
+        with pytest.raises(ValueError, match="its data is digits"):
+            folder.identify({"data": "mine"})
+    assert RunFolder.open(path).manifest["identity"] == IDENTITY
+
+
+def test_a_run_that_never_said_what_it_is_made_of_is_not_taken_for_another(path):
+    with RunFolder.create(path, CONFIG) as folder:
+        folder.append({"round": 0})
+        with pytest.raises(ValueError, match=r"its data is not known, and here it is digits"):
+            folder.identify(IDENTITY)
