@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from flare.config import Options
 from flare.experiments import EXPERIMENTS, FIGURES, bounds, fig3, fig4, fig8, policy_figures, rates, safe, sensitivity
 from flare.experiments.claims import Claim, Verdict
 from flare.experiments.experiment import Results, Scale
@@ -81,11 +82,11 @@ def test_grids_are_those_of_the_paper() -> None:
         return {getattr(getattr(config, section), key) for config in configs}
 
     assert values("fig3", "wireless", "num_devices") == {60}
-    assert values("fig3", "scheduling", "num_selected") == {20}
+    assert values("fig3", "scheduling", "options") == {Options(num_selected=20)}
     assert values("fig3", "wireless", "tau_values") == {(12, 6, 3)}
     assert values("fig3", "learning", "fixed_steps") >= {7}
     assert values("fig4", "wireless", "num_devices") == {40}
-    assert values("fig4", "scheduling", "num_selected") == {10}
+    assert values("fig4", "scheduling", "options") == {Options(num_selected=10)}
     assert values("fig4", "wireless", "tau_mean") == {3.0}
     assert values("fig4", "learning", "tau_bar") == {"mas", "mes", "fmas", "fmes"}
     assert values("fig4", "learning", "method") == {"flare", "fedavg", "fedavg-fixed"}
@@ -242,7 +243,7 @@ def as_printed(trial: Trial) -> float:
     """What the paper says of Figs. 5 and 6: PS is best with its second number of devices."""
     if trial.curve.startswith("PS, "):
         numbers = policy_figures.PS_NUMBERS[trial.config.wireless.deadline_s]
-        return 0.65 if trial.config.scheduling.num_selected == numbers[1] else 0.3
+        return 0.65 if trial.config.scheduling.options["num_selected"] == numbers[1] else 0.3
     return ORDER[trial.curve] + (0.03 if trial.curve == "SPF" and non_iid(trial) else 0.0)
 
 

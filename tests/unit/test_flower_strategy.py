@@ -262,7 +262,7 @@ def test_a_node_that_changes_its_claim_harms_only_itself(tmp_path: Path) -> None
         asked.clear()
         folder = tmp_path / policy
         nodes = {9: node(said=SOUND | {"device": 0.0}), 1: node(query=moves)}
-        more = ["learning.tau_bar=fmas", f"scheduling.policy={policy}", "scheduling.num_selected=2"]
+        more = ["learning.tau_bar=fmas", f"scheduling.policy={policy}", "scheduling.options.num_selected=2"]
         run(nodes, settings(*(more if policy != "all" else more[:2])), folder)
         records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
         assert [record["available"] for record in records] == [2, 1, 1]
@@ -562,7 +562,7 @@ def test_the_memory_of_a_round_does_not_grow_with_the_answers() -> None:
         (["learning.method=scaffold"], "learning.method is 'scaffold', which cannot be run on Flower yet"),
         (["scheduling.gamma=auto"], 'scheduling.gamma is "auto", which goes by the curvature'),
         (["learning.tau_bar=safe"], 'learning.tau_bar is "safe", which goes by the curvature'),
-        (["scheduling.policy=ps"], "policy 'ps' needs scheduling.num_selected here"),
+        (["scheduling.policy=ps"], "policy 'ps' needs scheduling.options.num_selected here"),
         (["scheduling.policy=nobody"], "there is no policy 'nobody'"),
     ],
 )

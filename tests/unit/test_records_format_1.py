@@ -36,6 +36,13 @@ def test_its_settings_are_read(path):
     assert (config.wireless.num_devices, config.scheduling.policy, config.run.rounds) == (6, "proportional-fair", 6)
 
 
+@pytest.mark.parametrize(("old", "options"), [(0, {}), (4, {"num_selected": 4})])
+def test_the_number_of_devices_has_become_an_option_of_the_policy(path, old, options):
+    text = (path / "config.toml").read_text()
+    (path / "config.toml").write_text(text.replace("num_selected = 0", f"num_selected = {old}"))
+    assert dict(RunFolder.open(path).config.scheduling.options) == options
+
+
 def test_it_is_not_continued_and_nothing_is_changed(path):
     before = contents(path)
     message = r"made by an older flare \(version 0.1.0\) and can be reported on, but not continued; start .*flare run"

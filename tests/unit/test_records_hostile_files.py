@@ -160,7 +160,7 @@ def make_huge(at):
     ("name", "message"),
     [
         ("manifest.json", "manifest.json has more than 4194304 bytes"),
-        ("config.toml", "config.toml has more than 16777216 bytes"),
+        ("config.toml", f"config.toml: has {TERABYTE} bytes; such a file may have at most 16777216"),
         ("rounds.jsonl", "line 9 is damaged: it is longer than"),
     ],
 )
@@ -203,6 +203,12 @@ DEEP = b"[" * 200_000
 def test_a_deeply_nested_manifest_is_refused(path):
     (path / "manifest.json").write_bytes(b'{"format":"flare-run","a":' + DEEP)
     with pytest.raises(ValueError, match=r"manifest.json is damaged \(its brackets are nested too deeply\)"):
+        RunFolder.open(path)
+
+
+def test_a_deeply_nested_configuration_is_refused(path):
+    (path / "config.toml").write_bytes(b"seed = " + DEEP)
+    with pytest.raises(ValueError, match=r"config.toml: is not valid TOML: its brackets are nested too deep"):
         RunFolder.open(path)
 
 

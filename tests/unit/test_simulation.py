@@ -241,7 +241,7 @@ def without_wall(folder: RunFolder) -> list[Record]:
 
 def test_ps_is_tuned_on_the_cell_unless_told() -> None:
     assert 1 <= Simulation(small("scheduling.policy=ps")).policy_options["num_selected"] <= 8
-    told = Simulation(small("scheduling.policy=ps", "scheduling.num_selected=3"))
+    told = Simulation(small("scheduling.policy=ps", "scheduling.options.num_selected=3"))
     assert told.policy_options == {"num_selected": 3}
 
 

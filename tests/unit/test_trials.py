@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flare.config import Config, override
+from flare.config import Config, Options, override
 from flare.experiments import runner
 from flare.experiments.runner import Place, finished, length, run_trials
 from flare.experiments.trial import Outcome, Trial, read_outcome, write_outcome
@@ -67,6 +67,8 @@ def other_value(each: Any, value: Any) -> Any:
     if isinstance(value, str):
         known = limits.choices or TEXTS.get(each.name, ["there", "elsewhere"])
         return next(word for word in reversed(known) if word != value)
+    if isinstance(value, Options):
+        return Options(value, num_selected=3)
     if isinstance(value, tuple):
         return (*value[:-1], value[-1] + 1)
     return next(v for v in (value + 1, value / 2) if v != value and limits.hold(v))

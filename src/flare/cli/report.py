@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from flare.text import printable
+
 
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that contain some.")],
@@ -21,7 +23,7 @@ def report(
 
     runs = list({run.resolve(): run for folder in folders for run in run_folders_in(folder)}.values())
     write_report(runs, out)
-    print(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}.")
+    print(printable(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}."))
 
 
 def run_folders_in(folder: Path) -> list[Path]:

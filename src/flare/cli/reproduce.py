@@ -15,13 +15,15 @@ def reproduce(
             metavar="NAME...", help="fig3 to fig8, or all of them; rates, gap, ..., or all that goes beyond."
         ),
     ],
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds. (default: 5, with --quick 2)")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How many seeds. (default: 5, with --quick 2)")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small settings on embedded data: checks that everything runs, no more.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes that share the work. (default: 1, on a GPU up to 8)")
+        int | None, typer.Option(min=1, max=1000, help="Processes that share the work. (default: 1, on a GPU up to 8)")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results. (default: results, with --quick results-quick)")

@@ -30,8 +30,10 @@ from flare.experiments.reproduce import Reproduced, claim_as_json, reproduce
 from flare.experiments.runner import Callback, Place, finished, length
 from flare.experiments.trial import Trial
 from flare.learning.engine import compute_device
+from flare.reading import read_small
 
 MAX_PROCESSES = 8
+_MAX_PAGE_BYTES = 1 << 24
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -96,7 +98,7 @@ def _page_of(out: Path) -> Path:
 
 def _refuse_other_page(path: Path) -> None:
     """Write over no file that is not a page of results."""
-    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(TITLE):
+    if path.exists() and not read_small(path, _MAX_PAGE_BYTES).startswith(TITLE.encode()):
         raise ValueError(f"{path}: is in the way of the page of results; move it, or give another --out")
 
 

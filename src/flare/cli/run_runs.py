@@ -20,20 +20,26 @@ from flare.atomic import write_whole
 from flare.cli.data import watched
 from flare.cli.guard import INTERRUPTED
 from flare.cli.progress import interruptible, showing, tensorboard
-from flare.config import Config, DataConfig
+from flare.config import Config, DataConfig, Options
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
+from flare.reading import read_small
 from flare.records import RunFolder
-from flare.scheduling import get_policy
+from flare.scheduling import checked_options, get_policy
+from flare.scheduling.nobody import why_nobody
 from flare.simulation import Member, Record, RunStatus, Simulation, drive, resume
+from flare.text import printable
 
 if TYPE_CHECKING:
     from flare.report.curves import Estimate
 
 
 def combinations(whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int) -> list[Config]:
-    """One configuration for each pair of method and policy and each seed."""
+    """One configuration for each pair of method and policy and each seed.
+
+    A policy gets those of the options that it has; ValueError for an option that none of the policies has.
+    """
     pairs = [_pair(entry) for entry in entries]
     if methods or policies or not pairs:
         pairs += [
@@ -43,16 +49,27 @@ def combinations(whole: Config, entries: Sequence[str], methods: str, policies: 
         ]
     if len(set(pairs)) < len(pairs):
         raise ValueError("a pair of method and policy is given twice; each is run once")
+    options = _options_of([policy for _, policy in pairs], whole.scheduling.options)
     return [
         replace(
             whole,
             seed=whole.seed + seed,
             learning=replace(whole.learning, method=method),
-            scheduling=replace(whole.scheduling, policy=policy),
+            scheduling=replace(whole.scheduling, policy=policy, options=options[policy]),
         )
         for method, policy in pairs
         for seed in range(seeds)
     ]
+
+
+def _options_of(policies: Sequence[str], given: Options) -> dict[str, Options]:
+    """The options of each policy of a comparison."""
+    known = {name: get_policy(name).options for name in policies}
+    unknown = next((option for option in given if not any(option in names for names in known.values())), None)
+    if unknown is not None:
+        listed = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in known.items())
+        raise ValueError(f"none of the policies has an option '{unknown}' (their options: {listed})")
+    return {name: given.only(names) for name, names in known.items()}
 
 
 def _pair(entry: str) -> tuple[str, str]:
@@ -67,6 +84,7 @@ def _words(text: str) -> list[str]:
 
 
 _LIST = "comparison.json"
+_MAX_LIST_BYTES = 1 << 24
 
 
 def created(
@@ -77,10 +95,13 @@ def created(
     The runs of a comparison are first listed in the folder `listing`.
     """
     for one in configs:
-        get_policy(one.scheduling.policy)
+        checked_options(get_policy(one.scheduling.policy), one.scheduling.options)
         make_method(one.learning)
         fetch_if_needed(one.data)
     simulations = [Simulation(one) for one in configs]
+    for simulation in simulations:
+        if simulation.config.scheduling.options:
+            simulation.plan(simulation.start())  # what an option may be, only its policy knows
     for folder in folders:
         RunFolder.refuse_occupied(folder, force=force)
     if listing is not None:
@@ -95,8 +116,11 @@ def created(
 def listed(base: Path) -> list[Path]:
     """The runs of a comparison, to resume; ValueError where the folder holds none, or not all that it should."""
     try:
-        folders = [base / name for name in json.loads((base / _LIST).read_text())]
-    except (OSError, ValueError, TypeError):
+        names = json.loads(read_small(base / _LIST, _MAX_LIST_BYTES))
+        if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
+            raise ValueError("not a list of the names of folders in this one")
+        folders = [base / name for name in names]
+    except (ValueError, RecursionError):
         raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare") from None
     missing = [folder.name for folder in folders if not (folder / "manifest.json").exists()]
     if missing:
@@ -163,13 +187,17 @@ def go(
 def end(outcomes: Sequence[dict[str, Any]], again: str) -> None:
     """Leave with the exit code of an interruption where a run was interrupted."""
     if any(one["status"] == "interrupted" for one in outcomes):
-        print(f"interrupted; continue with: {again}", file=sys.stderr)
+        print(printable(f"interrupted; continue with: {again}"), file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 
 
 def _outcome(member: Member, folder: Path) -> dict[str, Any]:
     assert member.folder is not None
-    tested = [record for record in member.folder.iter_records() if record["test_accuracy"] is not None]
+    tested, sent = [], member.state.rounds_done == 0
+    for record in member.folder.iter_records():
+        sent = sent or bool(record["selected"])
+        if record["test_accuracy"] is not None:
+            tested.append(record)
     return {
         "folder": str(folder),
         "method": member.simulation.config.learning.method,
@@ -181,7 +209,13 @@ def _outcome(member: Member, folder: Path) -> dict[str, Any]:
         "test_accuracy": tested[-1]["test_accuracy"] if tested else None,
         "best_accuracy": max((record["test_accuracy"] for record in tested), default=None),
         "test_loss": tested[-1]["test_loss"] if tested else None,
+        "why_nobody_sent": None if sent else _why_nobody_sent(member.simulation),
     }
+
+
+def _why_nobody_sent(simulation: Simulation) -> str:
+    """Why a run had no update in any round, told of its first."""
+    return why_nobody(simulation.plan(simulation.start()).problem, simulation.config.scheduling.policy)
 
 
 def print_outcome(one: dict[str, Any]) -> None:
@@ -189,7 +223,16 @@ def print_outcome(one: dict[str, Any]) -> None:
     tested = "" if one["test_accuracy"] is None else f", test accuracy {100 * one['test_accuracy']:.2f} %"
     rounds = f"{one['rounds']} round{'' if one['rounds'] == 1 else 's'}"
     print(f"{one['status']} after {rounds} and {one['clock_s']:.1f} simulated seconds{tested}.")
-    print(f"The run is in {one['folder']}; draw it with: flare report {one['folder']}")
+    print_nobody(one)
+    folder = printable(one["folder"])
+    print(f"The run is in {folder}; draw it with: flare report {folder}")
+
+
+def print_nobody(one: dict[str, Any]) -> None:
+    """Say of a run in which nobody ever sent that it was so, and why."""
+    if one["why_nobody_sent"] is not None:
+        name = f"{one['method']}-{one['policy']}-seed{one['seed']}"
+        print(f"Nobody sent in any round of {name}, so nothing was learned: {one['why_nobody_sent']}.")
 
 
 def report_on(folders: Sequence[Path], page: Path, *, quietly: bool) -> None:
@@ -221,7 +264,7 @@ def report_on(folders: Sequence[Path], page: Path, *, quietly: bool) -> None:
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(table)
     print("Accuracy on the test samples at the end, at best and at a common simulated time; ± is a 95 % interval.")
-    print(f"The report is in {page}.")
+    print(printable(f"The report is in {page}."))
 
 
 def _percent(value: Estimate) -> str:

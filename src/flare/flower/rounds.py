@@ -23,7 +23,7 @@ from flare.learning.methods import Method
 from flare.learning.methods.base import MethodState, Round
 from flare.learning.record import Record, idle_record, round_record
 from flare.learning.state import RunState, RunStatus, ended
-from flare.scheduling import RoundProblem, Schedule, get_policy
+from flare.scheduling import RoundProblem, Schedule, checked_options, get_policy
 from flare.scheduling.rounds import schedule_round, work_problem
 from flare.types import Floats, Indices
 
@@ -78,13 +78,16 @@ def refuse_settings(config: Config) -> None:
 
 
 def policy_options(config: Config) -> dict[str, Any]:
-    """The number of devices of policies that take one."""
-    policy, num_selected = get_policy(config.scheduling.policy), config.scheduling.num_selected
-    if policy.name == "ps" and not num_selected:
+    """The options of the policy in the settings; ValueError for one that it does not have, and for `ps` without its
+    number of devices."""
+    policy = get_policy(config.scheduling.policy)
+    given = checked_options(policy, config.scheduling.options)
+    if policy.name == "ps" and "num_selected" not in given:
         raise ValueError(
-            "policy 'ps' needs scheduling.num_selected here: the simulator tunes it on its cell, and a fleet has none"
+            "policy 'ps' needs scheduling.options.num_selected here: the simulator tunes it on its cell, and a fleet "
+            "has none"
         )
-    return {"num_selected": num_selected} if "num_selected" in policy.options and num_selected else {}
+    return given
 
 
 def plan_round(

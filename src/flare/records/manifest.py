@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -18,13 +17,13 @@ import torch
 
 from flare.atomic import write_whole
 from flare.config import Config, load
+from flare.config.toml import MAX_FILE_BYTES
 from flare.records.old_format import FORMAT_1
-from flare.records.regular_files import read_regular
+from flare.records.regular_files import read_regular, refuse_irregular
 
 FILE = "manifest.json"
 FORMAT, FORMAT_VERSION = "flare-run", 2
 _MAX_BYTES = 4 << 20  # the names and shapes of some ten thousand arrays; what else is in it is small
-_MAX_CONFIG_BYTES = 16 << 20  # the steps of a million devices, one by one
 
 
 def new_manifest(seed: int, config_toml: str, identity: Mapping[str, str]) -> dict[str, Any]:
@@ -32,9 +31,9 @@ def new_manifest(seed: int, config_toml: str, identity: Mapping[str, str]) -> di
 
     Raises ValueError where the configuration is longer than can be read back.
     """
-    if len(config_toml.encode()) > _MAX_CONFIG_BYTES:
+    if len(config_toml.encode()) > MAX_FILE_BYTES:
         raise ValueError(
-            f"the configuration has more than the {_MAX_CONFIG_BYTES} bytes that a run folder can hold; give the steps "
+            f"the configuration has more than the {MAX_FILE_BYTES} bytes that a run folder can hold; give the steps "
             "of so many devices by a law, by groups or by a trace"
         )
     return {
@@ -109,9 +108,8 @@ def is_run_folder(folder: Path) -> bool:
 
 def read_config(path: Path, format_version: int) -> Config:
     """The configuration in a run folder; ValueError where it cannot be read."""
-    with contextlib.suppress(OSError):  # which `load` puts into words
-        read_regular(path, _MAX_CONFIG_BYTES)
-    return load(path)
+    refuse_irregular(path)
+    return load(path, former_keys=format_version == FORMAT_1)
 
 
 def refuse_other(folder: Path, manifest: dict[str, Any], identity: Mapping[str, str]) -> None:
@@ -131,7 +129,7 @@ def refuse_other(folder: Path, manifest: dict[str, Any], identity: Mapping[str, 
 
 def refuse_changed_config(manifest: dict[str, Any], path: Path) -> None:
     """ValueError where the configuration is not, byte for byte, the one that the run began with."""
-    if hashlib.sha256(read_regular(path, _MAX_CONFIG_BYTES)).hexdigest() != manifest["config_sha256"]:
+    if hashlib.sha256(read_regular(path, MAX_FILE_BYTES)).hexdigest() != manifest["config_sha256"]:
         raise ValueError(
             f"{path} was changed since the run began, so that the run cannot be continued; put it back as it was, or "
             "start a new run from it in another folder"

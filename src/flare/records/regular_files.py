@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from flare.atomic import whole_file, write_all
+from flare.reading import kind_of
 
 _FLAGS = (
     getattr(os, "O_NOFOLLOW", 0)
@@ -18,14 +19,6 @@ _FLAGS = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-_KINDS = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _CHUNK = 1 << 20
 
 
@@ -72,7 +65,7 @@ def folder_is_there(path: Path) -> bool:
         return False
     if not stat.S_ISDIR(mode):
         raise ValueError(
-            f"{path} is {_kind(mode)}, and must be a folder; nothing was changed: put the folder back, or move away "
+            f"{path} is {kind_of(mode)}, and must be a folder; nothing was changed: put the folder back, or move away "
             "what is in its place"
         )
     return True
@@ -98,9 +91,6 @@ def copy_aside(path: Path) -> Path:
 def _refuse_kind(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise ValueError(
-            f"{path} is {_kind(mode)}; a run folder holds regular files only: put the file back, or give another folder"
+            f"{path} is {kind_of(mode)}; a run folder holds regular files only: put the file back, or give another "
+            "folder"
         )
-
-
-def _kind(mode: int) -> str:
-    return _KINDS.get(stat.S_IFMT(mode), "a file" if stat.S_ISREG(mode) else "no regular file")

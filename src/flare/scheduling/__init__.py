@@ -3,6 +3,7 @@
 from flare.scheduling import exact, greedy, linear, baselines  # noqa: F401, I001  (they register the policies, in this order)
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import tune_num_selected
+from flare.scheduling.policy_options import checked_options
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Policy, get_policy, policy
 from flare.scheduling.scheduler import admit, solve
@@ -17,6 +18,7 @@ __all__ = [
     "Schedule",
     "Status",
     "admit",
+    "checked_options",
     "even_split",
     "get_policy",
     "optimal_split",

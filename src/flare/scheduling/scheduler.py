@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flare.scheduling.bandwidth import even_split, optimal_split
+from flare.scheduling.policy_options import checked_options
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, Policy, get_policy
 from flare.scheduling.schedule import Schedule, Status
@@ -101,11 +102,7 @@ def _arguments(
     memory: Floats | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    for name in options:
-        if name not in chosen.options:
-            known = ", ".join(chosen.options) or "none"
-            raise ValueError(f"policy '{chosen.name}' has no option '{name}' (its options: {known})")
-    arguments = dict(options)
+    arguments = checked_options(chosen, options)
     if chosen.draws:
         if rng is None:
             raise ValueError(

@@ -36,7 +36,7 @@ from flare.learning.models import make_model
 from flare.learning.record import Record, round_record, write_score
 from flare.learning.state import RunState, RunStatus, ended, scored, wants_score
 from flare.rng import stream
-from flare.scheduling import RoundProblem, Schedule, get_policy, tune_num_selected
+from flare.scheduling import RoundProblem, Schedule, checked_options, get_policy, tune_num_selected
 from flare.scheduling.rounds import schedule_round, work_problem
 from flare.simulation.smoothness import estimated_smoothness, gamma_of, tau_bar_limit
 from flare.types import Floats, Indices
@@ -208,15 +208,12 @@ class Simulation:
         return tau, problem, energy_j
 
     def _policy_options(self) -> dict[str, Any]:
-        """The number of devices of policies that take one; for `ps` it is tuned where the configuration gives none."""
-        if "num_selected" not in self.policy.options:
-            return {}
-        if self.config.scheduling.num_selected:
-            return {"num_selected": self.config.scheduling.num_selected}
-        if self.policy.name != "ps":
-            return {}
+        """The options of the policy in the settings; for `ps`, the number of devices is tuned where they give none."""
+        given = checked_options(self.policy, self.config.scheduling.options)
+        if self.policy.name != "ps" or "num_selected" in given:
+            return given
         rounds = [self._problem(self.cell.draw(r))[1] for r in range(_TUNING_ROUNDS)]
-        return {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
+        return given | {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
 
     def _record(
         self,
