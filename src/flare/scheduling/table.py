@@ -25,14 +25,10 @@ from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.rate import snr_hz
 
 MAX_TABLE_BYTES = 1 << 28
-"""A table of more than a million devices still fits."""
+"""A table of a million devices is smaller."""
 _Rule = tuple[Callable[[float], bool], str]
-_POSITIVE: MAX_TABLE_BYTES = 1 << 28
-"""A table of more than a million devices still fits."""
-_Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
-_DECIBEL: MAX_TABLE_BYTES = 1 << 28
-"""A table of more than a million devices still fits."""
-_Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
+_POSITIVE: _Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
+_DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
 _COLUMNS: dict[str, _Rule] = {
     "tau": (lambda x: 1.0 <= x <= ABSURD, "must be at least 1 local step, and finite"),
     "compute_s": (lambda x: 0.0 <= x <= ABSURD, "must be at least 0 and finite"),
