@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -11,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import os
 import pytest
 
 from flare.cli import main
