@@ -16,7 +16,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from flare.records.checkpoints import newest_sound
+from flare.records.checkpoints import checkpoints, read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 QUIET = {
@@ -176,8 +176,7 @@ def world(folder: Path) -> Iterator[World]:
 
 def last_weights(folder: Path) -> Tensor:
     """The weights in the last checkpoint of a run folder, read only: its writer may not have let go of it yet."""
-    snapshot = newest_sound(folder / "checkpoints", recorded_rounds=10**6)
-    assert snapshot is not None
+    snapshot, _ = read_checkpoint(checkpoints(folder / "checkpoints")[0][1])
     return snapshot.tensors["weights"]
 
 

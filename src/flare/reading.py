@@ -10,11 +10,13 @@ from typing import BinaryIO
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # opening a named pipe must not wait for somebody who writes into it
 _BINARY = getattr(os, "O_BINARY", 0)  # some systems would otherwise translate line ends
 _KINDS = {
-    stat.S_ISDIR: "a folder",
-    stat.S_ISFIFO: "a named pipe",
-    stat.S_ISSOCK: "a socket",
-    stat.S_ISCHR: "a device",
-    stat.S_ISBLK: "a device",
+    stat.S_IFREG: "a file",
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
 }
 
 
@@ -58,7 +60,11 @@ def open_small(path: str | Path, max_bytes: int) -> BinaryIO:
     return opened
 
 
+def kind_of(mode: int) -> str:
+    """What a file of this mode is, in words."""
+    return _KINDS.get(stat.S_IFMT(mode), "no regular file")
+
+
 def _refuse_other_kinds(path: str | Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        kind = next((words for test, words in _KINDS.items() if test(mode)), "no regular file")
-        raise ValueError(f"{path}: cannot be read: it is {kind}; give a regular file")
+        raise ValueError(f"{path}: cannot be read: it is {kind_of(mode)}; give a regular file")
