@@ -69,7 +69,9 @@ def dm(problem: RoundProblem) -> Indices:
     dearest_hz = 0.0
     while len(chosen) < len(order):
         sharing = len(chosen) + 1
-        reached_s = _finish_s(problem, order[[bound_s.argmin()]], sharing)[0]
+        nearest = int(bound_s.argmin())
+        # Where uploads are negligible beside computing, a time may round to less than it was on a larger share.
+        reached_s = max(_finish_s(problem, order[[nearest]], sharing)[0], bound_s[nearest])
         rivals = np.flatnonzero(bound_s <= reached_s)
         bound_s[rivals] = _finish_s(problem, order[rivals], sharing)
         first = int(rivals[bound_s[rivals].argmin()])
