@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flare.config import Config
@@ -23,10 +24,11 @@ from flare.learning.methods import Method
 from flare.learning.methods.base import MethodState, Round
 from flare.learning.record import Record, idle_record, round_record
 from flare.learning.state import RunState, RunStatus, ended
-from flare.scheduling import RoundProblem, Schedule, get_policy
+from flare.scheduling import Memory, RoundProblem, Schedule, get_policy
 from flare.scheduling.rounds import schedule_round, work_problem
 from flare.types import Floats, Indices
 
+OF_DEVICES = "device."
 METHODS = ("flare", "fedavg", "fedavg-fixed")
 """Methods whose devices send one update and whose base station takes the mean."""
 
@@ -179,23 +181,43 @@ def _with_newcomers(state: MethodState, tau: Floats) -> MethodState:
     return {"first_tau": torch.from_numpy(first)}
 
 
-def _recalled(memory: Floats | None, devices: Indices) -> Floats | None:
-    """What the policy remembers of the devices that are there; a newcomer takes what it remembers of the middle one."""
-    if memory is None:
+def _recalled(memory: Memory, devices: Indices) -> Memory:
+    """What the policy remembers, as the devices that are there know it: the inverse of `_memorised`."""
+    recalled = {}
+    for name, array in memory.items():
+        if not name.startswith(OF_DEVICES):
+            recalled[name] = array
+        elif (own := _rows_of(array, devices)) is not None:
+            recalled[name.removeprefix(OF_DEVICES)] = own
+    return recalled
+
+
+def _rows_of(array: NDArray[Any], devices: Indices) -> NDArray[Any] | None:
+    """The entries of these devices; a newcomer takes the middle of what is known, None where nothing is."""
+    own = np.full((len(devices), *array.shape[1:]), math.nan)
+    seen = devices < len(array)
+    own[seen] = array[devices[seen]]
+    unknown = np.isnan(own).reshape(len(own), -1).any(axis=1)
+    known = np.sort(own[~unknown], axis=0)
+    if len(known) == 0:
         return None
-    own = np.full(len(devices), math.nan)
-    seen = devices < len(memory)
-    own[seen] = memory[devices[seen]]
-    known = np.sort(own[~np.isnan(own)])
-    return np.where(np.isnan(own), known[len(known) // 2], own) if len(known) else None
+    own[unknown] = known[len(known) // 2]
+    return own
 
 
-def _memorised(before: Floats | None, plan: FleetPlan, fleet_size: int) -> Floats | None:
-    """The memory of the policy over the fleet; nan of devices that it has never seen."""
-    if plan.schedule.memory is None:
+def _memorised(before: Memory, plan: FleetPlan, fleet_size: int) -> Memory:
+    """The memory of the policy over the fleet; arrays of the devices are kept under a name that says so, as long as
+    the fleet, nan of devices that the policy has never seen."""
+    if not plan.schedule.memory:
         return before
-    memory = np.full(fleet_size, math.nan)
-    if before is not None:
-        memory[: len(before)] = before
-    memory[plan.devices] = plan.schedule.memory
+    memory: Memory = {}
+    for name, array in plan.schedule.memory.items():
+        if array.shape[:1] != (len(plan.devices),):
+            memory[name] = array
+            continue
+        of_fleet = np.full((fleet_size, *array.shape[1:]), math.nan)
+        old = before.get(OF_DEVICES + name, of_fleet[:0])
+        of_fleet[: len(old)] = old
+        of_fleet[plan.devices] = array
+        memory[OF_DEVICES + name] = of_fleet
     return memory

@@ -178,7 +178,7 @@ class FlareStrategy(Strategy):
         with one_thread(_CPU):
             self._first_norm = float(torch.linalg.vector_norm(weights.double()))
         method = self._method.start(len(weights), 0)
-        self._state = RunState(rounds_done=0, clock_s=0.0, weights=weights, method=method, memory=None)
+        self._state = RunState(rounds_done=0, clock_s=0.0, weights=weights, method=method, memory={})
 
     def _begun(self) -> RunState:
         assert self._state is not None, "configure_train or start comes first"

@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flare.config import RunConfig
 from flare.learning.job import Score
 from flare.learning.methods.base import MethodState
-from flare.types import Floats
 
 
 class RunStatus(StrEnum):
@@ -33,7 +33,7 @@ class RunState:
     clock_s: float
     weights: Tensor  # (weights,)
     method: MethodState
-    memory: Floats | None  # of the policy, (devices,)
+    memory: dict[str, NDArray[Any]]  # of the policy, arrays by name
     status: RunStatus = RunStatus.RUNNING
 
 
@@ -59,8 +59,7 @@ def scored(limits: RunConfig, state: RunState, score: Score) -> RunState:
 def to_tensors(state: RunState) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the numbers of a checkpoint."""
     tensors = {"weights": state.weights} | {f"method.{name}": value for name, value in state.method.items()}
-    if state.memory is not None:
-        tensors["memory"] = torch.from_numpy(state.memory.copy())
+    tensors |= {f"memory.{name}": torch.from_numpy(array.copy()) for name, array in state.memory.items()}
     return tensors, {"clock_s": state.clock_s, "status": state.status.value}
 
 
@@ -73,6 +72,10 @@ def from_tensors(
         clock_s=float(numbers["clock_s"]),
         weights=tensors["weights"],
         method={name: tensors[f"method.{name}"] for name in method},
-        memory=tensors["memory"].numpy() if "memory" in tensors else None,
+        memory={
+            name.removeprefix("memory."): tensor.numpy()
+            for name, tensor in tensors.items()
+            if name.startswith("memory.")
+        },
         status=RunStatus(numbers["status"]),
     )

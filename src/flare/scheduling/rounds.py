@@ -8,6 +8,7 @@ from typing import Any
 from flare.config import SchedulingConfig, WirelessConfig
 from flare.rng import stream
 from flare.scheduling.problem import RoundProblem
+from flare.scheduling.registry import Memory, get_policy
 from flare.scheduling.schedule import Schedule
 from flare.scheduling.scheduler import solve
 from flare.types import Floats
@@ -45,11 +46,12 @@ def schedule_round(
     *,
     seed: int,
     index: int,
-    memory: Floats | None,
+    memory: Memory,
     options: dict[str, Any],
 ) -> tuple[Schedule, float]:
     """The schedule by the policy of the settings, which draws from the stream of the round, and a proven bound on the
     objective; nan where the policy proves none and the settings ask for none."""
+    get_policy(config.policy).check_options(options)
     schedule = solve(problem, config.policy, rng=stream(seed, "policy", index), memory=memory, **options)
     bound = schedule.lower_bound
     if math.isnan(bound) and config.bound:

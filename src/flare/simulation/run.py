@@ -123,7 +123,7 @@ class Simulation:
     def start(self) -> RunState:
         """The state before the first round."""
         method = self.method.start(self.model.num_weights, self.config.wireless.num_devices)
-        return RunState(rounds_done=0, clock_s=0.0, weights=self.start_weights, method=method, memory=None)
+        return RunState(rounds_done=0, clock_s=0.0, weights=self.start_weights, method=method, memory={})
 
     def plan(self, state: RunState) -> Plan:
         """Draw the next round and select its devices."""
