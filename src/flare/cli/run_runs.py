@@ -26,7 +26,7 @@ from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
 from flare.reading import read_small
 from flare.records import RunFolder
-from flare.scheduling import checked_options, get_policy
+from flare.scheduling import get_policy
 from flare.scheduling.nobody import why_nobody
 from flare.simulation import Member, RoundRecord, RunStatus, Simulation, drive, resume
 from flare.text import printable
@@ -95,7 +95,7 @@ def created(
     The runs of a comparison are first listed in the folder `listing`.
     """
     for one in configs:
-        checked_options(get_policy(one.scheduling.policy), one.scheduling.options)
+        get_policy(one.scheduling.policy).check_options(one.scheduling.options)
         make_method(one.learning)
         fetch_if_needed(one.data)
     simulations = [Simulation(one) for one in configs]

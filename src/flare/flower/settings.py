@@ -9,7 +9,7 @@ from typing import Any
 
 from flare.config import Config, override
 from flare.learning.methods import make_method
-from flare.scheduling import checked_options, get_policy
+from flare.scheduling import get_policy
 
 Value = bool | int | float | str
 
@@ -29,7 +29,8 @@ def policy_options(config: Config) -> dict[str, Any]:
     """The options of the policy in the settings; ValueError for one that it does not have, and for `ps` without its
     number of devices."""
     policy = get_policy(config.scheduling.policy)
-    given = checked_options(policy, config.scheduling.options)
+    given = dict(config.scheduling.options)
+    policy.check_options(given)
     if policy.name == "ps" and "num_selected" not in given:
         raise ValueError(
             "policy 'ps' needs scheduling.options.num_selected here: the simulator tunes it on its cell, and a fleet "

@@ -66,9 +66,7 @@ class Arrivals:
             clock_s=clock_s,
             weights=weights,
             method=method,
-            memory=state.memory.after(
-                plan.seen, {} if plan.schedule.memory is None else {"memory": plan.schedule.memory}
-            ),
+            memory=state.memory.after(plan.seen, plan.schedule.memory),
             history=_history(plan, sent),
             status=status,
         )
@@ -94,7 +92,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
         state,
         rounds_done=state.rounds_done + 1,
         clock_s=state.clock_s + lasted_s,
-        memory=state.memory.after(plan.seen, {} if plan.schedule.memory is None else {"memory": plan.schedule.memory}),
+        memory=state.memory.after(plan.seen, plan.schedule.memory),
         history=plan.history,
     )
     record = _planned_record(state.rounds_done, plan, after.clock_s, smoothness=station.smoothness)

@@ -46,7 +46,7 @@ from flare.rounds import (
     with_score,
 )
 from flare.rounds.plan import round_problem
-from flare.scheduling import checked_options, get_policy, tune_num_selected
+from flare.scheduling import get_policy, tune_num_selected
 from flare.simulation.identity import code_words, dataset_words, model_words
 from flare.simulation.smoothness import estimated_smoothness
 from flare.types import Floats, Indices
@@ -189,7 +189,8 @@ class Simulation:
     def _policy_options(self) -> dict[str, Any]:
         """The options of the policy in the settings; for `ps`, the number of devices is tuned where they give none."""
         policy = get_policy(self.config.scheduling.policy)
-        given = checked_options(policy, self.config.scheduling.options)
+        given = dict(self.config.scheduling.options)
+        policy.check_options(given)
         if policy.name != "ps" or "num_selected" in given:
             return given
         rounds = [round_problem(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]
