@@ -7,6 +7,8 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -323,13 +325,40 @@ def test_a_process_that_is_killed_is_told_in_one_sentence(tmp_path: Path) -> Non
         run_trials(long, on_cpu(tmp_path, 2), stopping=kill)
 
 
-def test_processes_tell_of_long_runs_when_short_ones_have_ended(tmp_path: Path) -> None:
+def test_processes_tell_of_long_runs_when_short_ones_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it, also where who listens is held up until long after the end, as on a loaded machine."""
     quick = [trial("run.rounds=2", f"seed={seed}") for seed in (1, 2)]
     long = trial("run.rounds=200", "run.evaluate_every=200")
     seen: list[int] = []
-    run_trials([long, *quick], on_cpu(tmp_path, 2), callback=lambda one, n, _: seen.append(n) if one == long else None)
-    assert seen[-1] == 200
-    assert any(2 < rounds < 200 for rounds in seen)
+    ended = threading.Event()
+
+    class Pool(runner.ProcessPoolExecutor):
+        def shutdown(self, *given: Any, **named: Any) -> None:
+            super().shutdown(*given, **named)
+            ended.set()
+
+    def callback(one: Trial, rounds: int, _: bool) -> None:
+        if one == long:
+            if not seen:
+                ended.wait(120.0)
+                time.sleep(6.0)
+            seen.append(rounds)
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
+    run_trials([long, *quick], on_cpu(tmp_path, 2), callback=callback)
+    assert seen == list(range(1, 201))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_callback_that_fails_ends_the_call_and_is_told(processes: int, tmp_path: Path) -> None:
+    def callback(one: Trial, rounds: int, ended: bool) -> None:
+        raise BrokenPipeError("nobody reads this")
+
+    long = [trial("run.rounds=100000", f"seed={seed}") for seed in (0, 1)]
+    with pytest.raises(BrokenPipeError, match="nobody reads this"):
+        run_trials(long, on_cpu(tmp_path, processes), callback=callback)
 
 
 @pytest.mark.parametrize(

@@ -143,27 +143,32 @@ def _run_in_processes(
     spawn = multiprocessing.get_context("spawn")
     news, stop = spawn.SimpleQueue(), spawn.Event()
     by_key = {trial.key: trial for batch in batches for trial in batch}
-    listener = threading.Thread(target=_listen, args=(news, by_key, callback), daemon=True)
+    over, failed = threading.Event(), list[Exception]()
+    listener = threading.Thread(target=_listen, args=(news, over, by_key, callback, failed), daemon=True)
     listener.start()
+    patience_s = None  # whatever the processes have said is told, however long that takes
     arguments = (news, stop, os.getpid())
     try:
         with ProcessPoolExecutor(place.processes, spawn, initializer=_begin, initargs=arguments) as pool:
             with _ctrl_c_held():  # a process that is still starting would end by it
                 futures = [pool.submit(_work, batch, place) for batch in batches]
             try:
-                _wait(futures, stop, stopping)
+                _wait(futures, stop, lambda: bool(failed) or stopping())
             except BaseException:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
     except BrokenProcessPool:
+        patience_s = 5.0  # a process that was killed may have left half a message
         raise OSError(
             "a process that trained was killed, perhaps for want of memory; what is finished is kept: run the same "
             "command again, with fewer --processes"
         ) from None
     finally:
-        news.put(None)
-        listener.join(timeout=5.0)  # a process that was killed may have left the queue locked
+        over.set()
+        listener.join(patience_s)
+    if failed:
+        raise failed[0]
 
 
 @contextmanager
@@ -195,10 +200,24 @@ def _wait(futures: Sequence[Any], stop: Event, stopping: Callable[[], bool]) -> 
             waiting = {future for future in waiting if not future.cancelled()}
 
 
-def _listen(news: Any, by_key: dict[str, Trial], callback: Callback) -> None:
-    while (item := news.get()) is not None:
-        for key, (rounds, ended) in item:
-            callback(by_key[key], rounds, ended)
+def _listen(
+    news: Any, over: threading.Event, by_key: dict[str, Trial], callback: Callback, failed: list[Exception]
+) -> None:
+    """Tell `callback` what the processes say, until all is told that was said before `over`.
+
+    Where it fails the queue is emptied nevertheless: a full one would hold the processes up.
+    """
+    last = False
+    while not last:
+        last = over.is_set()  # asked first: what was said before is in the queue now
+        while not news.empty():
+            for key, (rounds, ended) in news.get():
+                try:
+                    if not failed:
+                        callback(by_key[key], rounds, ended)
+                except Exception as error:
+                    failed.append(error)
+        over.wait(0.1)
 
 
 class _Process:
