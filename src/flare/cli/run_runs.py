@@ -108,7 +108,11 @@ def created(
         listing.mkdir(parents=True, exist_ok=True)
         write_whole(listing / _LIST, json.dumps([folder.name for folder in folders]).encode())
     return [
-        Member(simulation, RunFolder.create(folder, simulation.config, force=force), key=str(folder))
+        Member(
+            simulation,
+            RunFolder.create(folder, simulation.config, force=force, identity=simulation.identity),
+            key=str(folder),
+        )
         for simulation, folder in zip(simulations, folders, strict=True)
     ]
 

@@ -49,6 +49,7 @@ from flare.rounds import (
     wants_score,
     with_score,
 )
+from flare.rounds.identity import code_identity
 
 _CPU = torch.device("cpu")
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -227,7 +228,7 @@ class FlareStrategy(Strategy):
         keeper = opened(self.folder, station, layout)
         run = _Run(station, layout, keeper, first_norm, first_state(weights, method.start(len(weights), 0), 0))
         try:
-            restored = keeper.restored("flower", {})
+            restored = keeper.restored("flower", code_identity(station))
         except BaseException:
             keeper.close()
             raise

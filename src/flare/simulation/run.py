@@ -45,9 +45,10 @@ from flare.rounds import (
     wants_score,
     with_score,
 )
+from flare.rounds.identity import code_identity
 from flare.rounds.plan import round_problem
 from flare.scheduling import get_policy, tune_num_selected
-from flare.simulation.identity import code_words, dataset_words, model_words
+from flare.simulation.identity import dataset_words, model_words
 from flare.simulation.smoothness import estimated_smoothness
 from flare.types import Floats, Indices
 from flare.wireless.cell import Cell
@@ -116,13 +117,9 @@ class Simulation:
     @cached_property
     def identity(self) -> dict[str, str]:
         """What the run is, beside its settings: written into its folder, and compared when it is continued."""
-        learning, scheduling = self.config.learning, self.config.scheduling
-        return {
-            "data": dataset_words(self.dataset, self.held, own=self.own_dataset),
-            "model": model_words(self.module, self.start_weights, learning.model, own=self.own_module),
-            "method": code_words(learning.method, type(self.station.method)),
-            "policy": code_words(scheduling.policy, get_policy(scheduling.policy).function),
-        }
+        model = model_words(self.module, self.start_weights, self.config.learning.model, own=self.own_module)
+        data = dataset_words(self.dataset, self.held, own=self.own_dataset)
+        return {"data": data, "model": model} | code_identity(self.station)
 
     def start(self) -> RunState:
         """The state before the first round."""
