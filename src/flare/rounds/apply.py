@@ -46,7 +46,7 @@ class Arrivals:
         if math.isnan(update.norm):
             update = replace(update, norm=float(norm_of(update.delta)))
         self._reducer.add(device, self._rules[device], update)
-        self._sent[device] = replace(update, delta=update.delta[:0])  # its numbers are kept, its vector is not
+        self._sent[device] = replace(update, delta=update.delta.new_empty(0))  # its numbers are kept, its vector is not
 
     def end(self, *, faults: Sequence[Mapping[str, Any]] = ()) -> tuple[RunState, RoundRecord]:
         """The state after the round, and its record without the test scores and the time that it took."""

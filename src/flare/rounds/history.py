@@ -15,14 +15,11 @@ from flare.types import Floats
 
 def informed(history: History, seen: Observation) -> History:
     """The history of all devices, newcomers included, with what the present ones say of their data."""
-    before = history.num_devices
-    if seen.num_devices > before:
-        empty = History.empty(seen.num_devices)
-        grown = {name: np.concatenate([getattr(history, name), getattr(empty, name)[before:]]) for name in _BY_DEVICE}
-        history = replace(history, **grown)
-    num_samples = history.num_samples.copy()
-    num_samples[seen.devices] = np.where(np.isnan(seen.num_samples), num_samples[seen.devices], seen.num_samples)
-    return replace(history, num_samples=num_samples, label_counts=_labels(history.label_counts, seen))
+    empty, known = History.empty(seen.num_devices), history.num_devices
+    rows = {name: np.append(getattr(history, name), getattr(empty, name)[known:]) for name in _BY_DEVICE}
+    told = ~np.isnan(seen.num_samples)
+    rows["num_samples"][seen.devices[told]] = seen.num_samples[told]
+    return History(**rows, label_counts=_labels(history.label_counts, seen))
 
 
 def after_round(
@@ -52,10 +49,12 @@ _BY_DEVICE = (
 
 def _labels(known: Floats | None, seen: Observation) -> Floats | None:
     """The counts of the labels, where the devices share them; 0 of one that has never been there."""
-    if seen.label_counts is None:
-        return known
-    counts = np.zeros((seen.num_devices, seen.label_counts.shape[1]))
+    told = known if seen.label_counts is None else seen.label_counts
+    if told is None:
+        return None
+    counts = np.zeros((seen.num_devices, told.shape[1]))
     if known is not None:
         counts[: len(known)] = known
-    counts[seen.devices] = seen.label_counts
+    if seen.label_counts is not None:
+        counts[seen.devices] = seen.label_counts
     return counts

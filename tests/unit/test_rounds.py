@@ -1,0 +1,260 @@
+"""A round by itself: what the base station remembers, what it makes of arrivals, what is written down."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from flare.config import Config, override
+from flare.learning.job import Update
+from flare.learning.methods import METHODS, make_method
+from flare.rounds import (
+    Arrivals,
+    BaseStation,
+    Observation,
+    Plan,
+    RoundRecord,
+    RunState,
+    RunStatus,
+    first_state,
+    local_rules,
+    plan_round,
+)
+from flare.rounds.memory import PolicyMemory
+from flare.rounds.state import from_tensors, to_tensors
+from flare.scheduling import POLICIES, Choice, History, policy
+
+WEIGHTS = 3
+
+
+def station(*settings: str) -> BaseStation:
+    config = override(Config(), ["wireless.deadline_s=5", "run.payload=wireless", "scheduling.policy=all", *settings])
+    return BaseStation(config, make_method(config.learning), WEIGHTS)
+
+
+def seen(devices: list[int], num_devices: int, **changes: object) -> Observation:
+    count = len(devices)
+    told = {
+        "tau": np.arange(1.0, 1.0 + count),
+        "cpu_hz": np.full(count, 3e9),
+        "snr_hz": np.full(count, 1e8),
+        "power_w": np.full(count, 0.1),
+        "num_samples": np.full(count, 50.0),
+    }
+    return Observation(devices=np.array(devices, dtype=np.intp), num_devices=num_devices, **(told | changes))  # type: ignore[arg-type]
+
+
+def start(base: BaseStation, num_devices: int) -> RunState:
+    return first_state(torch.zeros(WEIGHTS), base.method.start(WEIGHTS, num_devices), num_devices)
+
+
+def begun(base: BaseStation, state: RunState, reported: Observation) -> tuple[Plan, Arrivals]:
+    plan = plan_round(base, state, reported)
+    assert plan is not None
+    gradients = [torch.ones(WEIGHTS)] * len(plan.selected) if base.method.needs_gradients else []
+    return plan, Arrivals(base, state, plan, local_rules(base, plan, gradients))
+
+
+def sent(value: float, **told: float) -> Update:
+    return Update(torch.full((WEIGHTS,), value), **({"loss": 1.0} | told))
+
+
+# What is known of the devices
+
+
+def test_the_history_follows_what_the_devices_did() -> None:
+    base = station()
+    state = start(base, 3)
+    plan, arrivals = begun(base, state, seen([0, 1, 2], 3))
+    assert plan.selected.tolist() == [0, 1, 2]
+    arrivals.add(2, sent(2.0, loss=0.5, squared_loss=0.3))
+    arrivals.add(0, sent(1.0, loss=0.75, squared_loss=0.6))
+    state, record = arrivals.end()
+    history = state.history
+    assert history.times_sent.tolist() == [1, 0, 1]
+    assert history.rounds_since_sent.tolist() == [1, np.inf, 1]
+    assert np.array_equal(history.last_loss, [0.75, np.nan, 0.5], equal_nan=True)
+    assert np.array_equal(history.mean_squared_loss, [0.6, np.nan, 0.3], equal_nan=True)
+    assert history.update_norm[[0, 2]] == pytest.approx([3**0.5, 12**0.5])
+    assert history.num_samples.tolist() == [50, 50, 50]
+    assert history.compute_s[2] == record.compute_s[2]
+    assert history.upload_s[0] == record.upload_s[0]
+    assert history.energy_j[1] == 0.0
+    assert history.energy_j[2] == pytest.approx(record.compute_energy_j[2] + record.upload_energy_j[2])
+    _, arrivals = begun(base, state, seen([1, 2], 3, num_samples=np.array([np.nan, 70.0])))
+    arrivals.add(1, sent(1.0))
+    state, _ = arrivals.end()
+    assert state.history.times_sent.tolist() == [1, 1, 1]
+    assert state.history.rounds_since_sent.tolist() == [2, 1, 2]
+    assert state.history.num_samples.tolist() == [50, 50, 70]  # one that does not say it again keeps what it said
+
+
+def test_newcomers_have_a_history_of_nothing_and_a_policy_sees_those_that_are_there() -> None:
+    shown: list[History] = []
+
+    @policy("looking")
+    def looking(problem, *, history):  # type: ignore[no-untyped-def]
+        shown.append(history)
+        return []
+
+    try:
+        base = station("scheduling.policy=looking")
+        state = start(base, 0)
+        counts = np.array([[3.0, 1.0], [0.0, 9.0]])
+        _, arrivals = begun(base, state, seen([0, 4], 5, label_counts=counts))
+        state, _ = arrivals.end()
+        begun(base, state, seen([1, 4], 6, num_samples=np.array([8.0, 9.0])))
+    finally:
+        del POLICIES["looking"]
+    assert [each.num_devices for each in shown] == [2, 2]
+    assert shown[0].label_counts is not None
+    assert shown[0].label_counts.tolist() == counts.tolist()
+    assert shown[1].num_samples.tolist() == [8.0, 9.0]
+    assert state.history.num_devices == 5
+    assert state.history.label_counts is not None
+    assert state.history.label_counts[4].tolist() == [0.0, 9.0]
+
+
+# What a policy remembers
+
+
+def test_memory_follows_the_devices_as_they_come_and_go() -> None:
+    memory = PolicyMemory()
+    assert memory.recall(seen([0, 1], 2)) == {}
+    memory = memory.after(seen([0, 2], 3), {"queue": np.array([[1, 1], [5, 5]]), "round": np.array(7)})
+    found = memory.recall(seen([1, 2], 4))
+    assert found["queue"].tolist() == [[5, 5], [5, 5]]  # the newcomer has the middle of those that are known and here
+    assert found["round"] == 7
+    assert found["queue"].dtype == np.int64
+    memory = memory.after(seen([1, 2], 4), {"queue": np.array([[8, 9], [6, 6]])})
+    assert memory.recall(seen([0, 1, 2], 4))["queue"].tolist() == [[1, 1], [8, 9], [6, 6]]
+    assert memory.recall(seen([3], 4)) == {}  # nobody here is known
+    assert "round" not in memory.recall(seen([0], 4))  # what is not handed over again is forgotten
+    assert memory.after(seen([0], 4), {}) is memory
+
+
+def test_a_whole_cell_gets_its_arrays_as_they_were() -> None:
+    everybody = seen([0, 1, 2], 3)
+    told = {"place": np.array([2.0, 0.0, 1.0]), "table": np.zeros((2, 5)), "one": np.array(True)}
+    found = PolicyMemory().after(everybody, told).recall(everybody)
+    assert found.keys() == told.keys()
+    assert all(np.array_equal(found[name], told[name]) for name in told)
+
+
+# Arrivals
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_memory_does_not_grow_with_the_number_of_updates(method: str) -> None:
+    base = station(f"learning.method={method}")
+    state = start(base, 4)
+    plan, arrivals = begun(base, state, seen([0, 1, 2, 3], 4))
+    alive = []
+    for device in plan.selected.tolist():
+        update = sent(1.0)
+        alive.append(weakref.ref(update.delta))
+        arrivals.add(device, update)
+        del update
+        gc.collect()
+        assert alive[-1]() is None
+    assert arrivals.end()[1].sent == [0, 1, 2, 3]
+
+
+def test_only_who_was_asked_may_send_and_once() -> None:
+    base = station("scheduling.policy=cp")
+    _, arrivals = begun(base, start(base, 3), seen([0, 2], 3))
+    arrivals.add(2, sent(1.0))
+    for device in (2, 1, 7):
+        with pytest.raises(ValueError, match=f"device {device} sent twice, or was not asked"):
+            arrivals.add(device, sent(1.0))
+
+
+def test_a_round_in_which_somebody_failed_lasts_to_its_deadline() -> None:
+    base = station()
+    for senders, lasts_to_the_deadline in (([0, 1], False), ([1], True), ([], True)):
+        plan, arrivals = begun(base, start(base, 2), seen([0, 1], 2))
+        for device in senders:
+            arrivals.add(device, sent(1.0))
+        state, record = arrivals.end(faults=[{"node": "9", "why": "silent"}])
+        expected = 5.0 if lasts_to_the_deadline else plan.schedule.latency_s
+        assert state.clock_s == record.clock_s == expected
+        assert record.sent == senders
+        assert record.faults == [{"node": "9", "why": "silent"}]
+        assert bool(state.weights.any()) == bool(senders)
+
+
+def test_where_nobody_is_there_the_deadline_passes() -> None:
+    base = station("run.rounds=1")
+    state = start(base, 2)
+    nobody = seen([], 2)
+    assert plan_round(base, state, nobody) is None
+    after, record = Arrivals(base, state, None, {}).end()
+    assert (record.status, record.available, record.clock_s) == ("infeasible", 0, 5.0)
+    assert after.status is RunStatus.FINISHED
+    assert RoundRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
+
+
+def test_updates_that_are_no_numbers_end_the_run() -> None:
+    base = station()
+    _, arrivals = begun(base, start(base, 1), seen([0], 1))
+    arrivals.add(0, sent(float("nan"), loss=float("nan")))
+    state, record = arrivals.end()
+    assert state.status is RunStatus.DIVERGED
+    assert record.loss == [None]
+    assert record.train_loss is None
+
+
+# State and record
+
+
+def test_a_state_comes_back_from_its_tensors() -> None:
+    base = station("learning.method=scaffold", "scheduling.policy=grouped")
+
+    @policy("remembering")
+    def remembering(problem, *, memory):  # type: ignore[no-untyped-def]
+        return Choice([0], memory={"rows": np.ones((2, 3), dtype=np.int32), "all": np.array([[True]])})
+
+    try:
+        base = replace(base, config=override(base.config, ["scheduling.policy=remembering"]))
+        _, arrivals = begun(base, start(base, 2), seen([0, 1], 2, label_counts=np.ones((2, 4))))
+        arrivals.add(0, sent(1.0, squared_loss=2.0))
+        state, _ = arrivals.end()
+    finally:
+        del POLICIES["remembering"]
+    again = from_tensors(state.rounds_done, *to_tensors(state))
+    assert (again.rounds_done, again.clock_s, again.status) == (state.rounds_done, state.clock_s, state.status)
+    assert torch.equal(again.weights, state.weights)
+    assert all(torch.equal(again.method[name], state.method[name]) for name in state.method)
+    for name, value in vars(state.history).items():
+        assert np.array_equal(getattr(again.history, name), value, equal_nan=True), name
+    found, kept = (each.memory.recall(seen([0, 1], 2)) for each in (again, state))
+    assert found.keys() == kept.keys() == {"rows", "all"}
+    assert all(np.array_equal(found[name], kept[name]) and found[name].dtype == kept[name].dtype for name in kept)
+
+
+def test_a_record_says_what_is_wrong_with_it() -> None:
+    base = station()
+    _, arrivals = begun(base, start(base, 2), seen([0, 1], 2))
+    arrivals.add(0, sent(1.0))
+    arrivals.add(1, sent(1.0))
+    told = arrivals.end()[1].to_json()
+    assert RoundRecord.from_json(told | {"from a later version": 1}).to_json() == told
+    for change, why in (
+        ({"tau": [1.0]}, "has 1 values of tau for 2 devices selected"),
+        ({"loss": [1.0, 1.0, 1.0]}, "has 3 values of loss for 2 devices sent"),
+        ({"clock_s": "late"}, "has clock_s = late, which is no number"),
+        ({"clock_s": True}, "has clock_s = True, which is no number"),
+        ({"selected": None}, "has selected = None, which is no list of whole numbers"),
+        ({"objective": []}, r"has objective = \[\], which is no number or null"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            RoundRecord.from_json(told | change)
+    del told["sent"]
+    with pytest.raises(ValueError, match="has no sent"):
+        RoundRecord.from_json(told)
