@@ -17,6 +17,7 @@ from flare.learning.job import GradientJob, LocalRule
 from flare.learning.methods import METHODS, Round, make_method
 from flare.learning.models import make_model
 from flare.rng import stream
+from tests.reducing import common, reduced, resolved
 from tests.tiny import MODULES, job, tiny_data, tiny_module
 
 ENGINES = {"reference": ReferenceEngine, "sequential": SequentialEngine}
@@ -105,11 +106,14 @@ def test_sequential_is_the_reference_through_rounds_of_every_method(name):
         state = method.start(len(weights), 5)
         for number in range(3):
             draw = stream(number, "round")
-            now = Round(np.array([0, 2, 3]), draw.integers(1, 5, 5).astype(float), local_lr=0.1, global_lr=1.0)
+            tau = draw.integers(1, 5, 5).astype(float)
+            now = Round(weights, np.array([0, 2, 3]), tau, local_lr=0.1, global_lr=1.0)
             own = [GradientJob(weights, np.arange(i, 60, 5)) for i in now.selected]
-            rules = method.rules(state, now, weights, engine.gradients(own) if method.needs_gradients else [])
-            updates = engine.train([job(weights, rule, seed) for seed, rule in enumerate(rules)])
-            weights, state = method.aggregate(state, now, weights, rules, updates)
+            gradients = engine.gradients(own) if method.needs_gradients else []
+            rules = method.rules(state, now, common(gradients))
+            followed = [resolved(*each) for each in zip(rules, gradients or [None] * 3, strict=True)]
+            updates = engine.train([job(weights, rule, seed) for seed, rule in enumerate(followed)])
+            weights, state = reduced(method, state, now, rules, updates)
         return weights.numpy().tobytes()
 
     assert train(SequentialEngine(module, data)) == train(ReferenceEngine(module, data))

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from flare.config import LearningConfig
-from flare.learning.aggregate import mean
 from flare.learning.engine.sequential import SequentialEngine
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
@@ -36,6 +35,7 @@ from flare.learning.methods import (
     make_method,
 )
 from flare.rng import stream
+from tests.reducing import common, reduced, resolved
 from tests.tiny import tiny_data, tiny_module
 
 TARGETS = np.array([0.0, 4.0, 10.0, 10.0])
@@ -49,25 +49,6 @@ def descend(device: int, start: Tensor, rule: LocalRule) -> Update:
         direction = weight - float(TARGETS[device]) + rule.mu * (weight - start)
         weight = weight - rule.lr * (direction if rule.drift is None else direction + rule.drift)
     return Update(delta=weight - start, loss=0.0)
-
-
-def common(gradients: list[Tensor]) -> Tensor | None:
-    return mean(gradients) if gradients else None
-
-
-def resolved(rule: LocalRule, own: Tensor | None) -> LocalRule:
-    """The rule as a device follows it: its own gradient taken from the drift."""
-    if not rule.subtract_own_gradient:
-        return rule
-    return replace(rule, drift=(rule.drift - own).float(), subtract_own_gradient=False)
-
-
-def reduced(method: Method, state: dict[str, Tensor], now: Round, rules: list[LocalRule], updates: list[Update]):
-    """The new weights and state."""
-    reducer = method.reducer(state, now)
-    for device, rule, update in zip(now.selected.tolist(), rules, updates, strict=True):
-        reducer.add(device, rule, update)
-    return reducer.end()
 
 
 def one_round(method: Method, now: Round = NOW, weights: Tensor = ONE, state: dict[str, Tensor] | None = None):

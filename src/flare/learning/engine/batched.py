@@ -35,8 +35,9 @@ from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Seams
 from flare.learning.engine.stack import Descent, Feed
 from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.terms import update_norms
 from flare.learning.flat import own_copy
-from flare.learning.job import GradientJob, Job, Score, Update, check_job, norm_of
+from flare.learning.job import GradientJob, Job, Score, Update, check_job
 
 ANY = TypeVar("ANY")
 DONE = TypeVar("DONE")
@@ -111,12 +112,11 @@ class BatchedEngine:
             sums[0, :count] += exact
             sums[1, :count].addcmul_(exact, exact)
             descend(stack[:count], gradients)
-        deltas = list(stack.sub_(starts())[:, : self._model.num_weights])  # while a GPU is still at work
+        moved = stack.sub_(starts())[:, : self._model.num_weights]
+        deltas = list(moved)  # while a GPU is still at work
+        norms = update_norms(moved)
         means = (sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)).tolist()
-        norms = torch.stack(
-            [norm_of(each) for each in deltas]
-        ).tolist()  # one by one: company must not change their bits
-        return [Update(*each) for each in zip(deltas, *means, norms, strict=True)]
+        return [Update(*each) for each in zip(deltas, *means, norms.tolist(), strict=True)]
 
     def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
         stack, _ = self._stack([job.at for job in jobs])

@@ -26,6 +26,18 @@ def row_norms(gradients: Sequence[Tensor]) -> Tensor:
     return torch.stack([each.reshape(len(each), -1).square().sum(1) for each in gradients]).sum(0).sqrt()
 
 
+_ROWS_AT_ONCE = 32
+
+
+def update_norms(deltas: Tensor) -> Tensor:
+    """The length of each job's update, shape (jobs,), from updates of shape (jobs, weights), summed in float64.
+
+    How a GPU cuts a sum depends on the number of rows: always the same number at once, so that company changes no bit.
+    """
+    blocks = [functional.pad(rows, (0, 0, 0, _ROWS_AT_ONCE - len(rows))) for rows in deltas.split(_ROWS_AT_ONCE)]
+    return torch.cat([vector_norm(rows, dim=1, dtype=torch.float64) for rows in blocks])[: len(deltas)]
+
+
 def contrast_loss(z: Tensor, z_start: Tensor, z_previous: Tensor, temperature: float | Tensor) -> Tensor:
     """-log(e^near / (e^near + e^far)) of every sample, as `flare.learning.job.Contrast` says, shape (samples,).
 
