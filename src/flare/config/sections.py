@@ -137,8 +137,12 @@ class DataConfig:
     shards_per_device: int = setting(2, "label shards: how many a device holds", at_least=1)
     dirichlet_alpha: float = setting(0.5, "Dirichlet partition: small is uneven, large is even", above=0.0)
     quantity_skew: float = setting(1.0, "quantity partition: sizes follow a power law of this exponent", at_least=0.0)
-    synthetic_alpha: float = setting(1.0, "synthetic data: how much the devices' models differ", at_least=0.0)
-    synthetic_beta: float = setting(1.0, "synthetic data: how much the devices' samples differ", at_least=0.0)
+    synthetic_alpha: float = setting(
+        1.0, "synthetic data: how much the devices' models differ", at_least=0.0, at_most=1e6
+    )
+    synthetic_beta: float = setting(
+        1.0, "synthetic data: how much the devices' samples differ", at_least=0.0, at_most=1e6
+    )
 
     def __post_init__(self) -> None:
         check(self, "data")
