@@ -72,8 +72,9 @@ def test_data_folders_that_are_none(command: str, tmp_path: Path, capsys: pytest
 def test_places_to_write_that_are_none(
     command: list[str], ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for path in paths(tmp_path, ending).values():
-        assert_clear([*command, str(path)], flare(capsys, *command, str(path)))
+    made = paths(tmp_path, ending)
+    for name in ("folder", "pipe", "zero", "under a file", "long"):
+        assert_clear([*command, str(made[name])], flare(capsys, *command, str(made[name])))
 
 
 SCHEDULE = "--bandwidth --deadline --payload --gamma --policy --option --cell --seed --round --batch-size --noise"

@@ -85,7 +85,7 @@ def fetch_(
 def show(
     name: Annotated[str, typer.Option(help=f"Which data set: {', '.join(SOURCES)}.")] = "digits",
     partition: Annotated[Division, typer.Option(help="Who holds which samples.")] = Division.IID,
-    devices: Annotated[int, typer.Option(min=1, help="Among how many devices.")] = 40,
+    devices: Annotated[int, typer.Option(min=1, max=10_000_000, help="Among how many devices.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything drawn.")] = 0,
     shards: Annotated[int, typer.Option(min=1, help="Label shards that a device holds (shards).")] = 2,
     alpha: Annotated[float, typer.Option(help="Concentration; small is uneven (dirichlet).")] = 0.5,

@@ -140,8 +140,12 @@ class DataConfig:
     share_labels: bool = setting(
         False, "devices tell the base station how many samples of each label they hold, for policies that ask for it"
     )
-    synthetic_alpha: float = setting(1.0, "synthetic data: how much the devices' models differ", at_least=0.0)
-    synthetic_beta: float = setting(1.0, "synthetic data: how much the devices' samples differ", at_least=0.0)
+    synthetic_alpha: float = setting(
+        1.0, "synthetic data: how much the devices' models differ", at_least=0.0, at_most=1e6
+    )
+    synthetic_beta: float = setting(
+        1.0, "synthetic data: how much the devices' samples differ", at_least=0.0, at_most=1e6
+    )
 
     def __post_init__(self) -> None:
         check(self, "data")

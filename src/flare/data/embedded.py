@@ -10,6 +10,7 @@ from flare.rng import stream
 DIGITS_MEAN, DIGITS_STD = 0.3053, 0.3761  # over the training pixels, scaled to [0, 1]
 DIGITS_TEST_SAMPLES = 360
 
+MAX_SYNTHETIC_DEVICES = 20_000  # each has some 450 samples of 60 numbers
 SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 60, 10
 _MIN_SAMPLES, _LOG_MEAN, _LOG_STD = 50, 4.0, 2.0  # samples of a device: 50 + lognormal(4, 2)
 _TEST_SHARE = 0.1
@@ -37,6 +38,11 @@ def synthetic(alpha: float, beta: float, *, num_devices: int, seed: int) -> Data
     entries of v_k from N(B_k, 1), B_k ~ N(0, beta). As in the authors' code, alpha and beta are standard deviations,
     a device has 50 + lognormal(4, 2) samples, and a tenth of them is set aside for the test.
     """
+    if num_devices > MAX_SYNTHETIC_DEVICES:
+        raise ValueError(
+            f"synthetic data for {num_devices} devices would not fit into memory; take at most {MAX_SYNTHETIC_DEVICES} "
+            "devices (wireless.num_devices)"
+        )
     parts = [_synthetic_device(alpha, beta, stream(seed, "synthetic", device)) for device in range(num_devices)]
     held_out = [max(1, round(len(y) * _TEST_SHARE)) for _, y in parts]
     train = [(x[cut:], y[cut:]) for (x, y), cut in zip(parts, held_out, strict=True)]
