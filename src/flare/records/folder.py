@@ -118,8 +118,11 @@ class RunFolder:
         The line is with the system when this returns: a killed process does not lose it.
         """
         records = self._writable()
-        with self._resumable("the record of a round", self.path / ROUNDS):
+        try:
             records.append(record)
+        except OSError:
+            with self._resumable("the record of a round", self.path / ROUNDS):
+                raise
 
     def checkpoint(self, snapshot: Snapshot) -> None:
         """Write a snapshot to the disk, after the records that it continues; the last two are kept.

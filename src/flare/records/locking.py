@@ -14,6 +14,7 @@ from flare.records.layout import LOCK
 from flare.records.regular_files import refuse_irregular
 
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+_SOFT_LOCK_S = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -30,7 +31,8 @@ def lock(folder: Path) -> Callable[[], object]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what filelock says there is logged below
-            held.acquire(blocking=False)
+            # A first try may find and remove what a dead process left; a second one then has the lock.
+            held.acquire(timeout=_SOFT_LOCK_S if isinstance(held, filelock.SoftFileLock) else 0.0, poll_interval=0.05)
     except filelock.Timeout:
         raise ValueError(_in_use(folder, by_name=isinstance(held, filelock.SoftFileLock))) from None
     except NotImplementedError:  # how some versions of filelock say ENOSYS
