@@ -73,7 +73,7 @@ def test_lemma_1_as_proven_holds_for_every_selection_and_with_saddles(
 def test_lemma_1_as_corrected_holds_on_convex_losses_where_all_take_part(
     problem: Quadratic, seed: int, p: float, global_lr: float, tau_bar: float
 ) -> None:
-    assume(np.linalg.eigvalsh(problem.curvature).min() >= 0.0)
+    assume(np.linalg.eigvalsh(problem.hessian).min() >= 0.0)
     tau = stream(seed, "round").integers(1, 13, problem.num_devices).astype(np.float64)
     before = start(problem, seed)
     rates = Rates(p / (problem.smoothness * tau_bar), global_lr, tau_bar)

@@ -35,7 +35,7 @@ def test_a_round_without_noise_is_the_steps_done_one_by_one() -> None:
         here, lr = start, RATES.local_lr * RATES.tau_bar / TAU[i]
         way = []
         for _ in range(int(TAU[i])):
-            way.append(problem.curvature[i] @ (here - problem.minimum[i]))
+            way.append(problem.hessian[i] @ (here - problem.minimum[i]))
             here = here - lr * way[-1]
         ends.append(here)
         gradients.append(np.mean(way, axis=0))
