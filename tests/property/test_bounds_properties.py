@@ -92,7 +92,7 @@ def test_lemma_1_as_corrected_holds_on_convex_losses_where_all_take_part(
 def test_lemma_1_as_corrected_has_not_failed_for_the_rho_with_which_the_paper_ends(
     problem: Quadratic, seed: int, p: float, far: float, tau_bar: float
 ) -> None:
-    """No proof stands behind this (docs/errata.md, 10 and 11): a failure would be news, and an example for that page."""
+    """No proof stands behind this (docs/errata.md, 10 and 11): a failure would be an example for that page."""
     tau = stream(seed, "round").integers(1, 13, problem.num_devices).astype(np.float64)
     before = Moments.at(start(problem, seed).mean)
     gradient_sq = problem.gradient_sq(before)
