@@ -158,7 +158,7 @@ def draw(results: Results) -> dict[str, Figure]:
     figure = Figure(figsize=(7.1, 5.2), layout="constrained", dpi=DPI)
     panels = (
         ("theorem_1", "Theorem 1: bound / measured"),
-        ("lemma_1", "Lemma 1: (bound - measured) / ((c/2) ||grad F||²)"),
+        ("lemma_1", "Lemma 1: room / (c/2)‖∇F‖²"),
         ("theorem_2", "Theorem 2: bound / measured"),
     )
     for place, (theorem, title) in enumerate(panels):
