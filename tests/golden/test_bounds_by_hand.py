@@ -46,9 +46,9 @@ def test_q_limits() -> None:
     # drift: 2.4 H^2 p^2 = 2.4 / 25 = 0.096. Printed: 1 - c - drift; corrected: 1 - L c - drift.
     assert q_limit(RATES, ALL, Form.PRINTED) == near(1 - 0.05 - 0.096)
     assert q_limit(RATES, ALL, Form.CORRECTED) == near(1 - 0.1 - 0.096)
-    # Proven, all take part: 1 - 2 L c - drift (1 + 3 L c); with a selection 1 - 4 L c - drift (2 + 3 L c).
-    assert q_limit(RATES, ALL, Form.PROVEN) == near(1 - 0.2 - 0.096 * 1.3)
-    assert q_limit(RATES, SOME, Form.PROVEN) == near(1 - 0.4 - 0.096 * 2.3)
+    # Proven, all take part: 1 - drift; with a selection 1 - 2 drift.
+    assert q_limit(RATES, ALL, Form.PROVEN) == near(1 - 0.096)
+    assert q_limit(RATES, SOME, Form.PROVEN) == near(1 - 2 * 0.096)
 
 
 def test_lemma_1() -> None:
@@ -66,17 +66,20 @@ def test_lemma_1() -> None:
 
 
 def test_lemma_1_proven() -> None:
-    # Each term over that of the paper: phi_1 and the drift (1 + 3 L c), the noise 2; with a selection (2 + 3 L c).
+    # Each term over that of the paper: phi_1 and the drift k, the noise 1 / (1 - L c) = 10/9; and c delta^2.
     paper = lemma_1(RATES, TAU, ALL, 7.0)
     everyone = lemma_1(RATES, TAU, ALL, 7.0, form=Form.PROVEN)
-    assert everyone.phi_1 == near(1.3 * paper.phi_1)
-    assert everyone.phi_2_drift == near(1.3 * paper.phi_2_drift)
-    assert everyone.phi_2_noise == near(2 * paper.phi_2_noise)
+    assert everyone.descent == near(-0.025 * 0.904 * 7.0)
+    assert everyone.phi_1 == near(paper.phi_1)
+    assert everyone.phi_2_drift == near(paper.phi_2_drift)
+    assert everyone.phi_2_noise == near(10 / 9 * paper.phi_2_noise)
     assert everyone.selection == 0.0
     some = lemma_1(RATES, TAU, SOME, 7.0, form=Form.PROVEN)
-    assert some.phi_1 == near(2.3 * paper.phi_1)
-    assert some.phi_2_noise == near(2 * paper.phi_2_noise)
-    assert some.selection == near(0.05 * (1 + 2 * 0.1) * 0.25)  # c (1 + 2 L c) delta^2
+    assert some.descent == near(-0.025 * 0.808 * 7.0)
+    assert some.phi_1 == near(2 * paper.phi_1)
+    assert some.phi_2_drift == near(2 * paper.phi_2_drift)
+    assert some.phi_2_noise == near(10 / 9 * paper.phi_2_noise)
+    assert some.selection == near(0.05 * 0.25)
 
 
 def test_theorem_2() -> None:
@@ -90,8 +93,10 @@ def test_theorem_2() -> None:
     printed = theorem_2(RATES, ALL, form=Form.PRINTED, **given)  # type: ignore[arg-type]
     assert (printed.phi_2_drift, printed.phi_2_noise) == (near(0.06), near(0.15))
     proven = theorem_2(RATES, SOME, form=Form.PROVEN, **given | {"q": 0.2})  # type: ignore[arg-type]
-    assert proven.phi_2 == near((2.3 * 0.06 + 2 * 0.075) / 0.2)
-    assert proven.selection == near(2 * 1.2 * 0.25 / 0.2)
+    # (L eta_l / q) (k kappa p + kappa eta_g / ((1 - L c) M)) sigma^2 and 2 delta^2 / q
+    assert proven.phi_2_drift == near(0.05 / 0.2 * (2 * 2.0 * 0.2) * 3)
+    assert proven.phi_2_noise == near(0.05 / 0.2 * (2.0 * 0.5 / (0.9 * 2)) * 3)
+    assert proven.selection == near(2 * 0.25 / 0.2)
 
 
 def test_theorem_2_sums_lemma_1() -> None:
@@ -110,6 +115,9 @@ def test_corollary_1() -> None:
     found = corollary_1(constants, **given)  # type: ignore[arg-type]
     assert (found.rates.local_lr, found.rates.global_lr) == (near(1 / 120), near(6.0))
     assert (found.leading, found.low_order) == (near(18 / 90), near(11.1 / 450))
+    # Proven: L c = sqrt(tau_bar M / R) = 1/5, so that the noise is 5/4 of that.
+    proven = corollary_1(constants, form=Form.PROVEN, **given)  # type: ignore[arg-type]
+    assert (proven.leading, proven.low_order) == (near((12 + 6 * 1.25) / 90), near(11.1 / 450))
 
 
 def test_the_condition_on_the_step_follows_from_appendix_b() -> None:
@@ -122,15 +130,20 @@ def test_the_condition_on_the_step_follows_from_appendix_b() -> None:
 
 
 def test_the_sum_of_the_drifts_is_below_tau_squared() -> None:
-    # Appendix B, (a) of B_1: the factor that it bounds by 1 is 0 at tau = 1 and rises to 0.6 (0.6 e^(5/3) - 1.6).
-    def factor(tau: float) -> float:
+    # h of docs/theory.md: 0 at tau = 1, rising to 0.36 (e^(5/3) - 8/3), and below the bound that proves it under 1.
+    def h(tau: float) -> float:
         less, more = 1.2 * tau - 1, 1.2 * tau + 1
         return less / (2 * tau**2) * ((1 - 3.2 * tau) / 2 + less / 2 * (more / less) ** tau)
 
-    values = [factor(tau) for tau in range(1, 3000)]
+    def above_h(tau: float) -> float:
+        u = 1 / (1.2 * tau)
+        return 0.36 * (math.exp(5 / 3 - 2 * u) - 8 / 3 + 11 / 3 * u - u**2)
+
+    values = [h(tau) for tau in range(1, 3000)]
     assert values[0] == pytest.approx(0.0, abs=1e-12)
     assert values == sorted(values)
-    assert values[-1] < 0.6 * (0.6 * math.exp(5 / 3) - 1.6) < 1
+    assert all(value <= above_h(tau) for tau, value in enumerate(values, start=1))
+    assert max(above_h(1.0), above_h(1e12)) < 0.36 * 2.63 < 0.95  # the greater end of a convex function
 
 
 def test_broken_conditions_are_told_in_words() -> None:
@@ -144,6 +157,11 @@ def test_broken_conditions_are_told_in_words() -> None:
     (told,) = broken_conditions(RATES, SOME)
     assert "differs from that of all by up to 0.5" in told
     assert broken_conditions(RATES, SOME, form=Form.PROVEN) == []
+    (told,) = broken_conditions(Rates(1 / 40, 10.0, 4.0), ALL, form=Form.PROVEN)
+    assert told == "L tau_bar eta_g eta_l is 2, not less than 1: take a global rate below 5, or smaller local steps"
+    steep = Constants(smoothness=2.0, sigma_sq=3.0, g_const=2.0, h_const=4.0)
+    (told,) = broken_conditions(RATES, steep, form=Form.PROVEN)
+    assert "no q greater than 0: it may be at most -0.536" in told
     with pytest.raises(
         ValueError, match=r"the corrected bound does not hold here: .* more than 0\.58.*; and there is no"
     ):

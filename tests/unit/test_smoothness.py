@@ -123,7 +123,7 @@ def test_a_loss_without_curvature_leaves_no_gamma() -> None:
 def test_a_start_that_is_not_finite_is_refused() -> None:
     dataset, held, module = one_device()
     nn.init.constant_(module.weight, math.nan)
-    with pytest.raises(ValueError, match="curvature of the loss is not finite"):
+    with pytest.raises(ValueError, match="Hessian of the loss is not finite"):
         Simulation(small("wireless.num_devices=2", "learning.tau_bar=safe"), dataset=dataset, held=held, module=module)
 
 

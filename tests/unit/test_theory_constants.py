@@ -14,7 +14,6 @@ from flare.rng import stream
 from flare.theory import Form, Rates
 from flare.theory.constants import (
     along,
-    curvature,
     device_gradients,
     dissimilarity,
     gradient,
@@ -22,6 +21,7 @@ from flare.theory.constants import (
     rho,
     sigma_sq,
     smoothness,
+    smoothness_at,
 )
 from flare.theory.quadratic import Quadratic, random_quadratic
 
@@ -43,7 +43,7 @@ def two_class(weights: Tensor, samples: Tensor) -> Tensor:
 
 def as_loss(problem: Quadratic):  # type: ignore[no-untyped-def]
     """A sample is a device: its loss is that device's quadratic."""
-    a, b = torch.as_tensor(problem.curvature), torch.as_tensor(problem.minimum)
+    a, b = torch.as_tensor(problem.hessian), torch.as_tensor(problem.minimum)
 
     def loss(weights: Tensor, samples: Tensor) -> Tensor:
         away = weights - b[samples]
@@ -88,19 +88,19 @@ def test_l_of_two_classes_at_zero_is_known_and_greatest_there() -> None:
     assert whole == pytest.approx(max(at), rel=1e-9)
 
 
-def test_the_estimate_never_exceeds_the_curvature_and_grows_with_the_products() -> None:
+def test_the_estimate_never_exceeds_the_greatest_eigenvalue_and_grows_with_the_products() -> None:
     problem = random_quadratic(2, num_devices=1, num_weights=6)
     loss, devices = as_loss(problem)
     start = torch.as_tensor(stream(0, "start").standard_normal(6))
     found = [
-        curvature(loss, torch.zeros(6).double(), devices[0], start=start, tolerance=0.0, max_products=n)
+        smoothness_at(loss, torch.zeros(6).double(), devices[0], start=start, tolerance=0.0, max_products=n)
         for n in (1, 2, 4, 6)
     ]
     assert found == sorted(found)
     assert found[-1] <= problem.smoothness * (1.0 + 1e-12)
 
 
-def test_a_loss_without_curvature_has_l_zero() -> None:
+def test_a_linear_loss_has_l_zero() -> None:
     flat = [torch.zeros(5).double()]
     assert smoothness(lambda w, s: (X[s] @ w).mean(), flat, DEVICES, rng=stream(0, "start")) == 0.0
 

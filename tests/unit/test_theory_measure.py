@@ -35,7 +35,7 @@ def test_a_round_without_noise_is_the_steps_done_one_by_one() -> None:
         here, lr = start, RATES.local_lr * RATES.tau_bar / TAU[i]
         way = []
         for _ in range(int(TAU[i])):
-            way.append(problem.curvature[i] @ (here - problem.minimum[i]))
+            way.append(problem.hessian[i] @ (here - problem.minimum[i]))
             here = here - lr * way[-1]
         ends.append(here)
         gradients.append(np.mean(way, axis=0))
@@ -108,6 +108,8 @@ def test_a_comparison_says_by_how_much() -> None:
     )
     assert values.promised(Form.PROVEN).tolist() == [0.5, -0.75]
     assert (values.holds(Form.PROVEN), values.holds(Form.PRINTED)) == (True, False)
+    risen = Comparison(np.array([-2.0, 0.0, 1.0]), {Form.PROVEN: np.array([-1.0, 3.0, 3.0])})
+    assert np.isnan(risen.promised(Form.PROVEN)).tolist() == [False, True, True]  # no decrease to promise a share of
 
 
 def test_softmax_regression_knows_its_constants() -> None:

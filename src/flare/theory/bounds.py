@@ -6,11 +6,13 @@ g of Theorem 1 -> gradient_sq too, F(w_1) - F(w*) -> gap, M -> num_selected. Two
     p = L tau_bar eta_l           how far a device goes in a round, at most 0.58
     c = tau_bar eta_g eta_l       how far the global model goes, so that L c = p eta_g
 
-Every bound comes in three forms, and docs/theory.md says why:
+Every bound comes in three forms:
 
     PRINTED     as the paper has it
     CORRECTED   with the two slips of algebra put right (docs/errata.md, 5 and 6); still the paper's steps and its rho
-    PROVEN      by steps that hold for every selection and every smooth loss (docs/errata.md, 9 to 11); without rho
+    PROVEN      by steps that all hold, for every selection and every smooth loss, without rho; docs/theory.md has the
+                proof and what it assumes: fresh and independent mini-batches at every step of every device; selection,
+                tau and tau_bar settled before they are drawn; in Theorem 2 one tau_bar for all rounds
 
 A bound whose conditions are broken raises ValueError that says which, by how much, and what would do.
 """
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flare.theory.conditions import Constants, Form, Rates, allowed_q, check_numbers, doubled, reach
+from flare.theory.conditions import Constants, Form, Rates, allowed_q, check_numbers, drift_factor, reach
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def lemma_1(
         raise ValueError(f"tau is {tau!r}; it must be a list of step counts, each at least 1, of one device at least")
     check_numbers(gradient_sq=gradient_sq)
     q = allowed_q(rates, constants, q, form)
-    scale = rates.tau_bar * rates.global_lr * rates.local_lr / 2.0  # c / 2
+    scale = rates.global_step / 2.0  # c / 2
     terms = _terms(rates, constants, float(np.sum(1.0 / steps)), steps.size, form)
     phi_1, drift, noise, selection = (scale * term for term in terms)
     return Bound(-scale * q * gradient_sq, phi_1, drift, noise, selection, q)
@@ -111,8 +113,8 @@ def theorem_2(
 ) -> Bound:
     """Most of the mean of E||grad F(w_r)||^2 over the rounds.
 
-    `num_selected` is the least M_r, `kappa` the greatest tau_bar / tau_i of any round. ValueError where a condition is
-    broken.
+    `num_selected` is the least M_r, `kappa` the greatest tau_bar / tau_i of any round; tau_bar is the same in all.
+    ValueError where a condition is broken.
     """
     check_numbers(gap=gap, rounds=rounds, num_selected=num_selected, kappa=kappa)
     if min(rounds, num_selected) < 1 or kappa == 0.0:
@@ -124,7 +126,7 @@ def theorem_2(
     phi_1, drift, noise, selection = _terms(rates, constants, sum_inverse_tau, num_selected, form)
     if form is Form.PRINTED:
         drift /= kappa  # docs/errata.md, 6
-    start = 2.0 * gap / (rates.tau_bar * rates.global_lr * rates.local_lr * rounds)
+    start = 2.0 * gap / (rates.global_step * rounds)
     return Bound(start / q, phi_1 / q, drift / q, noise / q, selection / q, q)
 
 
@@ -183,10 +185,8 @@ def _terms(
     """phi_1, the two terms of phi_2 and the cost of selecting, each over c / 2."""
     p = reach(rates, constants)
     far, inverse = p * rates.global_lr, sum_inverse_tau * constants.sigma_sq
-    if form is not Form.PROVEN:
-        drift, noise = p**2 * inverse / num_selected, far * inverse / num_selected**2
-        return 2.4 * p**2 * constants.g_const**2, drift, noise, 0.0
-    more = doubled(constants) + 3.0 * far
-    drift, noise = more * p**2 * inverse / num_selected, 2.0 * far * inverse / num_selected**2
-    selection = 2.0 * (1.0 + 2.0 * far) * constants.selection_error**2
-    return 2.4 * more * p**2 * constants.g_const**2, drift, noise, selection
+    k, noise_share, selection = 1.0, far, 0.0
+    if form is Form.PROVEN:
+        k, noise_share, selection = drift_factor(constants), far / (1.0 - far), 2.0 * constants.selection_error**2
+    phi_1 = 2.4 * k * p**2 * constants.g_const**2
+    return phi_1, k * p**2 * inverse / num_selected, noise_share * inverse / num_selected**2, selection

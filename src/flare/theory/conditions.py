@@ -14,7 +14,7 @@ STEP_LIMIT = 0.58
 
 
 class Form(StrEnum):
-    """Whose bound."""
+    """Which version of a bound; `flare.theory.bounds` says how they differ."""
 
     PRINTED = "printed"
     CORRECTED = "corrected"
@@ -25,12 +25,13 @@ class Form(StrEnum):
 class Constants:
     """What the assumptions say of the problem.
 
-    smoothness        L: every f_i has a gradient with this Lipschitz constant (Assumption 2)
-    sigma_sq          variance of a mini-batch's gradient (Assumption 1)
+    smoothness        L: ||grad f_i(v) - grad f_i(w)|| <= L ||v - w|| for every device (Assumption 2)
+    sigma_sq          variance of a mini-batch's gradient, at most this (Assumption 1)
     g_const, h_const  ||grad f_i||^2 <= G^2 + H^2 ||grad F||^2 (Assumption 3)
     rho               ||grad F(w_r)|| over the norm of the mean local gradient of the round, at least this (PRINTED and
                       CORRECTED ask for it; docs/errata.md, 10)
-    selection_error   ||grad F(w_r) - mean of grad f_i(w_r) over the selected||, at most this; 0 where all take part
+    selection_error   delta: ||grad F(w_r) - mean of grad f_i(w_r) over the selected||, at most this in root mean
+                      square; 0 where all take part and F is the plain mean of the f_i
     """
 
     smoothness: float
@@ -60,6 +61,11 @@ class Rates:
             if getattr(self, each.name) == 0.0:
                 raise ValueError(f"{each.name} is 0; it must be greater than 0")
 
+    @property
+    def global_step(self) -> float:
+        """c = tau_bar eta_g eta_l: what the mean gradient of a round is multiplied by to move the global model."""
+        return self.tau_bar * self.global_lr * self.local_lr
+
 
 def safe_tau_bar(smoothness: float, local_lr: float) -> float:
     """The greatest tau_bar that the condition on the step size allows, 0.58 / (L eta_l); below 1 for large rates."""
@@ -69,33 +75,21 @@ def safe_tau_bar(smoothness: float, local_lr: float) -> float:
 
 def q_limit(rates: Rates, constants: Constants, form: Form = Form.CORRECTED) -> float:
     """What q may be at most; the bounds hold up to and at it. Not positive: the bound says nothing at these rates."""
-    p = reach(rates, constants)
-    far = p * rates.global_lr  # L c
+    drift = 2.4 * constants.h_const**2 * reach(rates, constants) ** 2
     if form is Form.PROVEN:
-        k = doubled(constants)
-        return 1.0 - 2.0 * k * far - 2.4 * constants.h_const**2 * p**2 * (k + 3.0 * far)
-    middle = far if form is Form.CORRECTED else rates.tau_bar * rates.global_lr * rates.local_lr  # docs/errata.md, 5
-    return 1.0 - middle / constants.rho**2 - 2.4 * constants.h_const**2 * p**2
+        return 1.0 - drift_factor(constants) * drift
+    units = constants.smoothness if form is Form.CORRECTED else 1.0  # docs/errata.md, 5
+    return 1.0 - units * rates.global_step / constants.rho**2 - drift
 
 
 def broken_conditions(
     rates: Rates, constants: Constants, q: float | None = None, form: Form = Form.CORRECTED
 ) -> list[str]:
     """What Lemma 1, Theorem 2 and Corollary 1 ask for and do not get, each in words; empty where all is well."""
-    broken = []
-    p = reach(rates, constants)
-    if p > STEP_LIMIT * (1.0 + 1e-12):
-        broken.append(
-            f"L tau_bar eta_l is {p:.3g}, more than {STEP_LIMIT}: take a local rate of at most "
-            f"{STEP_LIMIT / (constants.smoothness * rates.tau_bar):.3g}, or a tau_bar of at most "
-            f"{safe_tau_bar(constants.smoothness, rates.local_lr):.3g} (strategy safe)"
-        )
+    broken = _too_far(rates, constants, form)
     limit = q_limit(rates, constants, form)
     if limit <= 0.0:
-        broken.append(
-            f"there is no q greater than 0: it may be at most {limit:.3g}, since the round goes too far (L tau_bar "
-            f"eta_g eta_l is {p * rates.global_lr:.3g}); take smaller rates"
-        )
+        broken.append(f"there is no q greater than 0: it may be at most {limit:.3g}; take smaller rates")
     elif q is not None and not 0.0 < q <= limit:
         broken.append(f"q is {q:.3g}; it must be greater than 0 and at most {limit:.3g}")
     if form is Form.CORRECTED and constants.selection_error > 0.0:
@@ -106,8 +100,30 @@ def broken_conditions(
     return broken
 
 
-def doubled(constants: Constants) -> float:
-    """The error of the selection and the drift are two parts of one square: 2 where there are both."""
+def _too_far(rates: Rates, constants: Constants, form: Form) -> list[str]:
+    """The conditions on the steps themselves: of a device, and, for PROVEN, of the global model."""
+    broken = []
+    p = reach(rates, constants)
+    if p > STEP_LIMIT * (1.0 + 1e-12):
+        broken.append(
+            f"L tau_bar eta_l is {p:.3g}, more than {STEP_LIMIT}: take a local rate of at most "
+            f"{STEP_LIMIT / (constants.smoothness * rates.tau_bar):.3g}, or a tau_bar of at most "
+            f"{safe_tau_bar(constants.smoothness, rates.local_lr):.3g} (strategy safe)"
+        )
+    far = p * rates.global_lr
+    if form is Form.PROVEN and far >= 1.0:
+        broken.append(
+            f"L tau_bar eta_g eta_l is {far:.3g}, not less than 1: take a global rate below "
+            f"{rates.global_lr / far:.3g}, or smaller local steps"
+        )
+    return broken
+
+
+def drift_factor(constants: Constants) -> float:
+    """k, the weight of the drift d beside the error e of selecting, in ||e - d||^2 <= k ||d||^2 + 2 ||e||^2.
+
+    Where e = 0, k = 1 will do; otherwise k = 2.
+    """
     return 1.0 if constants.selection_error == 0.0 else 2.0
 
 

@@ -39,13 +39,13 @@ def hessian_product(loss: Loss, weights: Tensor, samples: Tensor, vector: Tensor
     """The Hessian of the mean loss times a vector, by differentiating twice; shape (weights,)."""
     at = weights.detach().requires_grad_()
     (slope,) = torch.autograd.grad(loss(at, samples), at, create_graph=True)
-    if not slope.requires_grad:  # a loss without curvature
+    if not slope.requires_grad:  # a linear loss
         return torch.zeros_like(vector)
     (product,) = torch.autograd.grad(slope, at, vector, materialize_grads=True)
     return product
 
 
-def curvature(
+def smoothness_at(
     loss: Loss, weights: Tensor, samples: Tensor, *, start: Tensor, tolerance: float = 1e-4, max_products: int = 100
 ) -> float:
     """The greatest size of an eigenvalue of the Hessian, by power iteration from `start`, shape (weights,).
@@ -76,7 +76,7 @@ def _greatest(diagonal: list[float], beside: list[float]) -> float:
     """The greatest size of an eigenvalue of the tridiagonal matrix that the Hessian is among the kept vectors."""
     if not math.isfinite(sum(diagonal) + sum(beside)):
         raise ValueError(
-            "the curvature of the loss is not finite at the given weights; start from smaller weights or scale the "
+            "the Hessian of the loss is not finite at the given weights; start from smaller weights or scale the "
             "samples"
         )
     return float(np.abs(eigvalsh_tridiagonal(diagonal, beside)).max())
@@ -91,12 +91,12 @@ def smoothness(
     tolerance: float = 1e-4,
     max_products: int = 100,
 ) -> float:
-    """L of Assumption 2: the greatest curvature of any device's loss at any of the points."""
+    """L of Assumption 2: the greatest `smoothness_at` of any device's loss at any of the points."""
     greatest = 0.0
     for weights in points:
         for samples in devices:
             start = torch.as_tensor(rng.standard_normal(len(weights))).to(weights)
-            found = curvature(loss, weights, samples, start=start, tolerance=tolerance, max_products=max_products)
+            found = smoothness_at(loss, weights, samples, start=start, tolerance=tolerance, max_products=max_products)
             greatest = max(greatest, found)
     return greatest
 
@@ -182,8 +182,8 @@ def rho(
     """The greatest rho that holds at the points in a round of the selected devices (all, unless given).
 
     It is ||grad F(w_r)|| over the norm of the mean, over the selected and their steps, of grad f_i(w_i^j), where the
-    devices step along their full gradients: `tau` steps each, shape (devices,). PRINTED takes the paper's Eq. (28)
-    instead: the gradients at w_r, that of device i over tau_i.
+    devices step along their full gradients: `tau` steps each, shape (devices,). PRINTED takes the inequality that the
+    paper writes for rho, Eq. (33), instead: the gradients at w_r, that of device i over tau_i.
     """
     chosen = range(len(devices)) if selected is None else selected
     least = math.inf

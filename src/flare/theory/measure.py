@@ -39,8 +39,11 @@ class Comparison:
         return self.bounds[form] / self.measured
 
     def promised(self, form: Form) -> Floats:
-        """Lemma 1: how much of the measured decrease the bound promises, shape (rounds,): 1 is tight, 0 nothing."""
-        return self.bounds[form] / np.minimum(self.measured, -np.finfo(np.float64).tiny)
+        """Lemma 1: how much of the measured decrease the bound promises, shape (rounds,): 1 is tight, 0 nothing.
+
+        nan where F did not decrease.
+        """
+        return self.bounds[form] / np.where(self.measured < 0.0, self.measured, math.nan)
 
 
 @dataclass(frozen=True, eq=False)

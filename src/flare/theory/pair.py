@@ -1,6 +1,7 @@
 """The two devices of erratum 9: f_1 = (w - 1)^2 / 2 and f_2 = (w + 1)^2 / 2, of which only the first is ever selected.
 
-From w = 2 the model goes to 1, where the gradient of F is 1 for ever, while rho = 2 and every printed condition holds.
+From w = 2 the model goes to 1, where the gradient of F is 1 for ever, while every printed condition holds: for the rho
+of the path, 2, and for the one that the paper derives from G = H = sqrt(2) and ||grad F|| >= 1, 1/2.
 """
 
 from __future__ import annotations

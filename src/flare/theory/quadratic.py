@@ -36,7 +36,7 @@ class Moments:
 class Quadratic:
     """Devices with quadratic losses; A_i symmetric, their mean positive definite."""
 
-    curvature: Floats  # (devices, weights, weights)
+    hessian: Floats  # A_i, (devices, weights, weights)
     minimum: Floats  # (devices, weights)
     sigma_sq: float
 
@@ -51,37 +51,37 @@ class Quadratic:
         return int(self.minimum.shape[1])
 
     @cached_property
-    def mean_curvature(self) -> Floats:
+    def mean_hessian(self) -> Floats:
         """The Hessian of F."""
-        mean: Floats = self.curvature.mean(axis=0)
+        mean: Floats = self.hessian.mean(axis=0)
         return mean
 
     @cached_property
     def optimum(self) -> Floats:
         """w*, where the gradient of F is zero."""
-        pull = np.einsum("kij,kj->i", self.curvature, self.minimum) / self.num_devices
-        best: Floats = np.linalg.solve(self.mean_curvature, pull)
+        pull = np.einsum("kij,kj->i", self.hessian, self.minimum) / self.num_devices
+        best: Floats = np.linalg.solve(self.mean_hessian, pull)
         return best
 
     @cached_property
     def smoothness(self) -> float:
         """L: the greatest size of an eigenvalue of any A_i."""
-        return float(np.abs(np.linalg.eigvalsh(self.curvature)).max())
+        return float(np.abs(np.linalg.eigvalsh(self.hessian)).max())
 
     def gradients(self, weights: Floats) -> Floats:
         """The gradient of every f_i, shape (devices, weights)."""
-        each: Floats = np.einsum("kij,kj->ki", self.curvature, weights - self.minimum)
+        each: Floats = np.einsum("kij,kj->ki", self.hessian, weights - self.minimum)
         return each
 
     def gap(self, moments: Moments) -> float:
         """E F(w) - F(w*)."""
         away = moments.mean - self.optimum
-        return float(away @ self.mean_curvature @ away + np.trace(self.mean_curvature @ moments.covariance)) / 2.0
+        return float(away @ self.mean_hessian @ away + np.trace(self.mean_hessian @ moments.covariance)) / 2.0
 
     def gradient_sq(self, moments: Moments) -> float:
         """E||grad F(w)||^2."""
-        gradient = self.mean_curvature @ (moments.mean - self.optimum)
-        spread = self.mean_curvature @ moments.covariance @ self.mean_curvature
+        gradient = self.mean_hessian @ (moments.mean - self.optimum)
+        spread = self.mean_hessian @ moments.covariance @ self.mean_hessian
         return float(gradient @ gradient + np.trace(spread))
 
     def dissimilarity(self, slack: float = 1.5) -> tuple[float, float]:
@@ -90,7 +90,7 @@ class Quadratic:
         With u = grad F(w), grad f_i = B u + g, B = A_i mean(A)^-1 and g = grad f_i(w*). The greatest of
         ||B u + g||^2 - H^2 ||u||^2 over u is ||g||^2 + g^T B (H^2 - B^T B)^-1 B^T g, finite where H exceeds ||B||.
         """
-        ratios = self.curvature @ np.linalg.inv(self.mean_curvature)  # B, (devices, weights, weights)
+        ratios = self.hessian @ np.linalg.inv(self.mean_hessian)  # B, (devices, weights, weights)
         at_optimum = self.gradients(self.optimum)  # g
         h_sq = max(1.0, slack * float(np.linalg.norm(ratios, ord=2, axis=(1, 2)).max()) ** 2)
         inner = h_sq * np.eye(self.num_weights) - np.swapaxes(ratios, 1, 2) @ ratios
@@ -114,7 +114,7 @@ def local_maps(problem: Quadratic, rates: Rates, tau: Floats) -> LocalMaps:
     identity = np.eye(problem.num_weights)
     each_sq = problem.sigma_sq / problem.num_weights
     lr = rates.local_lr * rates.tau_bar / tau  # (devices,)
-    step = identity - lr[:, np.newaxis, np.newaxis] * problem.curvature
+    step = identity - lr[:, np.newaxis, np.newaxis] * problem.hessian
     power = np.broadcast_to(identity, step.shape).copy()  # step^j of those devices that still go on
     spread, gradient_noise = np.zeros_like(step), np.zeros(len(tau))
     for j in range(int(tau.max())):
@@ -138,7 +138,7 @@ class RoundMoments:
 
 def flare_round(problem: Quadratic, rates: Rates, tau: Floats, selected: Indices, before: Moments) -> RoundMoments:
     """A round of the selected devices; `tau` has shape (devices,)."""
-    chosen = Quadratic(problem.curvature[selected], problem.minimum[selected], problem.sigma_sq)
+    chosen = Quadratic(problem.hessian[selected], problem.minimum[selected], problem.sigma_sq)
     maps = local_maps(chosen, rates, tau[selected])
     change, shift = maps.change.mean(axis=0), -np.einsum("kij,kj->i", maps.change, chosen.minimum) / len(selected)
     progress = change @ before.mean + shift  # E of the mean update
@@ -174,7 +174,7 @@ def approximation_error(
     problem: Quadratic, device: int, rates: Rates, tau: int, weights: Floats
 ) -> tuple[float, float]:
     """Theorem 1 on one device: E||w~ - w||^2 for independent mini-batches, and the g of both ways."""
-    alone = Quadratic(problem.curvature[[device]], problem.minimum[[device]], problem.sigma_sq)
+    alone = Quadratic(problem.hessian[[device]], problem.minimum[[device]], problem.sigma_sq)
     ends, steepest = [], 0.0
     for steps in (float(tau), rates.tau_bar):
         lr = rates.local_lr * rates.tau_bar / steps
@@ -194,7 +194,7 @@ def _after_steps(alone: Quadratic, lr: float, steps: int, weights: Floats) -> Mo
 
 
 def _selection_sq(problem: Quadratic, selected: Indices, before: Moments) -> float:
-    turned = problem.mean_curvature - problem.curvature[selected].mean(axis=0)
+    turned = problem.mean_hessian - problem.hessian[selected].mean(axis=0)
     gradients = problem.gradients(before.mean)
     apart = gradients.mean(axis=0) - gradients[selected].mean(axis=0)
     return float(apart @ apart + np.trace(turned @ before.covariance @ turned.T))
@@ -209,15 +209,15 @@ def random_quadratic(
     sigma_sq: float = 1.0,
     least: float = 0.2,
 ) -> Quadratic:
-    """Devices with curvatures of eigenvalues between `least` and 1 (negative: saddles) and minima N(0, spread^2).
+    """Devices with Hessians of eigenvalues between `least` and 1 (negative: saddles) and minima N(0, spread^2).
 
-    L is 1. The mean curvature is positive definite: where it is not as drawn, all are moved up and scaled back.
+    L is 1. The mean Hessian is positive definite: where it is not as drawn, all are moved up and scaled back.
     """
     rng = stream(seed, "quadratic")
     turns = np.linalg.qr(rng.standard_normal((num_devices, num_weights, num_weights)))[0]
     values = rng.uniform(least, 1.0, (num_devices, num_weights))
-    curvature = np.einsum("kij,kj,klj->kil", turns, values, turns)
-    lowest = float(np.linalg.eigvalsh(curvature.mean(axis=0)).min())
-    curvature = curvature + max(0.0, 0.1 - lowest) * np.eye(num_weights)
-    curvature /= np.abs(np.linalg.eigvalsh(curvature)).max()
-    return Quadratic(curvature, spread * rng.standard_normal((num_devices, num_weights)), sigma_sq)
+    hessian = np.einsum("kij,kj,klj->kil", turns, values, turns)
+    lowest = float(np.linalg.eigvalsh(hessian.mean(axis=0)).min())
+    hessian = hessian + max(0.0, 0.1 - lowest) * np.eye(num_weights)
+    hessian /= np.abs(np.linalg.eigvalsh(hessian)).max()
+    return Quadratic(hessian, spread * rng.standard_normal((num_devices, num_weights)), sigma_sq)

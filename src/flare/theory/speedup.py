@@ -68,7 +68,7 @@ def speedup_study(
         if spread is None:
             problem = replace(
                 problem,
-                curvature=np.repeat(problem.curvature, num_devices, axis=0),
+                hessian=np.repeat(problem.hessian, num_devices, axis=0),
                 minimum=np.repeat(problem.minimum, num_devices, axis=0),
             )
         for m, count in enumerate(counts):
@@ -96,7 +96,7 @@ def _corollary_error(
 
 
 def _bound(problem: Quadratic, gap: float, num_selected: int, rounds: int, tau_bar: int, kappa: float) -> float:
-    if np.ptp(problem.minimum, axis=0).any() or np.ptp(problem.curvature, axis=0).any():
+    if np.ptp(problem.minimum, axis=0).any() or np.ptp(problem.hessian, axis=0).any():
         return math.nan  # the selected are not like all
     constants = Constants(problem.smoothness, problem.sigma_sq, *problem.dissimilarity())
     if broken_conditions(corollary_rates(float(tau_bar), num_selected, rounds), constants, form=Form.PROVEN):

@@ -1,0 +1,75 @@
+"""The page of errata: every entry has its tests, every equation cited is the one that is meant."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.errata_page import NUMBERS, PAGE, entry
+from tests.paper_equations import EQUATIONS, citations, counted, wrong
+
+ROOT = Path(__file__).resolve().parents[2]
+CITING = [
+    *(ROOT / "docs" / name for name in ("errata.md", "theory.md")),
+    *sorted((ROOT / "src" / "flare" / "theory").glob("*.py")),
+    *sorted((ROOT / "tests" / "golden").glob("test_errata_[st]*.py")),
+]
+TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests" / "golden").glob("test_errata_[st]*.py")))
+
+
+def test_the_page_has_three_lists_and_numbers_that_stay() -> None:
+    heads = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
+    assert heads == ["Errors", "Gaps in proofs, and their repair", "What the paper leaves unsaid"]
+    assert sorted(NUMBERS) == list(range(1, 18))
+
+
+@pytest.mark.parametrize("number", sorted(NUMBERS))
+def test_every_entry_has_a_test_of_its_name_and_names_its_file(number: int) -> None:
+    named = re.findall(rf"^def (test_erratum_{number}_\w+)", TESTS, re.MULTILINE)
+    assert named
+    (line,) = re.findall(r"^Tests?: (.+)$", entry(number), re.MULTILINE)
+    files = re.findall(r"`(tests/[\w/]+\.py)`", line)
+    assert files
+    defined = "\n".join((ROOT / path).read_text() for path in files)
+    assert all(f"def {name}(" in defined for name in named)
+
+
+@pytest.mark.parametrize("number", sorted(NUMBERS))
+def test_every_entry_says_where_in_the_paper(number: int) -> None:
+    (line,) = re.findall(r"^Where: (.+)$", entry(number), re.MULTILINE)
+    assert citations(line) or re.search(r"Algorithm [12], line|Remark \d", line)
+
+
+@pytest.mark.parametrize("path", CITING, ids=lambda path: path.name)
+def test_every_equation_cited_is_the_one_meant(path: Path) -> None:
+    assert wrong(path.read_text()) == []
+
+
+def test_a_wrong_number_would_be_found() -> None:
+    assert wrong("Eq. (33) asks for a constant ρ") == []
+    assert wrong("Eq. (28) asks for a constant ρ")  # the slip that this test is for
+    assert wrong("Eq. (41)")
+    assert [number for number, _ in citations("Eqs. (8) and (9), Eq. (19d)")] == [8, 9, 19]
+
+
+def test_equations_are_counted_as_latex_does() -> None:
+    source = r"""
+    \begin{equation}\label{a} x \end{equation}
+    \begin{align}\label{b} x \nonumber \\ y \end{align}  % \begin{equation}
+    \begin{subequations}\label{c}\begin{align} x \label{d}\\ y \end{align}\end{subequations}
+    \begin{equation}\begin{aligned} x \\ y \end{aligned}\end{equation}
+    """
+    assert counted(source) == {1: ["a"], 2: ["b"], 3: ["c", "d"], 4: []}
+
+
+def test_the_table_of_equations_is_that_of_the_source() -> None:
+    path = os.environ.get("FLARE_PAPER")
+    if not path:
+        pytest.skip("FLARE_PAPER does not name the paper's LaTeX source: the table of equations is not counted again")
+    found = counted(Path(path).read_text(encoding="utf-8"))
+    assert list(found) == list(EQUATIONS)
+    for number, (label, _) in EQUATIONS.items():
+        assert label in found[number] or (not label and not found[number]), number

@@ -1,0 +1,56 @@
+"""How much room a bound leaves, as the experiment `bounds` reports it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flare.experiments import bounds
+from flare.experiments.experiment import Results, Scale
+from flare.theory import Form
+from flare.theory.measure import quadratic_study
+from flare.theory.pair import pair_study
+
+
+def test_the_room_of_lemma_1_on_the_pair_by_hand() -> None:
+    # As w -> 1 the model stays (measured 0), rho of the path grows without end, and ||grad F|| -> 1: the printed bound
+    # over c / 2 goes to -(1 - 2.4 H^2 p^2) + 2.4 p^2 G^2, which is the room. Earlier rounds have more.
+    study = pair_study()
+    p, constants = study.rates.local_lr, study.constants
+    limit = -(1.0 - 2.4 * constants.h_const**2 * p**2) + 2.4 * p**2 * constants.g_const**2
+    assert bounds.least_room(study, "lemma_1", Form.PRINTED) == pytest.approx(limit, rel=1e-6)
+    assert -1.0 < limit < -0.8  # a share, however little F still changes
+
+
+@pytest.mark.parametrize("theorem", ["theorem_1", "theorem_2"])
+def test_the_room_of_the_theorems_is_a_share_of_what_is_measured(theorem: str) -> None:
+    study = quadratic_study(0, rounds=8)
+    looseness = getattr(study, theorem).looseness(Form.PROVEN)
+    assert bounds.least_room(study, theorem, Form.PROVEN) == pytest.approx(looseness.min() - 1.0, rel=1e-12)
+
+
+def test_the_room_of_lemma_1_stays_in_size_where_f_hardly_changes_or_rises() -> None:
+    # A picture of shares of the measured change once had points at 1e306, and dashes to draw for ever.
+    study = quadratic_study(0, rounds=40, num_selected=3)
+    assert study.lemma_1.measured.max() > 0.0
+    room = bounds.rooms(study, "lemma_1", Form.PROVEN)
+    assert (room > 0.0).all()
+    assert room.max() < 1e4
+
+
+def test_no_bound_is_no_room() -> None:
+    study = quadratic_study(0, rounds=3, step=0.7)
+    assert np.isnan(bounds.least_room(study, "lemma_1", Form.PROVEN))
+
+
+def test_no_row_says_what_another_says() -> None:
+    claims = {claim.name: claim for claim in bounds.claims(Results([], {}, Scale((0,), quick=True)))}
+    assert "bounds-theorem-1-corrected" not in claims  # errata 5 and 6 are not about Theorem 1
+    assert {"bounds-theorem-1-printed", "bounds-theorem-1-proven", "bounds-lemma-1-corrected"} < set(claims)
+    assert "(c/2)" in claims["bounds-lemma-1-printed"].measure
+
+
+def test_the_effect_shown_of_a_broken_bound_is_that_of_the_run_that_breaks_it_most_on_average() -> None:
+    once, always = bounds.never_broken("once", [-2.0, 5.0]), bounds.never_broken("always", [-0.9, -0.9])
+    assert once.room > 0.0 > always.room
+    assert once.verdict is always.verdict is bounds.Verdict.FAILS
