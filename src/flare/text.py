@@ -1,9 +1,34 @@
-"""Text that somebody else wrote, made safe to show."""
+"""Text from others (names in a table, say) made harmless where it is shown."""
 
 from __future__ import annotations
 
+import re
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
 
 def printable(text: str) -> str:
-    """The text as one line in which nothing acts on a terminal: white space becomes a space, and what cannot be printed
-    (escapes, marks that turn the direction of writing, halves of characters) a replacement character."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    r"""The text with everything that is no visible character or space written as an escape, such as \n or \x1b: in a
+    terminal it can neither move the cursor, nor change colours, nor turn the direction of writing."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def one_line(text: str) -> str:
+    """The text as one printable line: white space of any kind becomes a space."""
+    return printable(" ".join(text.split()))
+
+
+def csv_text(text: str) -> str:
+    """The text as a cell of a CSV file: printable, and with an apostrophe before what a spreadsheet would take for a
+    formula."""
+    return f"'{printable(text)}" if text.startswith(_FORMULA_STARTS) else printable(text)
+
+
+def json_text(document: str) -> str:
+    r"""A JSON document with its invisible characters written as \uXXXX, which JSON reads as the same."""
+    return re.sub(r"[^\n]", lambda one: one[0] if one[0].isprintable() else _json_escape(one[0]), document)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

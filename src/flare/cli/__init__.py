@@ -15,7 +15,7 @@ from flare.cli.report import report
 from flare.cli.reproduce import reproduce
 from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
-from flare.text import printable
+from flare.text import one_line
 
 app = typer.Typer(
     name="flare",
@@ -43,7 +43,7 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         where = f"{context.command_path} --help says more" if context else "flare --help says more"
-        print(printable(f"error: {error.format_message()} ({where})"), file=sys.stderr)
+        print(one_line(f"error: {error.format_message()} ({where})"), file=sys.stderr)
         code = error.exit_code
     except click.Abort:
         code = INTERRUPTED

@@ -11,7 +11,7 @@ from typing import ParamSpec
 
 import typer
 
-from flare.text import printable
+from flare.text import one_line
 
 P = ParamSpec("P")
 
@@ -60,5 +60,5 @@ def _leave_quietly() -> None:
 def _end(message: str, code: int) -> None:
     if os.environ.get("FLARE_DEBUG"):
         raise
-    print(printable(message), file=sys.stderr)
+    print(one_line(message), file=sys.stderr)
     raise typer.Exit(code) from None

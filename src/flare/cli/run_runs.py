@@ -29,7 +29,7 @@ from flare.records import RunFolder
 from flare.scheduling import get_policy
 from flare.scheduling.nobody import why_nobody
 from flare.simulation import Member, RoundRecord, RunStatus, Simulation, drive, resume
-from flare.text import printable
+from flare.text import one_line
 
 if TYPE_CHECKING:
     from flare.report.curves import Estimate
@@ -191,7 +191,7 @@ def go(
 def end(outcomes: Sequence[dict[str, Any]], again: str) -> None:
     """Leave with the exit code of an interruption where a run was interrupted."""
     if any(one["status"] == "interrupted" for one in outcomes):
-        print(printable(f"interrupted; continue with: {again}"), file=sys.stderr)
+        print(one_line(f"interrupted; continue with: {again}"), file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -228,7 +228,7 @@ def print_outcome(one: dict[str, Any]) -> None:
     rounds = f"{one['rounds']} round{'' if one['rounds'] == 1 else 's'}"
     print(f"{one['status']} after {rounds} and {one['clock_s']:.1f} simulated seconds{tested}.")
     print_nobody(one)
-    folder = printable(one["folder"])
+    folder = one_line(one["folder"])
     print(f"The run is in {folder}; draw it with: flare report {folder}")
 
 
@@ -268,7 +268,7 @@ def report_on(folders: Sequence[Path], page: Path, *, quietly: bool) -> None:
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(table)
     print("Accuracy on the test samples at the end, at best and at a common simulated time; ± is a 95 % interval.")
-    print(printable(f"The report is in {page}."))
+    print(one_line(f"The report is in {page}."))
 
 
 def _percent(value: Estimate) -> str:

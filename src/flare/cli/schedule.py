@@ -20,6 +20,7 @@ from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.table import Surroundings, read_table
+from flare.text import printable
 from flare.types import Floats
 from flare.units import parse
 from flare.wireless.cell import CELLS, Cell
@@ -94,7 +95,7 @@ def schedule(
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
     gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma
-    get_policy(policy)
+    policy_options = get_policy(policy).read_options(option or [])
     if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
         raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
     settings = _read_settings(bandwidth, deadline, payload)
@@ -113,7 +114,7 @@ def schedule(
     else:
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
     options: dict[str, dict[str, Any]] = {"exact": {"time_limit_s": time_limit}}
-    options[policy] = options.get(policy, {}) | _policy_options(policy, option or [])
+    options[policy] = options.get(policy, {}) | policy_options
     names = POLICIES if compare else {policy, "exact"}
     answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in names}
     _answer(this, answers, policy, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
@@ -135,7 +136,8 @@ def _answer(
         from flare.report.schedule_plot import draw_schedule  # here, because matplotlib takes its time to import
 
         place = {"distance_m": this.distance_m, "angle_rad": this.angle_rad}
-        draw_schedule(plot, this.problem, answer, names=this.names, **place)
+        names = [printable(name).replace("$", r"\$") for name in this.names]  # a dollar would start a formula
+        draw_schedule(plot, this.problem, answer, names=names, **place)
     if compare:
         schedule_output.comparison(
             this.problem, [answers[name] for name in POLICIES], bound, as_json=as_json, as_csv=as_csv
@@ -232,22 +234,6 @@ def _from_cell(wireless: WirelessConfig, seed: int, round_: int, gamma: float) -
         power_w=drawn.power_w,
         compute_energy_j=drawn.compute_energy_j,
     )
-
-
-def _policy_options(policy: str, given: list[str]) -> dict[str, Any]:
-    """`name=value` pairs; a value is a whole number, a number or a word, whichever reads it first."""
-    options: dict[str, Any] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise ValueError(f"--option: '{text}' is not of the form name=value, such as num_selected=5")
-        for kind in (int, float, str):
-            try:
-                options[name] = kind(value)
-                break
-            except ValueError:
-                continue
-    return options
 
 
 def _timed(

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import NOT_WORTH_IT, TOO_SLOW, TOO_WEAK, Explanation
+from flare.text import csv_text, json_text, printable
 from flare.types import Floats
 from flare.units import human
 
@@ -45,7 +46,7 @@ def schedule(
         console = _console()
         console.print(_device_table(problem, answer, detail, names, narrow=console.width < 105))
         for line in _in_words(problem, answer, detail):
-            console.print(line, soft_wrap=True)
+            console.print(escape(printable(line)), soft_wrap=True)
 
 
 def comparison(
@@ -85,6 +86,8 @@ def _summary(problem: RoundProblem, answer: Schedule) -> dict[str, Any]:
         "gamma": problem.gamma,
         "band_residual": answer.band_residual,
         "finish_spread": answer.finish_spread,
+        "utility": answer.utility,
+        "utility_bound": answer.utility_bound,
     }
 
 
@@ -129,14 +132,14 @@ def _device_table(
     for i in shown:
         sends = answer.bandwidth_hz[i] > 0.0
         table.add_row(
-            escape(names[i]),
+            escape(printable(names[i])),
             "yes" if sends else "",
             f"{problem.tau[i]:g}",
             human(float(answer.bandwidth_hz[i]), "Hz") if sends else "",
             human(float(problem.compute_s[i]), "s"),
             human(float(detail.upload_s[i]), "s") if sends else "",
             human(float(detail.finish_s[i]), "s") if sends else "",
-            escape(_SHORT.get(detail.reason[i], detail.reason[i]) if narrow else detail.reason[i]),
+            escape(printable(_SHORT.get(detail.reason[i], detail.reason[i]) if narrow else detail.reason[i])),
             style=None if sends else "dim",
         )
     return table
@@ -159,6 +162,9 @@ def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> I
     if answer.status is Status.INFEASIBLE:
         yield f"Status infeasible: {_why_nobody(problem, answer)} Nobody sends this round."
         return
+    if not math.isnan(answer.utility):
+        proof = _utility_in_words(answer)
+        yield f"Utility {answer.utility:.6g}: {proof} (policy {answer.policy})."
     optimal = answer.status is Status.OPTIMAL
     proof = "proven optimal" if optimal else f"at most {_percent(answer.gap)} above the optimum"
     yield f"Objective {answer.objective:.6g}, proven bound {answer.lower_bound:.6g}: {proof} (policy {answer.policy})."
@@ -166,6 +172,12 @@ def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> I
         f"The round ends after {human(answer.latency_s, 's')}, "
         f"{human(problem.deadline_s - answer.latency_s, 's')} before the deadline of {human(problem.deadline_s, 's')}."
     )
+
+
+def _utility_in_words(answer: Schedule) -> str:
+    if answer.utility_bound == answer.utility:
+        return "proven to be the greatest that fits"
+    return f"at most {_percent(answer.utility_bound / answer.utility - 1.0)} under the greatest that fits"
 
 
 def _why_nobody(problem: RoundProblem, answer: Schedule) -> str:
@@ -204,14 +216,14 @@ def _comparison_table(rows: list[dict[str, Any]], *, proven: bool, narrow: bool)
     for row in rows:
         nobody = row["num_selected"] == 0
         table.add_row(
-            row["policy"],
+            escape(printable(row["policy"])),
             str(row["num_selected"]),
             "–" if nobody else f"{row['mean_tau']:.2f}",
             "–" if nobody else f"{row['objective']:.4f}",
             "–" if nobody else ("optimal" if row["status"] == "optimal" else _percent(row["gap"])),
             human(row["latency_s"], "s"),
             human(row["solve_s"], "s", digits=3),
-            *([] if narrow else [POLICIES[row["policy"]].summary.split(":")[0]]),
+            *([] if narrow else [escape(printable(POLICIES[row["policy"]].summary.split(":")[0]))]),
         )
     return table
 
@@ -221,7 +233,7 @@ def _percent(share: float) -> str:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+    print(json_text(json.dumps(_finite(value), indent=2, ensure_ascii=False)))
 
 
 def _finite(value: Any) -> Any:
@@ -245,4 +257,6 @@ def _print_csv(rows: Iterable[dict[str, Any]]) -> None:
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str):
+        return csv_text(value)
     return "" if isinstance(value, float) and not math.isfinite(value) else value

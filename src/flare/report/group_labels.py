@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from flare.config import Config
-from flare.text import printable
+from flare.text import one_line
 from flare.units import human
 
 MAX_PARTS = 4
@@ -154,6 +154,6 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _cut(text: str, most: int = 48) -> str:
-    """One line of printable characters; a long text loses its middle, since its ends tell it from others."""
-    text = printable(text)
+    """One line of one_line characters; a long text loses its middle, since its ends tell it from others."""
+    text = one_line(text)
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"

@@ -9,7 +9,8 @@ Where exactly that is need not be known. Two curves b_y and b_z cross at most on
 their upload times on equal bandwidth b, is monotone in b, because d^2 u / (d snr d b) has one sign. So if one device
 has the least b_y at two times with the wanted t between them, it has it at the wanted t. The policy keeps probes,
 times at which b_y is known for all devices, and adds one only when the probes around the wanted t disagree. The
-deadline itself is a probe, and answers line 12.
+deadline itself is a probe, and answers line 12. In large cells `greedy_windows` does the same with fewer devices at a
+time.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flare.scheduling.greedy_windows import Chooser
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
 from flare.types import Floats, Indices
+
+_LARGE = 1_000  # devices from which on looking at all of them for every choice takes longer than windows do
 
 
 @dataclass
@@ -45,16 +49,18 @@ def greedy(problem: RoundProblem) -> Indices:
     nu = 1.0 / problem.tau[order]  # ascending
     chosen = [0]  # Alg. 1, line 2, and erratum 3: the largest tau among those that can meet the deadline
     chosen_nu = float(nu[0])
-    lower = _Probe(0.0, np.full(len(order), np.inf))
-    later = [_Probe(problem.deadline_s, problem.needed_hz[order])]
-    later[0].choose(0)
+    candidates: _Probes | Chooser
+    if len(order) < _LARGE:
+        candidates = _Probes(problem, order)
+    else:
+        candidates = Chooser(problem, order, problem.min_latency(order[:1]))
+    candidates.choose(0)
     while True:
         improving = int(np.searchsorted(nu, _threshold(len(chosen), chosen_nu, problem.gamma)))
-        lower, device = _least_delaying(problem, order, lower, later, chosen, improving)
+        device = candidates.next_device(improving)
         if device is None:
             break
-        for probe in (lower, *later):
-            probe.choose(device)
+        candidates.choose(device)
         chosen.append(device)
         chosen_nu += float(nu[device])
     while not problem.fits(order[chosen]):  # the running sum rounded below the exact one
@@ -68,45 +74,52 @@ def _threshold(num_chosen: int, chosen_nu: float, gamma: float) -> float:
     return (q * q + (2.0 * gamma + 1.0) * q + gamma) / (q * q * (q + gamma + 1.0)) * chosen_nu
 
 
-def _least_delaying(
-    problem: RoundProblem, order: Indices, lower: _Probe, later: list[_Probe], chosen: list[int], improving: int
-) -> tuple[_Probe, int | None]:
-    """Alg. 1, lines 5-13: the device among the first `improving` that delays the round least, None if none fits.
+class _Probes:
+    """The probes over all devices, which `order` lists: `lower` lies before the wanted time, those `later` ascend, the
+    deadline last. Those that the round has passed are dropped."""
 
-    `later` holds the probes after `lower`, ascending, the deadline last; those that the round has passed are dropped.
-    """
-    band = problem.total_bandwidth_hz
-    while True:
-        upper = later[0]
-        after = int(upper.free_hz[:improving].argmin()) if improving else 0
-        least = float(upper.free_hz[after])
-        if len(later) == 1:
-            if improving == 0 or upper.chosen_hz + least > problem.capacity_hz:
-                return lower, None
-        elif upper.chosen_hz + least > band:  # the wanted time lies after this probe
-            lower = later.pop(0)
-            continue
-        before = int(lower.free_hz[:improving].argmin())
-        settled = before == after and lower.free_hz[before] < np.inf
-        middle = 0.5 * (lower.time_s + upper.time_s)
-        if settled or not lower.time_s < middle < upper.time_s:  # no double between them: candidates are equal
-            return lower, after
-        later.insert(0, _probe_between(problem, order, lower, upper, chosen, improving))
+    def __init__(self, problem: RoundProblem, order: Indices) -> None:
+        self.problem, self.order = problem, order
+        self.chosen: list[int] = []
+        self.lower = _Probe(0.0, np.full(len(order), np.inf))
+        self.later = [_Probe(problem.deadline_s, problem.needed_hz[order])]
 
+    def choose(self, device: int) -> None:
+        """Add a device to those chosen."""
+        for probe in (self.lower, *self.later):
+            probe.choose(device)
+        self.chosen.append(device)
 
-def _probe_between(
-    problem: RoundProblem, order: Indices, lower: _Probe, upper: _Probe, chosen: list[int], improving: int
-) -> _Probe:
-    """A new probe near the wanted time: where the inverse of the bandwidth asked for, interpolated, meets 1/B."""
-    start = 1.0 / (lower.chosen_hz + float(lower.free_hz[:improving].min()))
-    end = 1.0 / (upper.chosen_hz + float(upper.free_hz[:improving].min()))
-    part = (1.0 / problem.total_bandwidth_hz - start) / (end - start) if end > start else 0.5
-    part = min(max(part, 0.1), 0.9)  # close in from both sides
-    time_s = lower.time_s + part * (upper.time_s - lower.time_s)
-    if not lower.time_s < time_s < upper.time_s:  # a few doubles apart, it rounds to one of them
-        time_s = 0.5 * (lower.time_s + upper.time_s)
-    probe = _Probe(time_s, np.zeros(0))
-    probe.free_hz = problem.min_bandwidth_hz(probe.time_s)[order]
-    probe.chosen_hz = float(probe.free_hz[chosen].sum())
-    probe.free_hz[chosen] = np.inf
-    return probe
+    def next_device(self, improving: int) -> int | None:
+        """Alg. 1, lines 5-13: the device among the first `improving` that delays the round least, None if none fits."""
+        band = self.problem.total_bandwidth_hz
+        while True:
+            lower, upper = self.lower, self.later[0]
+            after = int(upper.free_hz[:improving].argmin()) if improving else 0
+            least = float(upper.free_hz[after])
+            if len(self.later) == 1:
+                if improving == 0 or upper.chosen_hz + least > self.problem.capacity_hz:
+                    return None
+            elif upper.chosen_hz + least > band:  # the wanted time lies after this probe
+                self.lower = self.later.pop(0)
+                continue
+            before = int(lower.free_hz[:improving].argmin())
+            settled = before == after and lower.free_hz[before] < np.inf
+            middle = 0.5 * (lower.time_s + upper.time_s)
+            if settled or not lower.time_s < middle < upper.time_s:  # no double between them: candidates are equal
+                return after
+            self.later.insert(0, self._between(lower, upper, improving))
+
+    def _between(self, lower: _Probe, upper: _Probe, improving: int) -> _Probe:
+        """A new probe near the wanted time: where the inverse of the bandwidth asked for, interpolated, meets 1/B."""
+        start = 1.0 / (lower.chosen_hz + float(lower.free_hz[:improving].min()))
+        end = 1.0 / (upper.chosen_hz + float(upper.free_hz[:improving].min()))
+        part = (1.0 / self.problem.total_bandwidth_hz - start) / (end - start) if end > start else 0.5
+        part = min(max(part, 0.1), 0.9)  # close in from both sides
+        time_s = lower.time_s + part * (upper.time_s - lower.time_s)
+        if not lower.time_s < time_s < upper.time_s:  # a few doubles apart, it rounds to one of them
+            time_s = 0.5 * (lower.time_s + upper.time_s)
+        probe = _Probe(time_s, self.problem.min_bandwidth_hz(time_s)[self.order])
+        probe.chosen_hz = float(probe.free_hz[self.chosen].sum())
+        probe.free_hz[self.chosen] = np.inf
+        return probe

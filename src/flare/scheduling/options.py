@@ -96,11 +96,11 @@ def check_options(policy: str, options: Mapping[str, Option], given: Mapping[str
         known = ", ".join(options) or "none"
         if name in RESERVED:
             raise ValueError(
-                f"'{name}' is no option of policy '{policy}': it is handed to policies by the round itself "
+                f"{name!r:.80} is no option of policy '{policy}': it is handed to policies by the round itself "
                 f"(its options: {known})"
             )
         if name not in options:
-            raise ValueError(f"policy '{policy}' has no option '{name}' (its options: {known})")
+            raise ValueError(f"policy '{policy}' has no option {name!r:.80} (its options: {known})")
         if not options[name].accepts(value):
             raise ValueError(
                 f"option '{name}' of policy '{policy}' is {value!r:.80}; it must be {options[name].in_words()}"

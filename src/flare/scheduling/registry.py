@@ -139,4 +139,4 @@ def get_policy(name: str) -> Policy:
         return POLICIES[name]
     near = difflib.get_close_matches(str(name), POLICIES, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    raise ValueError(f"there is no policy '{name}'{hint} Policies: {', '.join(POLICIES)}")
+    raise ValueError(f"there is no policy {name!r:.80}{hint} Policies: {', '.join(POLICIES)}")

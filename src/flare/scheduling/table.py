@@ -156,7 +156,7 @@ def _cells(
             raise ValueError(f"{path}, line {line}, column name: the device has no name; give it one")
         if name in first_line:
             raise ValueError(
-                f"{path}, line {line}, column name: '{name}' is already the device of line {first_line[name]}; "
+                f"{path}, line {line}, column name: {name!r:.80} is already the device of line {first_line[name]}; "
                 "names must differ"
             )
         first_line[name] = line
@@ -173,10 +173,10 @@ def _number(path: str, line: int, column: str, cell: str) -> float:
     try:
         value = float(cell)
     except ValueError:
-        raise ValueError(f"{where}: '{cell}' is not a number; write it plainly in the column's unit") from None
+        raise ValueError(f"{where}: {cell!r:.80} is not a number; write it plainly in the column's unit") from None
     allowed, rule = _COLUMNS[column]
     if math.isnan(value) or not allowed(value):
-        raise ValueError(f"{where}: {cell} is out of range; {column} {rule}")
+        raise ValueError(f"{where}: {cell:.80} is out of range; {column} {rule}")
     return value
 
 
@@ -196,7 +196,7 @@ def _devices(path: str, names: list[str], values: dict[str, Floats], around: Sur
         absurd = np.flatnonzero(~(values[column] <= ABSURD) | ((values["snr_hz"] <= 0.0) & (column == "snr_hz")))
         if absurd.size:
             raise ValueError(
-                f"{path}: device '{names[absurd[0]]}' comes to {column} = {values[column][absurd[0]]:g}; "
+                f"{path}: device {names[absurd[0]]!r:.80} comes to {column} = {values[column][absurd[0]]:g}; "
                 "check the units of its columns"
             )
     return DeviceTable(
