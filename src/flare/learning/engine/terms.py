@@ -34,7 +34,7 @@ def update_norms(deltas: Tensor) -> Tensor:
 
     How a GPU cuts a sum depends on the number of rows: always the same number at once, so that company changes no bit.
     """
-    blocks = [functional.pad(rows, (0, 0, 0, _ROWS_AT_ONCE - len(rows))) for rows in deltas.split(_ROWS_AT_ONCE)]
+    blocks = [functional.pad(rows, (0, 0, 0, _ROWS_AT_ONCE - len(rows))) for rows in torch.split(deltas, _ROWS_AT_ONCE)]
     return torch.cat([vector_norm(rows, dim=1, dtype=torch.float64) for rows in blocks])[: len(deltas)]
 
 
