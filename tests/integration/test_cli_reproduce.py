@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from flare.cli.reproducing import chosen, place_of, scale_of
+
 from flare.experiments import EXPERIMENTS, FIGURES
 from flare.experiments.trial import read_outcome
 from tests.integration.kill_helper import kill_when

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flare.experiments.runner import Place
 from PIL import Image
 
 from flare.experiments import EXPERIMENTS, FIGURES, bounds, fig3, fig4, fig8, policy_figures, rates, safe, sensitivity
 from flare.experiments.claims import Claim, Verdict
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.reproduce import reproduce
-from flare.experiments.runner import Place
 from flare.experiments.trial import Outcome, Trial
 from flare.report.figures import house_style
 from tests.made_up_outcomes import filled, luck, made_up, ranked

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from flare.cli.report import report, run_folders_in
+from flare.records.run import read_run
 from flare.report.curves import summarise
 from flare.report.run_figures import MAX_CURVES
-from flare.report.run_groups import group_runs, read_run
+from flare.report.run_groups import group_runs
 from flare.report.run_report import write_report
 from tests.made_up_runs import settings, write_run
 
@@ -179,7 +180,10 @@ def test_what_is_no_run_folder_is_named(tmp_path: Path) -> None:
         write_report([sound], sound / "config.toml")
     damaged = write_run(tmp_path / "damaged", settings(), rounds=2)
     lines = (damaged / "rounds.jsonl").read_text().splitlines()
-    for change, message in (({"tau": [1] * 99}, "99 values of tau"), ({"tau": None}, "no list of tau")):
+    for change, message in (
+        ({"tau": [1] * 99}, "99 values of tau"),
+        ({"tau": None}, "tau = None, which is no list of numbers"),
+    ):
         (damaged / "rounds.jsonl").write_text(json.dumps(json.loads(lines[0]) | change) + "\n")
         with pytest.raises(ValueError, match=f"damaged: round 1 of its records has {message}"):
             write_report([damaged], out)

@@ -24,7 +24,7 @@ from flare.atomic import PART, sync_folder, write_all, write_whole
 from flare.config import Config, load, to_toml
 from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
-from flare.records.checkpoints import checkpoint_path, drop_old, newest_sound
+from flare.records.checkpoints import checkpoint_path, checkpoints, drop_old, newest_sound
 from flare.records.lines import measure, read_lines, to_line
 from flare.records.locking import lock, telling
 
@@ -193,6 +193,16 @@ class RunFolder:
         with self._resumable("how the run ended", self.path / manifests.FILE):
             os.fsync(file)
             self._write_manifest()
+
+    def drop_checkpoints(self) -> None:
+        """Remove all checkpoints, of a run that has ended: what is left is all that a report needs."""
+        self._writable()
+        drop_old(self.path / _CHECKPOINTS, kept=0)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there is a checkpoint to continue from."""
+        return bool(checkpoints(self.path / _CHECKPOINTS))
 
     def iter_records(self) -> Iterator[dict[str, Any]]:
         """The recorded rounds one by one, also while another process writes."""
