@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -35,7 +36,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from flare.config import Config, override
 from flare.flower import FlareStrategy, strategy
-from flare.flower.records import Keeper
+from flare.records.run_keeper import RunKeeper
+from flare.rounds import Arrivals
 from flare.wireless.cell import Cell
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
@@ -118,21 +120,26 @@ def measure(num_nodes: int, policy: str, rounds: int) -> dict[str, Any]:
     config = settings(num_nodes, policy, rounds)
     grid = ReadyGrid(Cell(config.wireless, config.seed))
     first = ArrayRecord({name: Array(np.zeros(shape, np.float32)) for name, shape in SHAPES.items()})
-    spent: dict[str, list[float]] = {name: [] for name in (*PARTS, "keep", "whole", "wall")}
+    spent: dict[str, list[float]] = {name: [0.0] * rounds for name in (*PARTS, "keep", "whole", "wall")}
 
     def own_s() -> float:
         return time.process_time() - grid.spent_s
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        timing(strategy, "ask_nodes", spent["ask"], own_s),
+        timing(strategy, "query_messages", spent["ask"], own_s),
+        timing(strategy, "read_queries", spent["ask"], own_s),
         timing(strategy, "plan_round", spent["schedule"], own_s),
-        timing(strategy, "collect", spent["average"], own_s),
-        timing(strategy, "apply_round", spent["apply"], own_s),
-        timing(Keeper, "keep", spent["keep"], own_s),
-        timing(Keeper, "keep", spent["write"], time.perf_counter),
-        timing(FlareStrategy, "_round", spent["whole"], own_s),
-        timing(FlareStrategy, "_round", spent["wall"], time.perf_counter),
+        timing(strategy, "take_in", spent["average"], own_s),
+        timing(Arrivals, "end", spent["apply"], own_s),
+        timing(RunKeeper, "append", spent["keep"], own_s),
+        timing(RunKeeper, "save", spent["keep"], own_s),
+        timing(RunKeeper, "append", spent["write"], time.perf_counter),
+        timing(RunKeeper, "save", spent["write"], time.perf_counter),
+        timing(FlareStrategy, "configure_train", spent["whole"], own_s),
+        timing(FlareStrategy, "_end_round", spent["whole"], own_s),
+        timing(FlareStrategy, "configure_train", spent["wall"], time.perf_counter),
+        timing(FlareStrategy, "_end_round", spent["wall"], time.perf_counter),
     ):
         FlareStrategy(config, folder=Path(folder) / "run").start(grid, first, timeout=600)
         records = [json.loads(line) for line in (Path(folder) / "run" / "rounds.jsonl").read_text().splitlines()]
@@ -150,13 +157,14 @@ def measure(num_nodes: int, policy: str, rounds: int) -> dict[str, Any]:
 
 @contextmanager
 def timing(owner: Any, name: str, spent: list[float], clock: Callable[[], float]) -> Iterator[None]:
-    """Inside the block, each call of the function appends how long it took."""
+    """Inside the block, how long the function takes is added to its round; each round calls it once."""
     original: Callable[..., Any] = getattr(owner, name)
+    rounds = itertools.count()
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         start = clock()
         answer = original(*args, **kwargs)
-        spent.append(clock() - start)
+        spent[next(rounds)] += clock() - start
         return answer
 
     setattr(owner, name, timed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from hypothesis import strategies as st
@@ -255,3 +256,55 @@ def uploads(draw: st.DrawFn, min_exponent: float = -9.0, max_exponent: float = 1
     bandwidth_hz = snr_hz / x
     slack_s = payload_bits * math.log(2.0) / (bandwidth_hz * math.log1p(x))
     return payload_bits, slack_s, snr_hz
+
+
+# Extreme rounds: quantities over hundreds of decades, and devices at rounding distance to what just fits.
+
+MAX_EXTREME_DEVICES = 6
+
+
+def extreme_rounds(seed: int, number: int) -> Iterator[RoundProblem]:
+    """So many rounds of one to six devices at the ends of what `RoundProblem` accepts.
+
+    Computing takes none, all or all but a rounding of the deadline; channels are drawn over all decades, or so that
+    the slack is just enough, or so that the devices need the band to within a rounding; devices may repeat.
+    """
+    rng = np.random.default_rng([seed, number])
+    shape = (number, MAX_EXTREME_DEVICES)
+    devices = rng.integers(1, MAX_EXTREME_DEVICES + 1, number)
+    span = rng.choice([3.0, 6.0, 10.0, 15.0, 30.0, 100.0], (number, 1))  # decades either way
+    band, deadline, payload = (10.0 ** (span * rng.uniform(-1.0, 1.0, (number, 1))) for _ in range(3))
+    band = np.minimum(band, 1e15)
+    tau = 10.0 ** (span * rng.choice([0.01, 0.1, 1.0], (number, 1)) * rng.random(shape))
+    tau = np.where(rng.random((number, 1)) < 0.3, np.ceil(np.minimum(tau, 12.0)), tau)
+    compute = deadline * 10.0 ** (rng.choice([1.0, 20.0], (number, 1)) * -rng.random(shape) + 0.05)
+    compute *= rng.random(shape) < 0.7
+    just_in_time = deadline * (1.0 - 10.0 ** rng.uniform(-17.0, -1.0, shape))
+    compute = np.minimum(np.where(rng.random((number, 1)) < 0.2, just_in_time, compute), 1e100)
+    snr = _extreme_channels(rng, span, band, payload, np.maximum(deadline - compute, 1e-16 * deadline))
+    repeated = rng.integers(0, devices[:, None], shape)
+    own = np.broadcast_to(np.arange(MAX_EXTREME_DEVICES), shape)
+    which = np.where(rng.random((number, 1)) < 0.3, repeated, own)
+    gamma = rng.choice([0.0, 1e-9, 0.1, 1.0, 10.0, 1e3, 1e9, 1e100], number)
+    for at in range(number):
+        listed = which[at, : devices[at]]
+        rows = (tau[at, listed], compute[at, listed], snr[at, listed])
+        yield RoundProblem(*rows, float(payload[at, 0]), float(band[at, 0]), float(deadline[at, 0]), float(gamma[at]))
+
+
+def _extreme_channels(
+    rng: np.random.Generator, span: np.ndarray, band: np.ndarray, payload: np.ndarray, slack: np.ndarray
+) -> np.ndarray:
+    """snr_hz of extreme rounds, shape (rounds, devices)."""
+    number = len(span)
+    share = rng.dirichlet(np.ones(slack.shape[1]), number)
+    share *= 1.0 + rng.choice([0.0, 1e-16, -1e-16, 1e-12, -1e-12, 1e-9, 0.3], (number, 1))
+    need = band * np.maximum(share, 1e-12)
+    kinds = (
+        10.0 ** (span * rng.uniform(-1.0, 1.0, slack.shape)),
+        payload * math.log(2.0) / slack * (1.0 + 10.0 ** rng.uniform(-17.0, 3.0, slack.shape)),  # just reachable
+        band * 10.0 ** rng.uniform(-20.0, 20.0, slack.shape),
+        need * np.expm1(np.minimum(payload * math.log(2.0) / need / slack, 200.0)),  # need that share of the band
+    )
+    snr = np.choose(rng.integers(0, len(kinds), (number, 1)), kinds)
+    return np.clip(snr, 1e-100, 1e100)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from flare.data.dataset import Dataset
 from flare.flower import Work, cell_resources, client_app
 from flare.learning.batches import draw_batches
+from flare.learning.engine.threads import one_thread
 from flare.rng import stream
 from flare.types import Indices
 from flare.wireless.cell import Cell
@@ -64,9 +65,18 @@ class FakeGrid(Grid):
 
 
 def running(app: ClientApp, node: int, node_config: dict[str, object] | None = None) -> Node:
-    """A node that runs a ClientApp, and keeps its context from message to message."""
+    """A node that runs a ClientApp, and keeps its context from message to message.
+
+    It computes with one thread, as the simulator does for a device: sums that are cut otherwise differ in their last
+    bits, and after some rounds of training by more than a millionth.
+    """
     context = Context(run_id=1, node_id=node, node_config=node_config or {}, state=RecordDict(), run_config={})
-    return lambda message: [app(message, context)]
+
+    def answer(message: Message) -> list[Message]:
+        with one_thread(torch.device("cpu")):
+            return [app(message, context)]
+
+    return answer
 
 
 def cell_app(cell: Cell, module: Callable[[], nn.Module], dataset: Dataset, held: Sequence[Indices]) -> ClientApp:
@@ -78,4 +88,14 @@ def cell_app(cell: Cell, module: Callable[[], nn.Module], dataset: Dataset, held
         x, y = torch.from_numpy(dataset.train_x), torch.from_numpy(dataset.train_y)
         return [(x[each], y[each]) for each in torch.from_numpy(drawn)]
 
-    return client_app(model=lambda _: module(), batches=batches, resources=partial(cell_resources, cell))
+    def all_batches(context: Context) -> list[tuple[Tensor, Tensor]]:
+        own = torch.from_numpy(held[int(context.node_config["partition-id"])])
+        x, y = torch.from_numpy(dataset.train_x), torch.from_numpy(dataset.train_y)
+        return [(x[each], y[each]) for each in torch.split(own, 1000)]
+
+    return client_app(
+        model=lambda _: module(),
+        batches=batches,
+        resources=partial(cell_resources, cell),
+        all_batches=all_batches,
+    )

@@ -16,15 +16,19 @@ from pathlib import Path
 
 from torch import Tensor
 
-from flare.records.checkpoints import newest_sound
+import flare
+from flare.records.checkpoints import checkpoints, read_checkpoint
+from tests.way_out import WayOut, way_out
 
 ROOT = Path(__file__).resolve().parents[1]
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+_NOT_A_USERS = (
+    "FLWR_",
+    "RAY_",
+    "UV_",
+    "PYTHON",
+    "OMP_",
+    "MKL_",
+)  # variables that a developer or a Makefile may have set
 _MARK = "FLARE_TEST_MARK"
 
 
@@ -37,26 +41,37 @@ class World:
     """
 
     folder: Path
+    out: WayOut
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
-    extra: dict[str, str] = field(default_factory=dict)  # of the environment
+    exported: dict[str, str] = field(default_factory=dict)  # what the user has put into the environment
 
     def __post_init__(self) -> None:
-        (self.folder / "home").mkdir()
+        self.settings.parent.mkdir(parents=True)
         (self.folder / "examples").symlink_to(ROOT / "examples")
 
     @property
+    def settings(self) -> Path:
+        """The user's `~/.flwr/config.toml`."""
+        return self.folder / "home" / ".flwr" / "config.toml"
+
+    @property
     def env(self) -> dict[str, str]:
+        """As a user has it who made FLARE's environment the active one, and set nothing else.
+
+        A home, the port of the SuperLink in the background and the way out are the test's own: its programs neither
+        meet those of another test or of the developer, nor reach anything beyond this machine.
+        """
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_USERS)}
         own = {
             _MARK: self.mark,
-            "FLWR_HOME": str(self.folder / "home"),
+            "HOME": str(self.folder / "home"),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port("local")),
-            "OMP_NUM_THREADS": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "COLUMNS": "400",
         }
-        return {**os.environ, **QUIET, **own, **self.extra}
+        return {**plain, **own, **self.out.env, **self.exported}
 
     def port(self, name: str) -> int:
         """A free port of this machine; the same one for the same name."""
@@ -73,7 +88,7 @@ class World:
             for key, value in settings.items()
         ]
         text = '[superlink]\ndefault = "fleet"\n\n[superlink.fleet]\n' + "\n".join(lines) + "\n"
-        (self.folder / "home" / "config.toml").write_text(text.replace("'", '"'))
+        self.settings.write_text(text.replace("'", '"'))
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a program that goes on; what it says is in `said(name)`."""
@@ -108,6 +123,11 @@ class World:
         )
         assert done.returncode == 0, done.stdout + self.logs()
         return done.stdout
+
+    def check_installed(self) -> None:
+        """The programs must run the FLARE that is tested: not another one, and not one that only this process sees."""
+        found = self.do([sys.executable, "-c", "import flare; print(flare.__file__)"]).strip()
+        assert found == flare.__file__, f"this tests {flare.__file__}, but {found} is installed: pip install -e ."
 
     def superlink(self, *options: str) -> None:
         """Start a SuperLink and wait until it listens."""
@@ -167,17 +187,18 @@ class World:
 @contextmanager
 def world(folder: Path) -> Iterator[World]:
     """A world that is empty again at the end, however the test ends."""
-    made = World(folder)
-    try:
-        yield made
-    finally:
-        made.close()
+    with way_out() as out:
+        made = World(folder, out)
+        try:
+            made.check_installed()
+            yield made
+        finally:
+            made.close()
 
 
 def last_weights(folder: Path) -> Tensor:
     """The weights in the last checkpoint of a run folder, read only: its writer may not have let go of it yet."""
-    snapshot = newest_sound(folder / "checkpoints", recorded_rounds=10**6)
-    assert snapshot is not None
+    snapshot, _ = read_checkpoint(checkpoints(folder / "checkpoints")[0][1])
     return snapshot.tensors["weights"]
 
 

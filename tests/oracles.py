@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from flare.scheduling.problem import RoundProblem
-from flare.types import Indices
+from flare.types import Floats, Indices
 
 
 def bandwidth_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> tuple[mpmath.mpf, mpmath.mpf]:
@@ -87,6 +87,17 @@ def brute_force_by_number(problem: RoundProblem) -> dict[int, float]:
 def brute_force(problem: RoundProblem) -> float:
     """The least objective over all sets of devices that fit; infinite where none does."""
     return min(problem.weight(size) * total for size, total in brute_force_by_number(problem).items())
+
+
+def brute_force_utility(problem: RoundProblem, utility: Floats, max_devices: int | None = None) -> float:
+    """The greatest sum of utilities over all sets that fit and have at most `max_devices`; 0 of the empty set."""
+    limit = problem.num_devices if max_devices is None else max_devices
+    return max(
+        math.fsum(utility[at])
+        for size in range(min(limit, problem.num_devices) + 1)
+        for at in (np.array(one, dtype=np.intp) for one in itertools.combinations(range(problem.num_devices), size))
+        if problem.fits(at)
+    )
 
 
 def slope_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> mpmath.mpf:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from flare.config import to_toml
 from flare.records import RunFolder
-from flare.records.lines import to_line
+from flare.records.lines import first_mark, seal
 from tests.record_writer import CONFIG, resume, start, step, write
 
 
@@ -30,9 +32,11 @@ def checkpoint_names(path: Path) -> list[str]:
 def expected(rounds: int) -> tuple[Tensor, list[bytes]]:
     """Weights and lines of a run that nothing ever interrupted."""
     weights, text = start(), []
+    mark = first_mark(hashlib.sha256(to_toml(CONFIG).encode()).hexdigest())
     for number in range(rounds):
         weights, record = step(weights, number)
-        text.append(to_line(record))
+        line, mark = seal(record, mark)
+        text.append(line)
     return weights, text
 
 

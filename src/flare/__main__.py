@@ -8,13 +8,13 @@ import sys
 def main() -> None:
     """Run the command line."""
     try:
-        from flare.cli import app
+        from flare.cli import main as run
     except ModuleNotFoundError as error:
         sys.exit(f"error: {error}; the command line needs it: install it, or use flare as a library")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    app(prog_name="flare")
+    run()
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 PART = ".part"
 """How the name of a file that is still being written ends; one left by a killed process is waste."""
 
 _BINARY = getattr(os, "O_BINARY", 0)  # some systems would otherwise translate line ends
+_FOLDERS_CAN_BE_OPENED = os.name != "nt"
 
 
 def write_whole(path: Path, *pieces: bytes | memoryview, durable: bool = False) -> None:
@@ -18,12 +20,23 @@ def write_whole(path: Path, *pieces: bytes | memoryview, durable: bool = False) 
     `durable` waits until content and name are on the disk, so that they outlive a power cut. Raises OSError where
     `path` cannot be written; the old file is then still there, and nothing beside it.
     """
+    with whole_file(path, durable=durable) as file:
+        for piece in pieces:
+            write_all(file, piece)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, durable: bool = False) -> Iterator[int]:
+    """What `write_whole` does, for content that comes bit by bit: an open file to write to, named `path` at the end.
+
+    A link at `path` is replaced, not followed; so is one that stands where the content is gathered.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}{PART}")
     try:
-        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)
+        partial.unlink(missing_ok=True)  # left by a killed process that had the same number, or put there by somebody
+        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
         try:
-            for piece in pieces:
-                write_all(file, piece)
+            yield file
             if durable:
                 os.fsync(file)
         finally:
@@ -46,7 +59,9 @@ def write_all(file: int, content: bytes | memoryview) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on the disk; nothing to wait for where a system has no such call."""
+    if not _FOLDERS_CAN_BE_OPENED:
+        return
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)

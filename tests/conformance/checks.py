@@ -6,6 +6,7 @@ not by the code under test.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable
@@ -13,13 +14,16 @@ from collections.abc import Callable
 import numpy as np
 
 from flare.rng import stream
-from flare.scheduling import POLICIES, RoundProblem, Schedule, Status, solve
+from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Schedule, Status, solve
 from tests.cells import SAME, alone_s, changed, fading_rounds, reordered
-from tests.oracles import brute_force
+from tests.oracles import brute_force, brute_force_utility
 
 CERTIFICATE = 1e-9  # what a schedule promises of the band and of the finishing times
 NUM_ROUNDS = 4
-FIELDS = ("selected", "bandwidth_hz", "latency_s", "objective", "lower_bound", "band_residual", "finish_spread")
+FIELDS = (
+    *("selected", "bandwidth_hz", "latency_s", "objective", "lower_bound", "band_residual", "finish_spread"),
+    *("utility", "utility_bound"),
+)
 
 Check = Callable[[str, RoundProblem], None]
 CHECKS: list[Check] = []
@@ -36,8 +40,35 @@ def check_policy(policy: str, problem: RoundProblem) -> None:
         one(policy, problem)
 
 
-def run(policy: str, problem: RoundProblem, *, turn: int = 0, memory: np.ndarray | None = None) -> Schedule:
-    return solve(problem, policy, rng=stream(7, "policy", turn), memory=memory)
+def run(
+    policy: str,
+    problem: RoundProblem,
+    *,
+    turn: int = 0,
+    memory: Memory | None = None,
+    history: History | None = None,
+) -> Schedule:
+    """One round; a history that is not given is made up from what the devices are, so that it moves along with them."""
+    history = made_up_history(problem, turn) if history is None else history
+    return solve(problem, policy, rng=stream(7, "policy", turn), memory=memory, history=history)
+
+
+def made_up_history(problem: RoundProblem, turn: int) -> History:
+    """Numbers of every field that depend on the device alone, and on the round; a third has never sent."""
+    phase = np.abs(np.sin(3.0 * np.log(problem.snr_hz) + problem.tau + turn))
+    never = phase < 1.0 / 3.0
+    return History(
+        times_sent=np.where(never, 0.0, np.ceil(10.0 * phase)),
+        rounds_since_sent=np.where(never, np.inf, np.ceil(5.0 * phase)),
+        last_loss=np.where(never, np.nan, 2.0 * phase),
+        mean_squared_loss=np.where(never, np.nan, 5.0 * phase**2),
+        update_norm=np.where(never, np.nan, 1.0 + phase),
+        num_samples=np.ceil(100.0 * problem.tau),
+        compute_s=np.where(never, np.nan, problem.compute_s),
+        upload_s=np.where(never, np.nan, phase),
+        energy_j=np.where(never, 0.0, phase),
+        label_counts=np.stack((np.ceil(9.0 * phase), np.ceil(3.0 * problem.tau)), axis=1),
+    )
 
 
 def run_rounds(policy: str, problems: list[RoundProblem]) -> list[Schedule]:
@@ -181,9 +212,14 @@ def the_order_of_the_devices_does_not_matter(policy: str, problem: RoundProblem)
         for seed in range(3):
             order = np.random.default_rng(seed).permutation(problem.num_devices)
             other = reordered(one, order)
-            moved = None if memory is None else memory[order]
+            moved = None if memory is None else moved_along(memory, order)
             _assert_alike(one, schedule, other, run(policy, other, turn=turn, memory=moved))
         memory = schedule.memory
+
+
+def moved_along(memory: Memory, order: np.ndarray) -> Memory:
+    """The memory of the same devices listed in another order: arrays with a row for each device follow them."""
+    return {name: array[order] if array.shape[:1] == order.shape else array for name, array in memory.items()}
 
 
 def _assert_alike(problem_1: RoundProblem, schedule_1: Schedule, problem_2: RoundProblem, schedule_2: Schedule) -> None:
@@ -194,6 +230,7 @@ def _assert_alike(problem_1: RoundProblem, schedule_1: Schedule, problem_2: Roun
     np.testing.assert_allclose(bandwidth_1, bandwidth_2, rtol=CERTIFICATE)
     assert schedule_1.objective == schedule_2.objective
     assert schedule_1.status is schedule_2.status
+    np.testing.assert_equal(schedule_1.utility, schedule_2.utility)
     np.testing.assert_allclose(schedule_1.latency_s, schedule_2.latency_s, rtol=1e-12)
     assert _remembered(problem_1, schedule_1) == _remembered(problem_2, schedule_2)
 
@@ -206,9 +243,8 @@ def _selection(problem: RoundProblem, schedule: Schedule) -> tuple[list[tuple[fl
 
 
 def _remembered(problem: RoundProblem, schedule: Schedule) -> list[tuple[float, ...]]:
-    if schedule.memory is None:
-        return []
-    columns = (problem.tau, problem.compute_s, problem.snr_hz, schedule.memory)
+    own = [array for array in schedule.memory.values() if array.shape == problem.tau.shape]
+    columns = (problem.tau, problem.compute_s, problem.snr_hz, *own)
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -223,14 +259,35 @@ def every_round_of_a_run_is_feasible(policy: str, problem: RoundProblem) -> None
 
 
 @check
-def a_memory_is_one_finite_number_a_device(policy: str, problem: RoundProblem) -> None:
+def a_memory_is_made_of_finite_numbers_by_name(policy: str, problem: RoundProblem) -> None:
     for schedule in run_rounds(policy, fading_rounds(problem, NUM_ROUNDS)):
-        if POLICIES[policy].remembers:
-            assert schedule.memory is not None
-            assert schedule.memory.shape == (problem.num_devices,)
-            assert np.isfinite(schedule.memory).all()
-        else:
-            assert schedule.memory is None
+        assert bool(schedule.memory) == POLICIES[policy].remembers
+        for name, array in schedule.memory.items():
+            assert isinstance(name, str)
+            assert np.isfinite(array).all()
+
+
+@check
+def utilities_are_chosen_by_a_knapsack_with_proof(policy: str, problem: RoundProblem) -> None:
+    schedule = run(policy, problem)
+    if math.isnan(schedule.utility):
+        assert math.isnan(schedule.utility_bound)
+        return
+    assert schedule.utility >= 0.0
+    assert schedule.utility_bound == schedule.utility
+    assert schedule.status is not Status.OPTIMAL
+    answer = POLICIES[policy].function(problem, **asked_for(policy, problem))
+    utility = np.asarray(answer.utility if isinstance(answer, Choice) else answer, dtype=float)
+    assert (utility[schedule.selected] > 0.0).all()
+    assert math.isclose(schedule.utility, math.fsum(utility[schedule.selected]), rel_tol=1e-15)
+    if problem.num_devices <= 10:
+        assert math.isclose(schedule.utility, brute_force_utility(problem, utility), rel_tol=SAME)
+
+
+def asked_for(policy: str, problem: RoundProblem) -> dict[str, object]:
+    """What `run` hands to a policy in the first round."""
+    all_there_is = {"rng": stream(7, "policy", 0), "history": made_up_history(problem, 0), "memory": {}}
+    return {name: value for name, value in all_there_is.items() if name in POLICIES[policy].takes}
 
 
 @check
@@ -239,11 +296,14 @@ def what_is_passed_in_stays_as_it_is(policy: str, problem: RoundProblem) -> None
     kept = {name: array.copy() for name, array in given.items()}
     fresh = changed(problem, **given)
     memory = run(policy, fresh).memory
-    memory_kept = None if memory is None else memory.copy()
-    run(policy, fresh, turn=1, memory=memory)
+    memory_kept = copy.deepcopy(memory)
+    history = made_up_history(problem, 1)
+    history_kept = copy.deepcopy(history)
+    run(policy, fresh, turn=1, memory=memory, history=history)
     for name, array in kept.items():
         np.testing.assert_array_equal(given[name], array)
         np.testing.assert_array_equal(getattr(fresh, name), array)
     np.testing.assert_array_equal(fresh.needed_hz, changed(problem).needed_hz)
     np.testing.assert_array_equal(fresh.canonical_order, changed(problem).canonical_order)
     np.testing.assert_equal(memory, memory_kept)
+    np.testing.assert_equal(vars(history), vars(history_kept))

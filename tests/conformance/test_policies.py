@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from flare.rng import stream
-from flare.scheduling import POLICIES, Choice, RoundProblem, admit, policy, solve
+from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, admit, policy, solve
 from tests.cells import bank
-from tests.conformance.checks import CHECKS, Check, check_policy
+from tests.conformance.checks import CHECKS, Check, check_policy, run
 
 BANK = bank()
 BLIND = ("random", "grouped")  # they may draw only devices that cannot meet the deadline
@@ -21,19 +21,47 @@ def fairest_first() -> Iterator[str]:
     """A user's policy with everything a policy may have: a stream, a memory and an option."""
 
     @policy("fairest-first")
-    def fairest_first(
-        problem: RoundProblem, *, rng: np.random.Generator, memory: np.ndarray | None, most: int = 5
-    ) -> Choice:
+    def fairest_first(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, number: int = 5) -> Choice:
         """Whoever has sent least often, by lot among equals."""
-        sent = np.zeros(problem.num_devices) if memory is None else memory.copy()
+        sent = memory.get("sent", np.zeros(problem.num_devices))
         listed = np.lexsort((sent, problem.snr_hz, problem.compute_s, problem.tau))  # by what they are, not by listing
         fairest = np.lexsort((rng.random(problem.num_devices), sent[listed]))
-        selected = admit(problem, listed[fairest], most=most)
+        selected = admit(problem, listed[fairest], max_devices=number)
         sent[selected] += 1.0
-        return Choice(selected, memory=sent)
+        rounds = memory.get("rounds", np.zeros((), dtype=np.int32)) + 1
+        return Choice(selected, memory={"sent": sent, "rounds": rounds})
 
     yield "fairest-first"
     del POLICIES["fairest-first"]
+
+
+@pytest.fixture
+def surprising() -> Iterator[str]:
+    """A user's policy by utility, in two lines: devices with a large loss and much data, as in Oort."""
+
+    @policy("surprising")
+    def surprising(problem: RoundProblem, *, history: History) -> np.ndarray:
+        """The devices whose samples are learned worst."""
+        squared = np.nan_to_num(history.mean_squared_loss, nan=1.0)  # who has never sent counts as 1
+        return history.num_samples * np.sqrt(squared)
+
+    yield "surprising"
+    del POLICIES["surprising"]
+
+
+@pytest.fixture
+def patient() -> Iterator[str]:
+    """A user's policy by utility that also remembers: utilities grow while a device waits, some are not wanted."""
+
+    @policy("patient")
+    def patient(problem: RoundProblem, *, history: History, memory: Memory, growth: float = 1.5) -> Choice:
+        """Whoever waits counts for more, round by round."""
+        waited = memory.get("waited", np.zeros(problem.num_devices)) + 1.0
+        worth = np.where(history.update_norm > 1.8, -1.0, np.log1p(problem.tau) * growth**waited)
+        return Choice(utility=worth, memory={"waited": waited})
+
+    yield "patient"
+    del POLICIES["patient"]
 
 
 @pytest.fixture
@@ -59,6 +87,17 @@ def test_policy(name: str, problem: RoundProblem, check: Check) -> None:
 @pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
 def test_policy_of_a_user_with_memory(fairest_first: str, problem: RoundProblem) -> None:
     check_policy(fairest_first, problem)
+
+
+@pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
+def test_policy_of_a_user_by_utility_from_the_history(surprising: str, problem: RoundProblem) -> None:
+    check_policy(surprising, problem)
+    assert (run(surprising, problem).num_selected > 0) == (problem.reachable.size > 0)
+
+
+@pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
+def test_policy_of_a_user_by_utility_with_memory(patient: str, problem: RoundProblem) -> None:
+    check_policy(patient, problem)
 
 
 @pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flare.config import Config, override
-from flare.learning.engine.tensor_data import one_thread
+from flare.learning.engine.threads import one_thread
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.simulation import Member, Simulation, drive, resume
@@ -22,6 +22,7 @@ from flare.simulation import Member, Simulation, drive, resume
 BEFORE = Path(__file__).parent / "before"
 RUNS: dict[str, dict[str, Any]] = json.loads((BEFORE / "records.json").read_text())
 RENAMED = {"lipschitz": "smoothness"}
+MOVED = ("scheduling.num_selected", "scheduling.options.num_selected")
 LEARNED = {"train_loss", "test_loss", "test_accuracy"}
 SAME_ENGINE, OTHER_ENGINE = 1e-12, 1e-6  # relative; on Flower a device sends what it learned in another order
 
@@ -34,7 +35,7 @@ def weights() -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_gives_what_it_gave_before(name: str, weights: Any, tmp_path: Path) -> None:
-    config = override(Config(), RUNS[name]["settings"])
+    config = override(Config(), [each.replace(*MOVED) for each in RUNS[name]["settings"]])
     kind = name.partition("-")[0]
     make = {"flower": on_flower, "resume": resumed}.get(kind, straight)
     records, final = make(config, tmp_path / "run")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from flare.cli.run import require_tensorboard
+from flare.records import RunFolder
 
 SMALL = [
     "--set", "wireless.num_devices=8",
@@ -52,8 +53,8 @@ def refused(*arguments: str, cwd: Path) -> str:
 
 def records(folder: Path) -> list[dict[str, Any]]:
     """The rounds of a run, less the time they took on this machine."""
-    lines = (folder / "rounds.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "wall_s"} for line in lines]
+    rounds = RunFolder.open(folder).records()
+    return [{key: value for key, value in record.items() if key != "wall_s"} for record in rounds]
 
 
 def test_run_writes_a_folder_that_says_everything(tmp_path: Path) -> None:

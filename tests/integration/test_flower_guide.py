@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def follow(place: World, section: str) -> list[str]:
     for language, text in SECTIONS[section]:
         text = text.replace("/home/me", str(place.folder)).replace(":8000", f":{place.port('superlink')}")
         if language == "toml":
-            (place.folder / "home" / "config.toml").write_text(text)
+            place.settings.write_text(text)
             continue
         for line in text.splitlines():
             said += step(place, shlex.split(line, comments=True))
@@ -41,7 +43,9 @@ def step(place: World, words: list[str]) -> list[str]:
             name = f"node-{len(place.started)}"
             place.start(name, ["flower-supernode", "--port", str(place.port(name)), *without_port(words[1:])])
             wait_until(lambda: "SuperNode ID" in place.said(name), 60, f"{words} is connected")
-        case "flwr" | "flare" | "openssl" | "ssh-keygen" | "mkdir":
+        case "export":
+            place.exported |= dict(word.split("=", 1) for word in words[1:])
+        case "flwr" | "flare" | "openssl" | "ssh-keygen" | "mkdir" | "cp":
             return [place.do(words)]
         case _:
             raise AssertionError(f"the guide shows {words}, which no test knows how to run")
@@ -57,13 +61,22 @@ def without_port(words: list[str]) -> list[str]:
 
 def test_this_file_follows_every_section_that_shows_commands() -> None:
     shown = {title for title, blocks in SECTIONS.items() if any(language == "sh" for language, _ in blocks)}
-    assert shown == {"On a laptop", "Several machines", "TLS, and keys for the nodes"}
+    assert shown == {
+        *("On a laptop", "Your own model and data", "Several machines", "TLS, and keys for the nodes"),
+        "What leaves your machines",
+    }
 
 
 @pytest.fixture
-def place(tmp_path: Path):
+def place(tmp_path: Path) -> Iterator[World]:
     with world(tmp_path) as made:
         yield made
+        assert all(f"`{host}`" in GUIDE for host in made.out.hosts), made.out.hosts  # and no package index
+
+
+def stop_the_background(place: World) -> None:
+    """End the SuperLink that `flwr run` left."""
+    place.kill(place.alive("flower-superlink"), how=signal.SIGTERM)
 
 
 def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
@@ -84,7 +97,20 @@ def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
     weights, wanted = last_weights(folder.path), member.state.weights
     assert torch.linalg.vector_norm(weights - wanted) < 1e-6 * torch.linalg.vector_norm(wanted)
     assert "<html" in (place.folder / "out" / "laptop.html").read_text()
-    place.kill(place.alive("flower-superlink"), how=15)  # the one that `flwr run` left in the background
+    assert {"api.flower.ai", "telemetry.flower.ai"} <= place.out.hosts
+    stop_the_background(place)
+
+
+def test_a_copy_of_the_app_runs_anywhere_and_flower_can_be_silenced(place: World) -> None:
+    follow(place, "What leaves your machines")
+    follow(place, "Your own model and data")
+    assert not (place.folder / "my-fleet").is_symlink()
+    assert not place.folder.is_relative_to(ROOT)
+    recorded = RunFolder.open(place.folder / "out" / "mine").records()
+    assert len(recorded) == 2
+    assert all(each["available"] == 10 and each["faults"] == [] for each in recorded)
+    assert place.out.hosts <= {"169.254.169.254", "metadata.google.internal"}  # Ray, of the cloud it might be in
+    stop_the_background(place)
 
 
 def test_several_machines_train_together(place: World) -> None:

@@ -79,8 +79,10 @@ def test_fednova_is_fedavg_where_all_do_the_same_steps_and_scale_free_where_not(
     scale = max(abs(number) for row in rows for number in row)
 
     def move(method, counts):
-        now = Round(np.arange(len(rows)), np.array(counts, dtype=float), 0.1, 1.0)
-        return method.aggregate({}, now, weights, [LocalRule(0.1, count) for count in counts], updates)[0].tolist()
+        reducer = method.reducer({}, Round(weights, np.arange(len(rows)), np.array(counts, dtype=float), 0.1, 1.0))
+        for device, (count, update) in enumerate(zip(counts, updates, strict=True)):
+            reducer.add(device, LocalRule(0.1, count), update)
+        return reducer.end()[0].tolist()
 
     same = [steps[0]] * len(rows)
     assert move(FedNova(), same) == pytest.approx(move(FedAvg(), same), rel=1e-6, abs=1e-6 * scale)

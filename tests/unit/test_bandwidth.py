@@ -61,3 +61,18 @@ def test_channels_weaker_than_rounding_still_get_a_number() -> None:
     allocation = optimal_split(np.zeros(2), np.full(2, 1e-12), 1e7, 1e7)
     assert allocation.latency_s == pytest.approx(1e7 * np.log(2.0) / 1e-12, rel=1e-9)
     np.testing.assert_allclose(allocation.bandwidth_hz, 5e6, rtol=1e-9)
+
+
+def test_the_certificate_holds_where_a_need_jumps_between_two_neighbouring_times() -> None:
+    # Uploads of 8 ms after 2208 s of computing: the times a double can tell apart there lie 4.5e-13 s from each other,
+    # and between two of them the need of the first device falls from infinite to 1e8 Hz, of a band of 6e14 Hz.
+    for compute_s in (np.array([2207.975, 0.0]), np.array([2207.975, 2207.975]), np.array([0.0, 2207.975])):
+        split = optimal_split(compute_s, np.array([0.0087868653, 0.0079]), 1.0107894e-4, 6.1177539e14)
+        finish = compute_s + 1.0107894e-4 / (
+            split.bandwidth_hz * np.log1p(np.array([0.0087868653, 0.0079]) / split.bandwidth_hz) / np.log(2.0)
+        )
+        assert (split.bandwidth_hz > 0.0).all()
+        assert split.band_residual <= 1e-9
+        assert split.finish_spread <= 1e-9
+        assert split.finish_spread == pytest.approx((finish.max() - finish.min()) / finish.max(), abs=1e-15)
+        assert split.latency_s == pytest.approx(finish.max(), rel=1e-9)

@@ -1,10 +1,13 @@
+import copy
 import dataclasses
+import pickle
+import re
 import tomllib
 
 import numpy as np
 import pytest
 
-from flare.config import Config, SchedulingConfig, WirelessConfig, load, to_toml
+from flare.config import SECTIONS, Config, Options, SchedulingConfig, WirelessConfig, load, names, override, to_toml
 
 
 @pytest.fixture
@@ -78,7 +81,19 @@ CHANGED = Config(
         trace='/a "quoted"\\ \t\x7fäπ😀/t.csv',
         trace_repeat=True,
     ),
-    scheduling=SchedulingConfig(policy="my-own", gamma=0.0),
+    scheduling=SchedulingConfig(
+        policy="my-own",
+        gamma=0.0,
+        options=Options(
+            zeta=3,
+            alpha=1e-300,
+            big=2.0**70,
+            least=-(2**63) + 1,
+            yes=True,
+            word='a "b"\n\x7f\x1b[31mπ',
+            many=[1, 2.5, "x"],
+        ),
+    ),
 )
 
 
@@ -93,7 +108,8 @@ def test_the_written_file_has_every_key_with_its_comment_above():
     table = tomllib.loads(text)
     for section, each in settings():
         assert each.name in (table[section] if section else table)
-        above = lines[next(i for i, line in enumerate(lines) if line.startswith(f"{each.name} = ")) - 1]
+        opening = f"[{section}.{each.name}]" if isinstance(each.default, Options) else f"{each.name} = "
+        above = lines[next(i for i, line in enumerate(lines) if line.startswith(opening)) - 1]
         assert above.startswith(f"# {each.metadata['doc']}")
         assert all(f'"{choice}"' in above for choice in each.metadata["limits"].choices)
 
@@ -128,6 +144,22 @@ def test_a_relative_trace_is_seen_from_the_folder_of_the_file(write, tmp_path, m
         ("[wireles]\nnum_devices = 40\n", "wireles", "wireless"),
         ("[schedule]\ngamma = 1\n", "schedule", "scheduling"),
         ("[scheduling.wireless]\n", "scheduling.wireless", ""),
+        ("[learning]\nlr = 0.1\n", "learning.lr", "learning.local_lr or learning.global_lr"),
+        ("[learning]\nlearning_rate = 0.1\n", "learning.learning_rate", "learning.local_lr or learning.global_lr"),
+        ("[run]\neta = 0.1\n", "run.eta", "learning.local_lr or learning.global_lr"),
+        ("lr = 0.1\n", "lr", "learning.local_lr or learning.global_lr"),
+        ("[learning]\nbatch_size = 8\n", "learning.batch_size", "wireless.batch_size"),
+        ("[learning]\nbatch = 8\n", "learning.batch", "wireless.batch_size"),
+        ("[learning]\nepochs = 8\n", "learning.epochs", "run.rounds or wireless.tau_mean"),
+        ("[wireless]\nK = 8\n", "wireless.K", "wireless.num_devices"),
+        ("[wireless]\ndevices = 8\n", "wireless.devices", "wireless.num_devices"),
+        ("[data]\nnum_clients = 8\n", "data.num_clients", "wireless.num_devices"),
+        ("bandwidth = 8\n", "bandwidth", "wireless.total_bandwidth_hz"),
+        ("[run]\ndeadline = 8\n", "run.deadline", "wireless.deadline_s"),
+        ("[wireless]\npayload = 8\n", "wireless.payload", "run.payload"),
+        ("[run]\nseed = 8\n", "run.seed", "seed"),
+        ("[learning]\npolicy = 8\n", "learning.policy", "scheduling.policy"),
+        ("[data]\nalpha = 8\n", "data.alpha", "data.dirichlet_alpha or data.synthetic_alpha"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_known_one(write, text, key, nearest):
@@ -242,3 +274,140 @@ def test_a_file_that_is_not_there(tmp_path):
         load(tmp_path / "none.toml")
     with pytest.raises(ValueError, match="cannot be read"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("section", ["data", "learning", "run", "scheduling", "wireless"])
+def test_where_nothing_is_near_the_keys_of_the_section_are_listed(section):
+    with pytest.raises(ValueError, match="unknown key") as raised:
+        override(Config(), [f"{section}.zzzzzz=1"])
+    keys = [each.name for each in dataclasses.fields(SECTIONS[section])]
+    assert str(raised.value) == f"unknown key {section}.zzzzzz; [{section}] has the keys {', '.join(keys)}"
+
+
+def test_every_meaning_is_of_a_setting_and_no_name_of_one():
+    known = {f"{name}.{each.name}" for name, kind in SECTIONS.items() for each in dataclasses.fields(kind)} | {"seed"}
+    words = {word for words in names.MEANINGS.values() for word in words.split()}
+    assert set(names.MEANINGS) <= known
+    assert not words & {name.rpartition(".")[2] for name in known}  # such a word is found by its name already
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("run=3", "run is a section, not a setting; write run.KEY=value, such as run.rounds=..."),
+        ("wireless={}", "wireless is a section, not a setting"),
+        ("run.=3", "run is a section, not a setting"),
+        (".=3", "unknown"),
+        ("=", "is not a setting"),
+        ("train.lr=1", "unknown section train; did you mean learning.local_lr or learning.global_lr? The sections are"),
+        ("zz.yyyyy=1", "unknown section zz; the sections are wireless, scheduling, data, learning, run"),
+        ("run.rounds=" + "[" * 3000, "run.rounds: its value cannot be read: its brackets are nested too deep"),
+        ("seed=1" + "0" * 5000, "seed: its value cannot be read"),
+        ("run.rounds=3\nseed = 5", 'run.rounds is the text "3\nseed = 5"; it must be a whole number'),
+        ("learning.model=\udcff", "learning.model is the text"),
+    ],
+)
+def test_a_single_setting_that_cannot_be_is_refused_in_words(setting, says):
+    with pytest.raises(ValueError, match=re.escape(says)) as raised:
+        override(Config(), [setting])
+    assert len(str(raised.value)) < 600
+
+
+# --- options of a policy ------------------------------------------------------------------------------------------
+
+
+def test_options_are_a_table_of_the_file_and_single_settings(write):
+    wanted = SchedulingConfig(policy="ps", options=Options(num_selected=3, name="x"))
+    in_file = load(write('[scheduling]\npolicy = "ps"\n[scheduling.options]\nname = "x"\nnum_selected = 3\n'))
+    first = load(write('[scheduling.options]\nname = "x"\nnum_selected = 3\n[scheduling]\npolicy = "ps"\n'))
+    single = ["scheduling.policy=ps", "scheduling.options.num_selected=3", "scheduling.options.name=x"]
+    assert in_file.scheduling == first.scheduling == override(Config(), single).scheduling == wanted
+
+
+def test_a_single_option_leaves_the_others_and_a_whole_table_replaces_them():
+    base = override(Config(), ["scheduling.options.a=1", "scheduling.options.b=2"])
+    assert override(base, ["scheduling.options.b=3"]).scheduling.options == Options(a=1, b=3)
+    assert override(base, ["scheduling.options={c = 3}"]).scheduling.options == Options(c=3)
+    assert override(base, ["scheduling.options={}", "scheduling.options.d=4"]).scheduling.options == Options(d=4)
+
+
+def test_options_are_equal_in_any_order_and_told_apart_by_type():
+    assert Options(a=1, b=(2, 3)) == Options({"b": [2, 3], "a": np.int64(1)})
+    assert hash(Options(a=1, b=2.0)) == hash(Options(b=2.0, a=1))
+    assert len({Options(a=1), Options(a=1.0), Options(a=True), Options(a="1"), Options(b=1), Options()}) == 6
+    assert Options(a=1) != {"a": 1}
+    assert not Options()
+    assert dict(Options(b=1, a=2)) == {"a": 2, "b": 1}
+
+
+def test_options_do_not_change_and_survive_a_pickle():
+    config = override(Config(), ["scheduling.options.num_selected=3"])
+    with pytest.raises(TypeError):
+        config.scheduling.options["num_selected"] = 4
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
+    assert {config: 1}[dataclasses.replace(config, seed=0)] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"a b": 1}, "'a b' is no name of an option"),
+        ({"": 1}, "'' is no name of an option"),
+        ({"lambda": 1}, "'lambda' is no name of an option"),
+        ({"é": 1}, "is no name of an option"),
+        ({"x\x1b[31m": 1}, r"'x\x1b[31m' is no name of an option"),
+        ({1: 1}, "1 is no name of an option"),
+        ({"a" * 65: 1}, "has 65 letters; give at most 64"),
+        ({"a": None}, "option a is None; it must be true or false, a finite number, text, or a list of these"),
+        ({"a": float("nan")}, "option a is nan; it must be"),
+        ({"a": float("inf")}, "option a is inf; it must be"),
+        ({"a": 2**63}, "option a is 9223372036854775808; it must be"),
+        ({"a": {"b": 1}}, "option a is {'b': 1}; it must be"),
+        ({"a": [[1]]}, "option a is [1]; it must be"),
+        ({"a": "x" * 1001}, "option a is a text of 1001 characters; give at most 1000"),
+        ({"a": "\udcff"}, "option a is a text of 1 characters"),
+        ({"a": [0] * 10_001}, "option a is a list of 10001 values; give at most 10000"),
+        ({f"a{i}": 1 for i in range(101)}, "there are 101 options; give at most 100"),
+    ],
+)
+def test_absurd_options_are_refused_in_words(given, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        Options(given)
+    with pytest.raises(ValueError, match=r"^scheduling\.options: ") as raised:
+        SchedulingConfig(options=given)
+    assert says in str(raised.value)
+
+
+def test_options_that_are_no_table(write):
+    with pytest.raises(
+        ValueError, match=r"scheduling\.options is 3; it must be a table: write \[scheduling\.options\]"
+    ):
+        load(write("[scheduling]\noptions = 3\n"))
+
+
+def test_the_former_key_is_refused_with_its_new_place_and_read_in_old_runs(write):
+    path = write('[scheduling]\npolicy = "ps"\nnum_selected = 3\n')
+    with pytest.raises(ValueError, match=r"scheduling\.num_selected has moved: .* \[scheduling\.options\]") as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    with pytest.raises(ValueError, match="has moved"):
+        override(Config(), ["scheduling.num_selected=3"])
+    assert load(path, former_keys=True).scheduling == SchedulingConfig(policy="ps", options=Options(num_selected=3))
+    assert load(write("[scheduling]\nnum_selected = 0\n"), former_keys=True) == Config()
+
+
+# --- files that are no configuration ------------------------------------------------------------------------------
+
+
+def test_brackets_nested_deep(write):
+    for text in ("seed = " + "[" * 3000, "[wireless]\ntau_values = " + "{a = " * 3000, "[" * 3000):
+        with pytest.raises(ValueError, match=r"run\.toml: is not valid TOML"):
+            load(write(text))
+
+
+def test_a_file_too_large_for_a_configuration(tmp_path):
+    path = tmp_path / "huge.toml"
+    with path.open("wb") as file:
+        file.truncate(10 << 30)  # takes no room on the disk
+    with pytest.raises(ValueError, match=r"huge\.toml: has 10737418240 bytes; such a file may have at most"):
+        load(path)

@@ -96,6 +96,38 @@ def test_a_damaged_archive_is_a_clear_error(tmp_path: Path, pack) -> None:
             list(taken(tmp_path, damaged))
 
 
+def changed_member(method: int = 0, flags: int = 0) -> bytes:
+    """A zip archive whose one wanted member claims such a method or such flags, in both of its headers."""
+    content = bytearray(wheel({"in/side/b.bin": CONTENT}))
+    for start, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = content.index(start) + at
+        if flags:
+            content[place] |= flags
+        if method:
+            content[place + 2 : place + 4] = method.to_bytes(2, "little")
+    return bytes(content)
+
+
+UNREADABLE = {"a foreign method": changed_member(method=99), "encryption": changed_member(flags=1)}
+
+
+@pytest.mark.parametrize("archive", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_member_that_python_cannot_unpack_is_a_clear_error(tmp_path: Path, archive: bytes) -> None:
+    with pytest.raises(ValueError, match=r"archive: is a damaged archive, or one of an unknown kind \("):
+        taken(tmp_path, archive)
+
+
+@pytest.mark.parametrize("pack", [tar, lambda members: tar(members, "w:bz2"), lambda m: tar(m, "w:xz"), wheel, deb])
+def test_an_archive_with_any_byte_changed_is_a_clear_error_or_none(tmp_path: Path, pack) -> None:
+    whole = pack({"in/side/b.bin": CONTENT})
+    for at in range(0, len(whole), 7):
+        damaged = whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
+        try:
+            taken(tmp_path, damaged)
+        except ValueError:
+            continue
+
+
 def test_a_file_that_is_no_archive_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="damaged archive"):
         taken(tmp_path, b"<html>not found</html>" * 100)

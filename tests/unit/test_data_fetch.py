@@ -6,7 +6,7 @@ import io
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ from flare.data.fetch import cache_folder, cache_state, fetch, obtain
 from flare.data.files import DataFile
 from flare.data.origins import MirrorArchive, MirrorFolder, Package, Progress, debian, npm, wheel
 from tests import made_up_data
-from tests.made_up_data import FILES, tar
+from tests.made_up_data import FILES, pinned, tar
+from tests.unit.test_data_archives import CONTENT, UNREADABLE
 
 
 @dataclass
@@ -67,6 +68,20 @@ def test_the_next_origin_gives_what_the_one_before_could_not(monkeypatch: pytest
     made_up_data.use(monkeypatch, tmp_path, unreachable, half, wrong, whole)
     assert obtain("mnist") == FILES["mnist"]
     assert whole.asked == [rest]
+
+
+@pytest.mark.parametrize("archive", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_archive_that_python_cannot_unpack_is_passed_over(
+    archive: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "made.whl").write_bytes(archive)
+    package = Package("a package", ("cp", str(tmp_path / "made.whl"), "."), "in/side")
+    whole = Fake({"b.bin": CONTENT})
+    made_up_data.use(monkeypatch, tmp_path, package, whole)
+    wanted = pinned(DataFile("b.bin", 0, ""), CONTENT)
+    monkeypatch.setitem(CATALOGUE, "mnist", replace(CATALOGUE["mnist"], train=(wanted,), test=()))
+    assert obtain("mnist") == {"b.bin": CONTENT}
+    assert whole.asked == [["b.bin"]]
 
 
 def test_a_damaged_file_in_the_cache_is_fetched_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,6 +144,14 @@ def test_a_damaged_file_in_the_users_folder_is_an_error_and_is_left_alone(offlin
         obtain("mnist", folder=str(own))
     assert str(own / "train-labels-idx1-ubyte") in str(error.value)
     assert (own / "train-labels-idx1-ubyte").read_bytes() == b"damaged"
+
+
+def test_a_huge_file_in_the_users_folder_is_not_read(offline_cache: Path, tmp_path: Path) -> None:
+    own = made_up_data.write(tmp_path / "own", "mnist")
+    with (own / "train-labels-idx1-ubyte").open("wb") as file:
+        file.truncate(10 << 30)  # takes no room on the disk
+    with pytest.raises(ValueError, match="has 10737418240 bytes; such a file may have at most"):
+        obtain("mnist", folder=str(own))
 
 
 def test_files_of_another_data_set_under_the_same_name_are_passed_over(offline_cache: Path, tmp_path: Path) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flare.experiments.runner import Place
 from PIL import Image
 
+from flare.config import Options
 from flare.experiments import EXPERIMENTS, FIGURES, bounds, fig3, fig4, fig8, policy_figures, rates, safe, sensitivity
 from flare.experiments.claims import Claim, Verdict
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.reproduce import reproduce
 from flare.experiments.trial import Outcome, Trial
 from flare.report.figures import house_style
+from flare.sweeps import Place
 from tests.made_up_outcomes import filled, luck, made_up, ranked
 
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
@@ -81,11 +82,11 @@ def test_grids_are_those_of_the_paper() -> None:
         return {getattr(getattr(config, section), key) for config in configs}
 
     assert values("fig3", "wireless", "num_devices") == {60}
-    assert values("fig3", "scheduling", "num_selected") == {20}
+    assert values("fig3", "scheduling", "options") == {Options(num_selected=20)}
     assert values("fig3", "wireless", "tau_values") == {(12, 6, 3)}
     assert values("fig3", "learning", "fixed_steps") >= {7}
     assert values("fig4", "wireless", "num_devices") == {40}
-    assert values("fig4", "scheduling", "num_selected") == {10}
+    assert values("fig4", "scheduling", "options") == {Options(num_selected=10)}
     assert values("fig4", "wireless", "tau_mean") == {3.0}
     assert values("fig4", "learning", "tau_bar") == {"mas", "mes", "fmas", "fmes"}
     assert values("fig4", "learning", "method") == {"flare", "fedavg", "fedavg-fixed"}
@@ -242,7 +243,7 @@ def as_printed(trial: Trial) -> float:
     """What the paper says of Figs. 5 and 6: PS is best with its second number of devices."""
     if trial.curve.startswith("PS, "):
         numbers = policy_figures.PS_NUMBERS[trial.config.wireless.deadline_s]
-        return 0.65 if trial.config.scheduling.num_selected == numbers[1] else 0.3
+        return 0.65 if trial.config.scheduling.options["num_selected"] == numbers[1] else 0.3
     return ORDER[trial.curve] + (0.03 if trial.curve == "SPF" and non_iid(trial) else 0.0)
 
 
@@ -431,7 +432,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_at_toy_scale_from_end_to_end(name: str, tmp_path: Path) -> None:
     scale = Scale((0, 1), quick=True)
-    (one,) = reproduce([name], scale, Place(tmp_path / "trials", "cpu"), tmp_path)
+    (one,) = reproduce([name], scale, Place("cpu"), tmp_path)
     content = json.loads((tmp_path / f"{name}.json").read_text())
     assert content["name"] == name
     assert content["command"] == f"flare reproduce {name} --seeds 2 --quick"
@@ -467,7 +468,7 @@ def test_experiments_are_the_figures_and_what_goes_beyond() -> None:
 
 
 def test_what_is_unfinished_is_not_written(tmp_path: Path) -> None:
-    scale, place = Scale((0,), quick=True), Place(tmp_path / "trials", "cpu")
+    scale, place = Scale((0,), quick=True), Place("cpu")
     seen: list[Trial] = []
     made = reproduce(
         ["fig3", "fig7"],

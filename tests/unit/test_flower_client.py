@@ -12,7 +12,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
-from torch import nn
+from torch import Tensor, nn
 
 from flare.config import Config, WirelessConfig
 from flare.flower import Ask, Work, client_app, from_run_config, load_arrays, own_resources, trained_arrays
@@ -130,7 +130,7 @@ def message(kind: str, content: dict[str, Any]) -> Message:
 
 def work(**changes: Any) -> ConfigRecord:
     said = {"round": 2, "device": 1, "steps": 3, "lr": 0.5, "tau_bar": 3.0, "bandwidth_hz": 1e6, "seed": 9}
-    return ConfigRecord(said | changes)
+    return ConfigRecord(said | {"mu": 0.0, "subtract_own_gradient": False} | changes)
 
 
 def test_a_node_takes_its_steps_at_its_rate_and_sends_the_difference() -> None:
@@ -154,6 +154,67 @@ def test_a_node_takes_its_steps_at_its_rate_and_sends_the_difference() -> None:
     assert torch.allclose(delta, torch.full((3,), 3.0))
     metrics = answer.content.metric_records["metrics"]
     assert (metrics["steps"], metrics["loss"]) == (3, 2.0)
+    assert metrics["squared_loss"] == pytest.approx((1.0 + 4.0 + 9.0) / 3.0)
+
+
+def quadratic_step(module: nn.Module, batch: float, lr: float) -> float:
+    """A step on (w - batch)^2 / 2."""
+    for parameter in module.parameters():
+        parameter.data -= lr * (parameter.data - batch)
+    return 0.0
+
+
+def test_what_a_method_adds_to_the_gradient_is_added_to_any_step_of_the_users() -> None:
+    # w0 = 0, lr 1/2, target 1, mu 1, drift 1/4:  w <- w - 1/2 ((w - 1) + 1/4 + w)
+    start = ArrayRecord({"weight": Array(np.zeros((1, 1), dtype=np.float32))})
+    drift = ArrayRecord({"weight": Array(np.full((1, 1), 0.25, dtype=np.float32))})
+    expected = 0.0
+    for _ in range(3):
+        expected -= 0.5 * ((expected - 1.0) + 0.25 + expected)
+    app = client_app(
+        model=lambda _: nn.Linear(1, 1, bias=False), batches=lambda *_: [1.0] * 3, train_step=quadratic_step
+    )
+    content = {"arrays": start, "drift": drift, "config": work(mu=1.0)}
+    answer = app(message("train", content), context())
+    assert answer.content.array_records["arrays"]["weight"].numpy().item() == pytest.approx(expected, rel=1e-6)
+
+
+def squared_error(module: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    x, y = batch
+    return 0.5 * ((module(x) - y) ** 2).mean()
+
+
+def test_a_node_tells_the_gradient_of_all_its_data_and_takes_it_from_the_drift() -> None:
+    # f(w) = mean (w - y)^2 / 2 over y = 1, 2, 6 in two uneven batches: at w = 0 the gradient is -3.
+    data = [(torch.ones(2, 1), torch.tensor([[1.0], [2.0]])), (torch.ones(1, 1), torch.tensor([[6.0]]))]
+    app = client_app(
+        model=lambda _: nn.Linear(1, 1, bias=False),
+        batches=lambda *_: [0.0],
+        train_step=lambda *_: 0.0,
+        all_batches=lambda _: data,
+        loss_of=squared_error,
+    )
+    start = ArrayRecord({"weight": Array(np.zeros((1, 1), dtype=np.float32))})
+    here = context()
+    asked = {"arrays": start, "config": ConfigRecord({"round": 2})}
+    answer = app(message("train.gradient", asked), here)
+    assert answer.content.array_records["arrays"]["weight"].numpy().item() == pytest.approx(-3.0)
+    drift = ArrayRecord({"weight": Array(np.full((1, 1), -1.0, dtype=np.float32))})
+    sent = {"arrays": start, "drift": drift, "config": work(steps=1, subtract_own_gradient=True)}
+    delta = app(message("train", sent), here).content.array_records["arrays"]["weight"].numpy().item()
+    assert delta == pytest.approx(-0.5 * (-1.0 + 3.0))  # the user's step does nothing
+    with pytest.raises(ValueError, match="no gradient of its own for this round"):
+        app(message("train", sent | {"config": work(round=3, steps=1, subtract_own_gradient=True)}), here)
+    assert (
+        app(message("query", {"config": ConfigRecord(dict(vars(ASK)))}), here).content["resources"]["num_samples"] == 3
+    )
+
+
+def test_a_node_that_cannot_tell_its_gradient_says_what_to_do() -> None:
+    app = client_app(model=lambda _: nn.Linear(1, 1), batches=lambda *_: [])
+    asked = {"arrays": trained_arrays(nn.Linear(1, 1)), "config": ConfigRecord({"round": 0})}
+    with pytest.raises(ValueError, match="give client_app all_batches"):
+        app(message("train.gradient", asked), context())
 
 
 def test_too_few_batches_are_an_error_that_says_so() -> None:

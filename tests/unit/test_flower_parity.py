@@ -12,6 +12,7 @@ import torch
 from flare.config import Config, override
 from flare.flower import FlareStrategy, trained_arrays
 from flare.flower.arrays import Layout
+from flare.learning.methods import METHODS
 from flare.rng import stream
 from flare.simulation import Member, Simulation, drive
 from tests.fleets import FakeGrid, cell_app, running
@@ -31,7 +32,7 @@ def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrateg
 
     simulated: list[dict] = []
     member = Member(Simulation(config))
-    drive([member], callback=lambda _, record: simulated.append(record))
+    drive([member], callback=lambda _, record: simulated.append(record.to_json()))
     simulation = Simulation(config)
     app = cell_app(simulation.cell, lambda: copy.deepcopy(simulation.module), simulation.dataset, simulation.held)
     order = stream(3, "order").permutation(config.wireless.num_devices)
@@ -44,8 +45,11 @@ def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrateg
     return member, simulated, strategy, RunFolder.open(folder).records()
 
 
-@pytest.mark.parametrize("policy", ["exact", "greedy", "round-robin", "proportional-fair", "grouped", "random"])
-@pytest.mark.parametrize("method", ["flare", "fedavg"])
+CASES = [("flare", policy) for policy in ("greedy", "round-robin", "proportional-fair", "grouped", "random")]
+CASES += [(method, "exact") for method in METHODS] + [("scaffold", "round-robin"), ("fedlin", "grouped")]
+
+
+@pytest.mark.parametrize(("method", "policy"), CASES)
 def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, method: str, policy: str) -> None:
     config = settings(f"learning.method={method}", f"scheduling.policy={policy}")
     _, simulated, _, recorded = both(config, tmp_path / "run")
@@ -55,6 +59,8 @@ def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, 
         assert {key: ours[key] for key in SAME} == {key: theirs[key] for key in SAME}
         for key in CLOSE:
             assert np.allclose(ours[key], theirs[key], rtol=1e-11, atol=0.0), key
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+        assert ours["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-5)
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-6)
         assert ours["sent"] == ours["selected"]
         assert ours["faults"] == []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
 from torch import nn
 
 from flare.config import Config, override
@@ -83,6 +85,14 @@ def run(
 
 def records(folder: Path) -> list[dict[str, Any]]:
     return RunFolder.open(folder).records()
+
+
+def restored(folder: Path) -> torch.Tensor:
+    """The weights of the newest checkpoint."""
+    with RunFolder.open(folder) as opened:
+        snapshot = opened.restore()
+        assert snapshot is not None
+        return snapshot.tensors["weights"]
 
 
 # What it sends
@@ -262,7 +272,7 @@ def test_a_node_that_changes_its_claim_harms_only_itself(tmp_path: Path) -> None
         asked.clear()
         folder = tmp_path / policy
         nodes = {9: node(said=SOUND | {"device": 0.0}), 1: node(query=moves)}
-        more = ["learning.tau_bar=fmas", f"scheduling.policy={policy}", "scheduling.num_selected=2"]
+        more = ["learning.tau_bar=fmas", f"scheduling.policy={policy}", "scheduling.options.num_selected=2"]
         run(nodes, settings(*(more if policy != "all" else more[:2])), folder)
         records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
         assert [record["available"] for record in records] == [2, 1, 1]
@@ -485,7 +495,52 @@ def test_runs_of_the_simulator_and_of_flower_do_not_continue_each_other(tmp_path
     command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "flower")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert "is a run on flower, not a simulated one; continue it there" in " ".join(done.stderr.split())
+    assert "is a run on flower, not on simulation; continue it there" in " ".join(done.stderr.split())
+
+
+def test_a_loop_of_flowers_own_writes_down_the_same(tmp_path: Path) -> None:
+    config = settings("run.rounds=4", "run.evaluate_every=2", "scheduling.policy=round-robin")
+    scores: list[int] = []
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        scores.append(number)
+        return MetricRecord({"accuracy": 0.1 * number, "loss": 1.0})
+
+    for name in ("ours", "flowers"):
+        strategy = FlareStrategy(config, folder=tmp_path / name, evaluate_fn=evaluate, poll_s=0.001)
+        grid = FakeGrid({1: node(value=0.5), 2: node(value=0.25), 3: node(said={})})
+        loop = strategy.start if name == "ours" else partial(Strategy.start, strategy)
+        result = loop(grid, trained_arrays(module()), num_rounds=4, timeout=1)
+    assert scores == [2, 4, 2, 4]
+    ours, flowers = (records(tmp_path / name) for name in ("ours", "flowers"))
+    assert [each | {"wall_s": None} for each in ours] == [each | {"wall_s": None} for each in flowers]
+    assert len(ours[0]["faults"]) == 1
+    assert all(each["wall_s"] > 0.0 for each in flowers)
+    assert [RunFolder.open(tmp_path / name).manifest["status"] for name in ("ours", "flowers")] == ["finished"] * 2
+    weights = [restored(tmp_path / name) for name in ("ours", "flowers")]
+    assert torch.equal(*weights)
+    assert torch.equal(Layout(result.arrays).flatten(result.arrays), weights[0])
+
+
+def test_under_fedlin_a_node_without_a_gradient_is_out_of_the_round(tmp_path: Path) -> None:
+    said = SOUND | {"num_samples": 10.0}
+
+    def with_gradient(message: Message) -> list[Message]:
+        if message.metadata.message_type == "train.gradient":
+            return [Message(RecordDict({"arrays": update(1.0)}), reply_to=message)]
+        return node(said=said, value=0.5)(message)
+
+    def without(message: Message) -> list[Message]:
+        return [] if message.metadata.message_type == "train.gradient" else node(said=said, value=0.5)(message)
+
+    config = settings("learning.method=fedlin", "run.rounds=1", "scheduling.policy=all")
+    run({1: with_gradient, 2: without, 3: node()}, config, tmp_path / "run", timeout=0.5)
+    (record,) = records(tmp_path / "run")
+    assert record["available"] == 2  # the third does not say how many samples it holds
+    assert {(each["node"], each["why"]) for each in record["faults"]} >= {
+        ("2", "no answer within 0.5 s"),
+        ("3", "num_samples is missing"),
+    }
 
 
 def test_a_run_ends_when_the_target_is_reached_and_the_report_can_be_made(tmp_path: Path) -> None:
@@ -559,10 +614,11 @@ def test_the_memory_of_a_round_does_not_grow_with_the_answers() -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (["learning.method=scaffold"], "learning.method is 'scaffold', which cannot be run on Flower yet"),
-        (["scheduling.gamma=auto"], 'scheduling.gamma is "auto", which goes by the curvature'),
-        (["learning.tau_bar=safe"], 'learning.tau_bar is "safe", which goes by the curvature'),
-        (["scheduling.policy=ps"], "policy 'ps' needs scheduling.num_selected here"),
+        (["scheduling.gamma=auto"], 'scheduling.gamma is "auto", which goes by the smoothness'),
+        (["learning.tau_bar=safe"], 'learning.tau_bar is "safe", which goes by the smoothness'),
+        (["data.share_labels=true"], "data.share_labels is true, but nodes do not tell their labels"),
+        (["learning.method=fedprx"], "there is no method 'fedprx'"),
+        (["scheduling.policy=ps"], "policy 'ps' needs scheduling.options.num_selected here"),
         (["scheduling.policy=nobody"], "there is no policy 'nobody'"),
     ],
 )

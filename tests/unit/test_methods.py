@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from flare.config import LearningConfig
+from flare.learning.aggregate import mean
 from flare.learning.engine.sequential import SequentialEngine
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
@@ -38,8 +39,8 @@ from flare.rng import stream
 from tests.tiny import tiny_data, tiny_module
 
 TARGETS = np.array([0.0, 4.0, 10.0, 10.0])
-NOW = Round(selected=np.array([0, 1]), tau=np.array([1.0, 2.0, 7.0, 7.0]), local_lr=0.5, global_lr=1.0)
 ONE = torch.tensor([1.0])
+NOW = Round(ONE, selected=np.array([0, 1]), tau=np.array([1.0, 2.0, 7.0, 7.0]), local_lr=0.5, global_lr=1.0)
 
 
 def descend(device: int, start: Tensor, rule: LocalRule) -> Update:
@@ -50,13 +51,36 @@ def descend(device: int, start: Tensor, rule: LocalRule) -> Update:
     return Update(delta=weight - start, loss=0.0)
 
 
+def common(gradients: list[Tensor]) -> Tensor | None:
+    return mean(gradients) if gradients else None
+
+
+def resolved(rule: LocalRule, own: Tensor | None) -> LocalRule:
+    """The rule as a device follows it: its own gradient taken from the drift."""
+    if not rule.subtract_own_gradient:
+        return rule
+    return replace(rule, drift=(rule.drift - own).float(), subtract_own_gradient=False)
+
+
+def reduced(method: Method, state: dict[str, Tensor], now: Round, rules: list[LocalRule], updates: list[Update]):
+    """The new weights and state."""
+    reducer = method.reducer(state, now)
+    for device, rule, update in zip(now.selected.tolist(), rules, updates, strict=True):
+        reducer.add(device, rule, update)
+    return reducer.end()
+
+
 def one_round(method: Method, now: Round = NOW, weights: Tensor = ONE, state: dict[str, Tensor] | None = None):
     """The new weights and state, and the rules, on the quadratic losses."""
+    now = replace(now, weights=weights)
     state = method.start(len(weights), len(TARGETS)) if state is None else state
     gradients = [weights - float(TARGETS[i]) for i in now.selected] if method.needs_gradients else []
-    rules = method.rules(state, now, weights, gradients)
-    updates = [descend(i, weights, rule) for i, rule in zip(now.selected, rules, strict=True)]
-    return *method.aggregate(state, now, weights, rules, updates), rules
+    rules = method.rules(state, now, common(gradients))
+    own = gradients or [None] * len(rules)
+    updates = [
+        descend(i, weights, resolved(rule, each)) for i, rule, each in zip(now.selected, rules, own, strict=True)
+    ]
+    return *reduced(method, state, now, rules, updates), rules
 
 
 @pytest.mark.parametrize(
@@ -87,9 +111,9 @@ def test_the_global_rate_scales_the_step_of_the_base_station(name):
 
 
 def test_flare_scales_rates_so_that_rate_times_steps_is_the_same_for_all():
-    now = Round(selected=np.arange(4), tau=np.array([1.0, 2.0, 5.0, 8.0]), local_lr=0.1, global_lr=1.0)
+    now = Round(ONE, selected=np.arange(4), tau=np.array([1.0, 2.0, 5.0, 8.0]), local_lr=0.1, global_lr=1.0)
     for name, tau_bar in (("mas", 8.0), ("mes", 4.0)):
-        rules = Flare(name).rules(Flare(name).start(1, 4), now, ONE, [])
+        rules = Flare(name).rules(Flare(name).start(1, 4), now, None)
         assert [rule.lr * rule.steps for rule in rules] == pytest.approx([0.1 * tau_bar] * 4)
         assert [rule.steps for rule in rules] == [1, 2, 5, 8]
 
@@ -113,7 +137,7 @@ def test_scaffold_controls_by_hand():
     _, state, _ = one_round(Scaffold())
     assert state["device_control"][:, 0].tolist() == [1.0, -2.25, 0.0, 0.0]
     assert state["control"].tolist() == [-0.3125]
-    rules = Scaffold().rules(state, NOW, ONE, [])
+    rules = Scaffold().rules(state, NOW, None)
     assert [rule.drift.item() for rule in rules] == [-0.3125 - 1.0, -0.3125 + 2.25]
 
 
@@ -123,7 +147,7 @@ def test_scaffolds_control_stays_the_mean_of_the_devices_controls():
     for number in range(12):
         draw = stream(number, "round")
         selected = np.sort(draw.choice(4, int(draw.integers(1, 5)), replace=False))
-        now = Round(selected, draw.integers(1, 6, 4).astype(float), local_lr=0.1, global_lr=1.0)
+        now = Round(weights, selected, draw.integers(1, 6, 4).astype(float), local_lr=0.1, global_lr=1.0)
         weights, state, _ = one_round(method, now, weights, state)
         assert state["control"].item() == pytest.approx(state["device_control"].mean().item(), abs=1e-5)
 
@@ -143,11 +167,11 @@ def test_fednova_and_flare_agree_on_constant_gradients():
 
     def move(method: Method) -> float:
         state = method.start(1, 4)
-        rules = method.rules(state, NOW, ONE, [])
+        rules = method.rules(state, NOW, None)
         updates = [
             Update(-rule.lr * rule.steps * slope.reshape(1), 0.0) for rule, slope in zip(rules, slopes, strict=True)
         ]
-        return method.aggregate(state, NOW, ONE, rules, updates)[0].item() - 1.0
+        return reduced(method, state, NOW, rules, updates)[0].item() - 1.0
 
     assert move(FedNova()) == pytest.approx(-0.5 * 1.5 * 1.0)
     assert move(Flare("mes")) == pytest.approx(-0.5 * 1.5 * 1.0)
@@ -161,13 +185,15 @@ def train(method: Method, taus: list[np.ndarray], *, local_lr: float = 0.3) -> l
     state, history = method.start(len(weights), 6), []
     for number, tau in enumerate(taus):
         draw = stream(number, "batches")
-        now = Round(np.sort(draw.choice(6, 3, replace=False)), tau, local_lr=local_lr, global_lr=1.0)
+        selected = np.sort(draw.choice(6, 3, replace=False))
+        now = Round(weights, selected, tau, local_lr=local_lr, global_lr=1.0)
         own = [np.arange(i, 60, 6) for i in now.selected]
         gradients = engine.gradients([GradientJob(weights, each) for each in own]) if method.needs_gradients else []
-        rules = method.rules(state, now, weights, gradients)
+        rules = method.rules(state, now, common(gradients))
         batches = [draw.choice(each, (rule.steps, 5)) for rule, each in zip(rules, own, strict=True)]
-        updates = engine.train([Job(weights, *each) for each in zip(rules, batches, strict=True)])
-        weights, state = method.aggregate(state, now, weights, rules, updates)
+        followed = [resolved(*each) for each in zip(rules, gradients or [None] * len(rules), strict=True)]
+        updates = engine.train([Job(weights, *each) for each in zip(followed, batches, strict=True)])
+        weights, state = reduced(method, state, now, rules, updates)
         history.append(weights)
     return history
 
@@ -189,8 +215,8 @@ def test_flares_rate_at_equal_steps_is_the_local_rate_itself(strategy):
     method = Flare(strategy)
     for local_lr in stream(0, "rates").uniform(0.001, 1.0, 50):
         for steps in (3.0, 7.0, 11.0):
-            now = Round(np.arange(3), np.full(4, steps), float(local_lr), global_lr=1.0)
-            assert {rule.lr for rule in method.rules(method.start(1, 4), now, ONE, [])} == {float(local_lr)}
+            now = Round(ONE, np.arange(3), np.full(4, steps), float(local_lr), global_lr=1.0)
+            assert {rule.lr for rule in method.rules(method.start(1, 4), now, None)} == {float(local_lr)}
 
 
 def test_fedprox_without_its_term_is_fedavg_to_the_last_bit():
@@ -220,17 +246,18 @@ def test_methods_write_to_nothing_they_are_given(name):
     _, state, _ = one_round(method)
     kept = {key: value.clone() for key, value in state.items()}
     weights = ONE.clone()
-    gradients = [torch.tensor([1.0]), torch.tensor([-3.0])]
-    rules = method.rules(state, NOW, weights, gradients)
+    gradient = torch.tensor([-1.0], dtype=torch.float64)
+    now = replace(NOW, weights=weights)
+    rules = method.rules(state, now, gradient)
     drifts = [None if rule.drift is None else rule.drift.clone() for rule in rules]
-    updates = [descend(i, weights, rule) for i, rule in zip(NOW.selected, rules, strict=True)]
+    updates = [descend(i, weights, resolved(rule, ONE)) for i, rule in zip(NOW.selected, rules, strict=True)]
     deltas = [update.delta.clone() for update in updates]
-    method.aggregate(state, NOW, weights, rules, updates)
+    reduced(method, state, now, rules, updates)
     assert torch.equal(weights, ONE)
     assert state.keys() == kept.keys()
     assert all(torch.equal(state[key], kept[key]) for key in kept)
     assert all(torch.equal(update.delta, delta) for update, delta in zip(updates, deltas, strict=True))
-    assert [gradient.item() for gradient in gradients] == [1.0, -3.0]
+    assert gradient.item() == -1.0
     assert all(d is None or torch.equal(rule.drift, d) for rule, d in zip(rules, drifts, strict=True))
 
 
@@ -241,7 +268,7 @@ def test_extra_traffic_is_declared():
 
 
 def test_the_settings_reach_the_method():
-    assert make_method(LearningConfig(method="fedprox", prox_mu=0.25)).rules({}, NOW, ONE, [])[0].mu == 0.25
+    assert make_method(LearningConfig(method="fedprox", prox_mu=0.25)).rules({}, NOW, None)[0].mu == 0.25
     flare = make_method(LearningConfig(method="flare", tau_bar="mes"))
     assert flare.tau_bar(flare.start(1, 4), NOW) == 1.5
 
@@ -249,3 +276,35 @@ def test_the_settings_reach_the_method():
 def test_an_unknown_method_is_refused_with_the_list():
     with pytest.raises(ValueError, match=r"no method 'fedprx'; did you mean 'fedprox'.*flare, fedavg, fedavg-fixed"):
         make_method(LearningConfig(method="fedprx"))
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_updates_come_in_any_order_and_only_those_that_came_count(name):
+    method = make_method(LearningConfig(method=name))
+    state = method.start(1, 4)
+    now = replace(NOW, selected=np.array([0, 1, 3]))
+    rules = method.rules(state, now, ONE.double())
+    sent = [Update(torch.tensor([delta]), 0.0) for delta in (0.5, -2.0, 8.0)]
+    orders = [[0, 1, 3], [3, 0, 1], [1, 3, 0]]
+    moved = []
+    for order in orders:
+        reducer = method.reducer(state, now)
+        for device in order:
+            place = now.selected.tolist().index(device)
+            reducer.add(device, rules[place], sent[place])
+        moved.append(reducer.end()[0].item())
+    assert moved == pytest.approx([moved[0]] * 3, rel=1e-6)
+    alone = method.reducer(state, now)
+    alone.add(1, rules[1], sent[1])
+    expected = -2.0 if name != "fednova" else -2.0 / rules[1].steps * 2.0  # tau_eff is that of the one which sent
+    assert alone.end()[0].item() == pytest.approx(1.0 + expected)
+
+
+def test_a_fleet_that_grows_keeps_what_is_known_of_the_others():
+    _, known, _ = one_round(Scaffold())
+    grown = Scaffold().enrol(known, np.ones(8))
+    assert grown["device_control"][:, 0].tolist() == [1.0, -2.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert grown["control"].item() == pytest.approx(grown["device_control"].mean().item())
+    flare = Flare("fmas")
+    _, known, _ = one_round(flare)
+    assert flare.enrol(known, np.array([3.0, 3.0, 3.0, 3.0, 9.0]))["first_tau"].tolist() == [1.0, 2.0, 7.0, 7.0, 9.0]

@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import gc
+import hashlib
 import json
 import math
 import os
@@ -18,6 +19,8 @@ import torch
 import flare
 from flare.config import Config, RunConfig, to_toml
 from flare.records import RunFolder
+from flare.records import folder as folder_module
+from flare.records.locking import lock
 from tests.record_writer import CONFIG, snapshot, start
 from tests.run_folders import assert_restored, checkpoint_names, expected, lines, written
 
@@ -33,7 +36,7 @@ def test_a_new_folder_holds_configuration_manifest_and_no_rounds(path):
     config = Config(seed=11, run=RunConfig(rounds=7))
     with RunFolder.create(path, config) as folder:
         assert folder.records() == []
-    assert sorted(os.listdir(path)) == ["checkpoints", "config.toml", "manifest.json", "rounds.jsonl"]
+    assert sorted(os.listdir(path)) == [".lock", "checkpoints", "config.toml", "manifest.json", "rounds.jsonl"]
     assert (path / "config.toml").read_text() == to_toml(config)
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["seed"] == 11
@@ -127,8 +130,10 @@ def test_a_damaged_folder_is_named_with_its_damage(path, damage, message):
 def test_a_folder_of_another_version_is_refused(path):
     written(path, 1)
     manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(manifest | {"format_version": 2, "flare": "7.1"}))
-    with pytest.raises(ValueError, match=r"format version 2, this flare reads version 1; use .* \(version 7.1\)"):
+    (path / "manifest.json").write_text(json.dumps(manifest | {"format_version": 3, "flare": "7.1"}))
+    with pytest.raises(
+        ValueError, match=r"format version 3, this flare reads versions 1 and 2; use .* \(version 7.1\)"
+    ):
         RunFolder.open(path)
 
 
@@ -177,14 +182,12 @@ def test_a_second_writer_is_refused_a_reader_is_not(path):
 
 
 def test_of_two_that_make_the_same_folder_the_later_does_not_write_over_the_earlier(path, monkeypatch):
-    lock = RunFolder._lock
-
-    def late(self):
-        monkeypatch.setattr(RunFolder, "_lock", lock)
+    def late(path):
+        monkeypatch.setattr(folder_module, "lock", lock)
         written(path, 4)  # the other process begins and ends between our look at the folder and our lock
-        lock(self)
+        return lock(path)
 
-    monkeypatch.setattr(RunFolder, "_lock", late)
+    monkeypatch.setattr(folder_module, "lock", late)
     with pytest.raises(ValueError, match="run already holds a run"):
         RunFolder.create(path, CONFIG)
     assert_restored(path, 3)
@@ -201,12 +204,22 @@ def test_a_forgotten_folder_is_unlocked_and_leaves_no_open_file(path):
 
 
 def test_a_record_is_a_compact_line_with_exact_floats_and_null_for_no_number(path):
-    record = {"z": 0.1 + 0.2, "a": [1, math.nan, -math.inf], "t": 'NaN "Infinity" \\"NaN', "n": None, "d": {"x": True}}
+    record = {
+        "round": 0,
+        "z": 0.1 + 0.2,
+        "a": [1, math.nan, -math.inf],
+        "t": 'NaN "Infinity" \\"NaN',
+        "n": None,
+        "d": {"x": True},
+    }
     record |= {"i": np.int64(7), "v": np.array([[1.5, np.nan]]), "w": torch.tensor([1, 2]), "f": np.float32(0.5)}
     with RunFolder.create(path, CONFIG) as folder:
         folder.append(record)
-    start = b'{"z":0.30000000000000004,"a":[1,null,null],"t":"NaN \\"Infinity\\" \\\\\\"NaN","n":null,"d":{"x":true},'
-    assert lines(path) == [start + b'"i":7,"v":[[1.5,null]],"w":[1,2],"f":0.5}\n']
+    start = b'{"round":0,"z":0.30000000000000004,"a":[1,null,null],"t":"NaN \\"Infinity\\" \\\\\\"NaN",'
+    body = start + b'"n":null,"d":{"x":true},"i":7,"v":[[1.5,null]],"w":[1,2],"f":0.5'
+    before = hashlib.sha256((path / "config.toml").read_bytes()).hexdigest()[:16]
+    check = hashlib.sha256(before.encode() + body).hexdigest()[:16].encode()
+    assert lines(path) == [body + b',"check":"' + check + b'"}\n']
 
 
 def test_what_cannot_be_recorded_is_refused_and_leaves_no_trace(path):
@@ -243,7 +256,7 @@ def test_memory_does_not_grow_with_rounds(path):
             held = []
             for _ in range(2):
                 for number in range(1000):
-                    folder.append({"round": number, "values": [0.5] * 50})
+                    folder.append({"round": len(held) * 1000 + number, "values": [0.5] * 50})
                 assert sum(1 for _ in folder.iter_records()) == len(held) * 1000 + 1000
                 folder.checkpoint(snapshot(start(), len(held) * 1000 + 1000))
                 gc.collect()
@@ -251,3 +264,39 @@ def test_memory_does_not_grow_with_rounds(path):
         finally:
             tracemalloc.stop()
     assert held[1] - held[0] < 20_000  # 1000 records are 300,000 bytes
+
+
+IDENTITY = {"data": "digits, sha256 12ab", "model": "mlp"}
+
+
+def test_a_run_of_something_else_is_refused_with_the_parts_that_differ(path):
+    with RunFolder.create(path, CONFIG, identity=IDENTITY) as folder:
+        folder.append({"round": 0})
+    folder = RunFolder.open(path)
+    assert folder.manifest["identity"] == IDENTITY
+    folder.refuse_other(IDENTITY)
+    with pytest.raises(
+        ValueError, match=r"its data is digits, sha256 12ab, and here it is mine; continue it in Python"
+    ):
+        folder.refuse_other(IDENTITY | {"data": "mine"})
+    with pytest.raises(ValueError, match=r"its model is mlp, and here it is not known; .*its policy is not known"):
+        folder.refuse_other({"data": IDENTITY["data"], "policy": "greedy"})
+
+
+def test_what_a_run_is_made_of_can_be_said_before_its_first_round(path):
+    with RunFolder.create(path, CONFIG) as folder:
+        with pytest.raises(ValueError, match="its data is not known"):
+            folder.refuse_other(IDENTITY)
+        folder.identify(IDENTITY)
+        folder.append({"round": 0})
+        folder.identify(IDENTITY)
+        with pytest.raises(ValueError, match="its data is digits"):
+            folder.identify({"data": "mine"})
+    assert RunFolder.open(path).manifest["identity"] == IDENTITY
+
+
+def test_a_run_that_never_said_what_it_is_made_of_is_not_taken_for_another(path):
+    with RunFolder.create(path, CONFIG) as folder:
+        folder.append({"round": 0})
+        with pytest.raises(ValueError, match=r"its data is not known, and here it is digits"):
+            folder.identify(IDENTITY)

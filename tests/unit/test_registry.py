@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flare.rng import stream
-from flare.scheduling import POLICIES, Choice, RoundProblem, Status, admit, get_policy, policy, solve
+from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Status, admit, get_policy, policy, solve
 from tests.cells import hand_cell, paper_cell
 
 CELL = hand_cell([4.0, 3.0, 2.0, 1.0], [0.5, 0.5, 0.4, 0.1], gamma=10.0)
@@ -77,8 +77,9 @@ def test_a_policy_that_draws_refuses_to_run_without_a_stream(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, one in POLICIES.items() if one.remembers])
 def test_a_memory_of_another_cell_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"memory of policy '{name}' has shape \(3,\), the round has 4 devices"):
-        solve(CELL, name, rng=stream(0), memory=np.zeros(3))
+    memory = solve(hand_cell([1.0] * 3, [0.1] * 3, gamma=1.0), name, rng=stream(0)).memory
+    with pytest.raises(ValueError, match=r"memory '\w+' has shape \(3,\), the round has 4 devices"):
+        solve(CELL, name, rng=stream(0), memory=memory)
 
 
 def test_a_device_named_twice_is_refused() -> None:
@@ -121,6 +122,7 @@ def test_devices_that_miss_the_deadline_on_an_even_share_are_refused() -> None:
         [True, False],
         [0.7],
         np.array([1.0, 2.5]),
+        np.array([1.0, 2.5, np.nan, 1.0]),
         ["0"],
         "0",
         None,
@@ -150,13 +152,16 @@ def test_an_empty_answer_is_a_round_in_which_nobody_sends(answer: object) -> Non
 
 def test_options_reach_the_policy_and_are_listed() -> None:
     @policy("first")
-    def first(problem: RoundProblem, *, rng: np.random.Generator, memory: np.ndarray | None, most: int = 1) -> Choice:
+    def first(
+        problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, history: History, most: int = 1
+    ) -> Choice:
         """The first few."""
         return Choice(np.arange(most), memory=memory)
 
-    assert get_policy("first").options == ("most",)
+    assert list(get_policy("first").options) == ["most"]
     assert get_policy("first").draws
     assert get_policy("first").remembers
+    assert get_policy("first").learns
     assert get_policy("first").summary == "The first few."
     assert solve(CELL, "first", rng=stream(0), most=2).selected.tolist() == [0, 1]
 
@@ -178,7 +183,7 @@ def test_admit_may_stop_at_the_first_that_does_not_fit() -> None:
 
 
 def test_admit_takes_at_most_so_many() -> None:
-    assert admit(CELL, [3, 2, 1, 0], most=2).tolist() == [3, 2]
+    assert admit(CELL, [3, 2, 1, 0], max_devices=2).tolist() == [3, 2]
 
 
 def test_admit_passes_over_devices_out_of_reach_even_if_it_stops_at_the_first() -> None:
@@ -189,3 +194,223 @@ def test_admit_passes_over_devices_out_of_reach_even_if_it_stops_at_the_first() 
 def test_admit_of_nobody_is_nobody() -> None:
     assert admit(CELL, []).tolist() == []
     assert admit(paper_cell(0, deadline_s=0.01), range(40)).tolist() == []
+
+
+# Options.
+
+
+@pytest.mark.parametrize("name", ["problem", "policy", "rng", "memory", "history"])
+@pytest.mark.parametrize("policy_name", ["ps", "exact", "round-robin"])
+def test_an_option_with_a_name_of_the_interface_is_refused(policy_name: str, name: str) -> None:
+    for refuse in (
+        lambda: get_policy(policy_name).check_options({name: 1}),
+        lambda: get_policy(policy_name).read_options([f"{name}=1"]),
+    ):
+        with pytest.raises(ValueError, match=f"'{name}' is no option of policy '{policy_name}'"):
+            refuse()
+
+
+@pytest.mark.parametrize("text", ["abc", "1.5", "true", "1e3", "nan", "[1]", "9" * 5000])
+def test_an_option_of_the_wrong_type_is_refused_with_policy_and_option(text: str) -> None:
+    for name in ("ps", "round-robin"):
+        with pytest.raises(
+            ValueError, match=rf"option 'num_selected' of policy '{name}' is .*; it must be a whole num"
+        ):
+            get_policy(name).read_options([f"num_selected={text}"])
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("whole=3", 3),
+        ("part=3", 3.0),
+        ("part=0.5", 0.5),
+        ("yes=true", True),
+        ("yes=False", False),
+        ("word=5", "5"),
+        ("word=a=b", "a=b"),
+        ("perhaps=none", None),
+        ("perhaps=7", 7),
+    ],
+)
+def test_texts_are_read_by_the_type_of_the_option(given: str, value: object) -> None:
+    @policy("typed")
+    def typed(
+        problem: RoundProblem,
+        *,
+        whole: int = 1,
+        part: float = 1.0,
+        yes: bool = False,
+        word: str = "x",
+        perhaps: int | None = None,
+    ) -> list[int]:
+        return []
+
+    (read,) = get_policy("typed").read_options([given]).values()
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("given", ["whole=0.5", "yes=1", "whole=true", "part=true", "part=x", "perhaps=0.5"])
+def test_texts_of_another_type_are_refused(given: str) -> None:
+    @policy("typed")
+    def typed(
+        problem: RoundProblem, *, whole: int = 1, part: float = 1.0, yes: bool = False, perhaps: int | None = None
+    ) -> list[int]:
+        return []
+
+    with pytest.raises(ValueError, match=f"option '{given.partition('=')[0]}' of policy 'typed' is "):
+        get_policy("typed").read_options([given])
+
+
+@pytest.mark.parametrize("given", ["num_selected", "=3", "num_selected="])
+def test_a_text_that_is_no_option_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"is not of the form name=value"):
+        get_policy("ps").read_options([given])
+
+
+def test_an_option_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="'num_selected' is given twice"):
+        get_policy("ps").read_options(["num_selected=1", "num_selected=2"])
+
+
+def test_a_function_that_cannot_be_a_policy_is_refused_when_it_is_registered() -> None:
+    with pytest.raises(ValueError, match="its option 'most' has no default value"):
+        policy("one")(lambda problem, most: [])
+    with pytest.raises(ValueError, match="must take the problem as its first argument"):
+        policy("two")(lambda: [])
+    with pytest.raises(ValueError, match="name its options"):
+        policy("three")(lambda problem, **options: [])
+    with pytest.raises(ValueError, match="no option can have the name 'policy'"):
+        policy("four")(lambda problem, policy=1: [])
+    assert not {"one", "two", "three", "four"} & set(POLICIES)
+
+
+# Utilities.
+
+
+def test_whole_numbers_are_devices_and_floats_are_utilities() -> None:
+    assert solve(CELL, answering(np.array([0, 3]))).selected.tolist() == [0, 3]
+    # Shares 0.5, 0.5, 0.4, 0.1: of the pairs with 0, {0, 1} has utility 5 and {0, 2, 3} has 4.5.
+    POLICIES.pop("fixed")
+    schedule = solve(CELL, answering(np.array([3.0, 2.0, 1.0, 0.5])))
+    assert schedule.selected.tolist() == [0, 1]
+    assert schedule.utility == schedule.utility_bound == 5.0
+    assert schedule.status is Status.FEASIBLE  # OPTIMAL is a proof about P2
+    assert np.isnan(schedule.lower_bound)
+    assert schedule.objective == pytest.approx((1 / 2 + 10 / 4) * (1 / 4 + 1 / 3), rel=1e-14)
+
+
+def test_a_choice_may_give_utilities_and_a_memory() -> None:
+    kept = np.arange(6).reshape(2, 3)
+    schedule = solve(CELL, answering(Choice(utility=[0, 0, 1, 1], memory={"table": kept})))
+    assert schedule.selected.tolist() == [2, 3]
+    np.testing.assert_array_equal(schedule.memory["table"], kept)
+
+
+@pytest.mark.parametrize("utility", [np.zeros(4), np.full(4, -1.0)])
+def test_devices_of_no_utility_never_send(utility: np.ndarray) -> None:
+    schedule = solve(CELL, answering(utility))
+    assert schedule.status is Status.INFEASIBLE
+    assert schedule.utility == schedule.utility_bound == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (np.array([1.0, np.nan, 1.0, 1.0]), "gave device 1 the utility nan; it must be finite"),
+        (np.array([1.0, 1.0, -np.inf, 1.0]), "gave device 2 the utility -inf; it must be finite"),
+        (np.array([1.0, 1.0, 1.0]), r"gave utilities of shape \(3,\)"),
+        (np.ones((4, 1)), r"gave utilities of shape \(4, 1\)"),
+        (Choice(utility=["a", "b", "c", "d"]), r"gave utilities of shape \(4,\) and type <U1"),
+        (Choice(utility=[True, False, True, True]), r"gave utilities of shape \(4,\) and type bool"),
+        (Choice([0], utility=np.ones(4)), "gave devices and utilities; a Choice has one of the two"),
+        ([[1.0], [1.0, 2.0]], "is no array"),
+    ],
+)
+def test_utilities_that_are_none_are_refused(answer: object, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        solve(CELL, answering(answer))
+    assert "fixed" in str(caught.value)
+
+
+def test_max_devices_limits_policies_that_give_utilities() -> None:
+    name = answering(np.array([1.0, 1.0, 0.9, 0.8]))
+    assert solve(CELL, name).selected.tolist() == [0, 2, 3]
+    assert solve(CELL, name, max_devices=2).selected.tolist() == [0, 1]
+    assert solve(CELL, name, max_devices=1).num_selected == 1
+
+
+def test_max_devices_is_refused_by_policies_that_name_devices() -> None:
+    with pytest.raises(ValueError, match="max_devices is 3, and policy 'greedy' names the devices itself"):
+        solve(CELL, "greedy", max_devices=3)
+
+
+def test_max_devices_reaches_a_policy_that_has_such_an_option() -> None:
+    @policy("limited")
+    def limited(problem: RoundProblem, *, max_devices: int = 1) -> np.ndarray:
+        return admit(problem, range(problem.num_devices), max_devices=max_devices)
+
+    assert solve(CELL, "limited").num_selected == 1
+    assert solve(CELL, "limited", max_devices=2).num_selected == 2
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "2", True])
+def test_a_max_devices_that_is_none_is_refused(limit: object) -> None:
+    with pytest.raises(ValueError, match=r"max_devices is .*; it must be a whole number of at least 1"):
+        solve(CELL, answering(np.ones(4)), max_devices=limit)
+
+
+# Memory and history.
+
+
+def test_memory_is_an_empty_dict_at_first_and_what_was_returned_after_that() -> None:
+    seen = []
+
+    @policy("notes")
+    def notes(problem: RoundProblem, *, memory: Memory) -> Choice:
+        seen.append({name: array.tolist() for name, array in memory.items()})
+        rounds = memory.get("rounds", np.zeros(1, dtype=np.int64))
+        rounds += 1  # its own copy
+        return Choice([0], memory={"rounds": rounds, "table": np.ones((3, 2), dtype=bool)})
+
+    first = solve(CELL, "notes")
+    solve(CELL, "notes", memory=first.memory)
+    assert seen == [{}, {"rounds": [1], "table": [[True, True]] * 3}]
+    assert first.memory["rounds"].tolist() == [1]
+    assert first.memory["rounds"].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("memory", "why"),
+    [
+        (np.zeros(4), "is a ndarray; it must be a dict of arrays by name"),
+        ({3: np.zeros(1)}, "has an array under 3; names are words"),
+        ({"a": np.array(["x"])}, "'a' of policy 'fixed' is of type <U1; it must be an array of numbers"),
+        ({"a": np.array([object()])}, "is of type object"),
+        ({"a": np.array([1j])}, "is of type complex128"),
+        ({"a": [[1.0], [1.0, 2.0]]}, "'a' of policy 'fixed' is no array"),
+        ({str(i): np.zeros(1) for i in range(65)}, "has 65 arrays; 64 are the limit"),
+        ({"a": np.broadcast_to(np.int8(0), (10**4, 10**4 + 1))}, "holds over 100,000,000 numbers"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_memory_that_is_none_is_refused_with_the_policy(memory: object, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        solve(CELL, answering(Choice([0], memory=memory)))  # type: ignore[arg-type]
+    assert "'fixed'" in str(caught.value)
+
+
+def test_a_history_is_empty_where_none_is_given_and_must_be_of_the_rounds_devices() -> None:
+    seen = []
+
+    @policy("learner")
+    def learner(problem: RoundProblem, *, history: History) -> list[int]:
+        seen.append(history.times_sent.tolist())
+        return []
+
+    solve(CELL, "learner")
+    solve(CELL, "learner", history=History.empty(9).of(np.arange(4)))
+    assert seen == [[0.0] * 4, [0.0] * 4]
+    with pytest.raises(ValueError, match="the history is of 9 devices, the round has 4"):
+        solve(CELL, "learner", history=History.empty(9))

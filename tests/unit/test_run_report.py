@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from flare.cli.report import report, run_folders_in
+from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.report.curves import summarise
 from flare.report.run_figures import MAX_CURVES
@@ -178,13 +178,13 @@ def test_what_is_no_run_folder_is_named(tmp_path: Path) -> None:
         write_report([], out)
     with pytest.raises(ValueError, match=r"ends in \.html"):
         write_report([sound], sound / "config.toml")
-    damaged = write_run(tmp_path / "damaged", settings(), rounds=2)
-    lines = (damaged / "rounds.jsonl").read_text().splitlines()
+    damaged, record = tmp_path / "damaged", RunFolder.open(sound).records()[0]
     for change, message in (
         ({"tau": [1] * 99}, "99 values of tau"),
         ({"tau": None}, "tau = None, which is no list of numbers"),
     ):
-        (damaged / "rounds.jsonl").write_text(json.dumps(json.loads(lines[0]) | change) + "\n")
+        with RunFolder.create(damaged, settings(), force=True) as run:
+            run.append(record | change)
         with pytest.raises(ValueError, match=f"damaged: round 1 of its records has {message}"):
             write_report([damaged], out)
     assert not out.exists()

@@ -19,7 +19,8 @@ from flare.learning.methods import METHODS
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.scheduling import POLICIES
-from flare.simulation import Member, Record, RunStatus, Simulation, drive, resume
+from flare.simulation import Member, RoundRecord, RunStatus, Simulation, drive, resume
+from tests.driving import followed
 
 SMALL = (
     "wireless.num_devices=8",
@@ -37,12 +38,10 @@ def small(*settings: str) -> Config:
     return override(Config(), [*SMALL, *settings])
 
 
-def records_of(*configs: Config, **options: Any) -> list[list[Record]]:
+def records_of(*configs: Config, **options: Any) -> list[list[RoundRecord]]:
     """Run configurations in lockstep and give the records of each."""
     members = [Member(Simulation(config, **options)) for config in configs]
-    seen: dict[int, list[Record]] = {id(member): [] for member in members}
-    drive(members, callback=lambda member, record: seen[id(member)].append(record))
-    return [seen[id(member)] for member in members]
+    return followed(members)
 
 
 def weights_of(config: Config) -> torch.Tensor:
@@ -54,46 +53,46 @@ def weights_of(config: Config) -> torch.Tensor:
 def test_every_quantity_of_a_round_is_recorded() -> None:
     (records,) = records_of(small())
     for r, record in enumerate(records):
-        assert record["round"] == r
-        senders = len(record["selected"])
+        assert record.round == r
+        senders = len(record.selected)
         assert senders > 0
         for name in ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j"):
-            assert len(record[name]) == senders
-            assert min(record[name]) > 0.0
-        assert record["status"] == "optimal"
-        assert record["objective"] == record["lower_bound"]
-        assert record["tau_bar"] == max(record["tau"])  # MaS
-        finish = np.add(record["compute_s"], record["upload_s"])
-        assert finish == pytest.approx(record["latency_s"], rel=1e-9)
-        assert record["latency_s"] <= record["deadline_s"] == 1.0
-        assert record["train_loss"] > 0.0
-        assert (record["test_accuracy"] is not None) == (r in (1, 3))
-        assert record["lr"] == [0.05 * (record["tau_bar"] / tau) for tau in record["tau"]]
+            assert len(getattr(record, name)) == senders
+            assert min(getattr(record, name)) > 0.0
+        assert record.status == "optimal"
+        assert record.objective == record.lower_bound
+        assert record.tau_bar == max(record.tau)  # MaS
+        finish = np.add(record.compute_s, record.upload_s)
+        assert finish == pytest.approx(record.latency_s, rel=1e-9)
+        assert record.latency_s <= record.deadline_s == 1.0
+        assert record.train_loss > 0.0
+        assert (record.test_accuracy is not None) == (r in (1, 3))
+        assert record.lr == [0.05 * (record.tau_bar / tau) for tau in record.tau]
 
 
 def test_the_clock_adds_up_the_latencies() -> None:
     (records,) = records_of(small("run.rounds=6"))
-    assert [r["clock_s"] for r in records] == pytest.approx(
-        list(itertools.accumulate(r["latency_s"] for r in records)), rel=1e-14
+    assert [r.clock_s for r in records] == pytest.approx(
+        list(itertools.accumulate(r.latency_s for r in records)), rel=1e-14
     )
 
 
 def test_a_round_with_nobody_feasible_is_recorded_and_passes() -> None:
     (records,) = records_of(small("wireless.deadline_s=1e-4"))
-    assert [r["status"] for r in records] == ["infeasible"] * 4
-    assert [r["clock_s"] for r in records] == pytest.approx([1e-4, 2e-4, 3e-4, 4e-4])
+    assert [r.status for r in records] == ["infeasible"] * 4
+    assert [r.clock_s for r in records] == pytest.approx([1e-4, 2e-4, 3e-4, 4e-4])
     for record in records:
-        assert record["selected"] == []
-        assert record["latency_s"] is None
-        assert record["train_loss"] is None
+        assert record.selected == []
+        assert record.latency_s is None
+        assert record.train_loss is None
     config = small("wireless.deadline_s=1e-4")
     assert torch.equal(weights_of(config), Simulation(config).start().weights)
 
 
 def test_training_lowers_the_loss_and_beats_chance() -> None:
     (records,) = records_of(small("run.rounds=30"))
-    assert records[-1]["test_accuracy"] > 0.6
-    assert records[-1]["test_loss"] < records[1]["test_loss"]
+    assert records[-1].test_accuracy > 0.6
+    assert records[-1].test_loss < records[1].test_loss
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -112,10 +111,10 @@ def test_the_batched_engine_trains_as_the_sequential_one(method: str) -> None:
         small(*settings, "learning.engine=sequential"), small(*settings, "learning.engine=batched")
     )
     for one, other in zip(sequential, batched, strict=True):
-        assert other["selected"] == one["selected"]
-        assert other["clock_s"] == one["clock_s"]
-        assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
-        assert other["test_accuracy"] == pytest.approx(one["test_accuracy"], abs=0.01)
+        assert other.selected == one.selected
+        assert other.clock_s == one.clock_s
+        assert other.train_loss == pytest.approx(one.train_loss, rel=1e-3)
+        assert other.test_accuracy == pytest.approx(one.test_accuracy, abs=0.01)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -123,8 +122,8 @@ def test_every_policy_trains(policy: str) -> None:
     (records,) = records_of(small(f"scheduling.policy={policy}"))
     assert len(records) == 4
     for record in records:
-        assert record["lower_bound"] is not None
-        assert record["objective"] is None or record["objective"] >= record["lower_bound"] * (1.0 - 1e-9)
+        assert record.lower_bound is not None
+        assert record.objective is None or record.objective >= record.lower_bound * (1.0 - 1e-9)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
@@ -160,33 +159,33 @@ def test_extra_traffic_and_computing_are_on_the_clock() -> None:
     assert np.array_equal(plans[1].problem.compute_s, plans[0].problem.compute_s)
     # FedLin's gradient over all of a device's samples: that many samples more to compute.
     cpu_hz = fedlin.cell.draw(0).cpu_hz
-    extra_s = fedlin.held_size * fedlin.config.wireless.cycles_per_sample / cpu_hz
+    extra_s = fedlin.num_samples * fedlin.config.wireless.cycles_per_sample / cpu_hz
     assert plans[2].problem.compute_s == pytest.approx(plans[0].problem.compute_s + extra_s, rel=1e-12)
 
 
 def test_the_payload_is_the_size_of_the_model_unless_the_cell_says_it() -> None:
-    assert Simulation(small("run.payload=model")).payload_bits == 32 * (64 * 10 + 10)
-    assert Simulation(small("run.payload=wireless")).payload_bits == 1e7
+    assert Simulation(small("run.payload=model")).station.payload_bits == 32 * (64 * 10 + 10)
+    assert Simulation(small("run.payload=wireless")).station.payload_bits == 1e7
 
 
 def test_fixed_steps_replace_what_the_devices_could_do() -> None:
     (records,) = records_of(small("learning.method=fedavg-fixed", "learning.fixed_steps=4"))
     for record in records:
-        assert record["tau"] == [4.0] * len(record["selected"])
-        assert record["lr"] == [0.05] * len(record["selected"])
+        assert record.tau == [4.0] * len(record.selected)
+        assert record.lr == [0.05] * len(record.selected)
 
 
 def test_a_run_ends_after_its_simulated_seconds() -> None:
     (records,) = records_of(small("run.rounds=50", "run.seconds=3.0"))
-    assert records[-1]["clock_s"] >= 3.0 > records[-2]["clock_s"]
-    assert records[-1]["test_accuracy"] is not None
+    assert records[-1].clock_s >= 3.0 > records[-2].clock_s
+    assert records[-1].test_accuracy is not None
 
 
 def test_a_run_ends_at_its_target() -> None:
     config = small("run.rounds=50", "run.target_accuracy=0.93", "run.evaluate_every=1")
     member = Member(Simulation(config))
     scores: list[float] = []
-    drive([member], callback=lambda _, record: scores.append(record["test_accuracy"]))
+    drive([member], callback=lambda _, record: scores.append(record.test_accuracy))
     assert member.state.status is RunStatus.REACHED
     assert scores[-1] >= 0.93 > max(scores[:-1])
 
@@ -196,13 +195,12 @@ def test_a_run_that_diverges_ends_and_leaves_its_neighbours_alone() -> None:
     (alone,) = records_of(healthy)
     wild = small("learning.local_lr=1e30", "run.rounds=20", "learning.model=mlp")
     members = [Member(Simulation(wild)), Member(Simulation(healthy))]
-    seen: dict[int, list[Record]] = {id(member): [] for member in members}
-    drive(members, callback=lambda member, record: seen[id(member)].append(record))
+    wild_records, healthy_records = followed(members)
     assert members[0].state.status is RunStatus.DIVERGED
-    assert 1 <= len(seen[id(members[0])]) < 20
-    assert seen[id(members[0])][-1]["test_accuracy"] is None
+    assert 1 <= len(wild_records) < 20
+    assert wild_records[-1].test_accuracy is None
     assert members[1].state.status is RunStatus.FINISHED
-    assert seen[id(members[1])] == alone
+    assert healthy_records == alone
 
 
 @pytest.mark.parametrize(
@@ -235,14 +233,14 @@ def test_a_run_resumed_after_any_round_is_the_run_never_interrupted(tmp_path: Pa
         assert without_wall(again.folder) == without_wall(whole.folder)
 
 
-def without_wall(folder: RunFolder) -> list[Record]:
+def without_wall(folder: RunFolder) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key != "wall_s"} for record in folder.iter_records()]
 
 
 def test_ps_is_tuned_on_the_cell_unless_told() -> None:
-    assert 1 <= Simulation(small("scheduling.policy=ps")).policy_options["num_selected"] <= 8
-    told = Simulation(small("scheduling.policy=ps", "scheduling.num_selected=3"))
-    assert told.policy_options == {"num_selected": 3}
+    assert 1 <= Simulation(small("scheduling.policy=ps")).station.policy_options["num_selected"] <= 8
+    told = Simulation(small("scheduling.policy=ps", "scheduling.options.num_selected=3"))
+    assert told.station.policy_options == {"num_selected": 3}
 
 
 def test_a_users_own_data_and_module() -> None:
@@ -261,7 +259,7 @@ def test_a_users_own_data_and_module() -> None:
             return torch.tanh(self.inner(batch))
 
     (records,) = records_of(small("run.rounds=20"), dataset=dataset, held=held, module=Own())
-    assert records[-1]["test_accuracy"] > 0.8
+    assert records[-1].test_accuracy > 0.8
 
 
 def test_held_samples_must_fit_the_cell() -> None:

@@ -1,4 +1,6 @@
+import os
 import re
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -158,7 +160,7 @@ def test_csv_with_a_cell_beyond_reason(csv_file):
         ({"tau": np.ones((2, 3)), "cpu_hz": np.ones((2, 4))}, ", array cpu_hz: has shape (2, 4), array tau (2, 3)"),
         ({"tau": np.array([["3"]])}, ", array tau: holds <U1, not numbers"),
         ({"tau": np.array([[True]])}, ", array tau: holds bool, not numbers"),
-        ({"tau": np.array([[3, None]])}, ", array tau: cannot be read"),  # a pickle
+        ({"tau": np.array([[3, None]])}, ", array tau: holds object, not numbers"),  # a pickle
         ({"tau": np.array([[1.0, 1.0], [0.5, 1.0]])}, ", array tau, index [1, 0]: 0.5 is not a whole number"),
         ({"cpu_hz": np.array([[1e9, 0.0]])}, ", array cpu_hz, index [0, 1]: 0 is not a speed in Hz"),
         ({"gain_db": np.array([[-90.0, np.nan]])}, ", array gain_db, index [0, 1]: nan is not a power gain in dB"),
@@ -206,3 +208,133 @@ def test_a_file_that_is_not_there(tmp_path, name):
 def test_a_name_that_says_no_kind(tmp_path):
     with pytest.raises(ValueError, match=r"trace\.txt: a trace is a CSV or NPZ file; its name must end in"):
         read_trace(tmp_path / "trace.txt")
+
+
+# --- NPZ files that somebody made to do harm ----------------------------------------------------------------------
+
+
+def header(shape, dtype="<f8", version=(1, 0)):
+    """The head of a .npy file that claims such an array."""
+    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY" + bytes(version) + len(text).to_bytes(2 if version == (1, 0) else 4, "little") + text
+
+
+def npz_of(path, content, name="tau.npy", method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr(name, content)
+    return path
+
+
+def refused(path, says):
+    """The error of a file that is refused at once, for little memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=says) as raised:
+            read_trace(path)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
+    assert str(raised.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            header((10**9, 10**9)),
+            r"array tau: has shape \(1000000000, 1000000000\), 1e\+18 values; there may be at most",
+        ),
+        (header((10**4, 10**4)), r"array tau: has shape \(10000, 10000\) by its header, but \d+ bytes; it is damaged"),
+        (header((2, 2)) + b"\0" * 8, "array tau: has shape .* by its header, but"),
+        (header((-1, -5)) + b"\0" * 40, r"has shape \(-1, -5\); it must be \(rounds, devices\)"),
+        (header((1, 1), "|O") + b"cos\nsystem\n(S'boom'\ntR.", "array tau: holds object, not numbers"),
+        (header((1, 1), "|V8") + b"\0" * 8, "array tau: holds .*V8.*, not numbers"),
+        (header((1, 1), version=(2, 0)) + b"\0" * 8, "array tau: is written in an odd version"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 1000, "array tau: is written in an odd version"),
+        (b"\x93NUMPY\x01\x00\x00\x10" + b"(" * 4096, "array tau: cannot be read"),
+        (b"\x93NUMPY\x01\x00\x05\x00{'a':", "array tau: cannot be read"),
+        (b"\x93NUMPY\x01", "array tau: is written in an odd version|array tau: cannot be read"),
+        (b"", "array tau: holds bytes, not numbers"),
+    ],
+)
+def test_npz_whose_header_lies(tmp_path, content, says):
+    refused(npz_of(tmp_path / "trace.npz", content), says)
+
+
+def test_npz_that_swells_a_thousandfold(tmp_path):
+    path = tmp_path / "trace.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("tau.npy", "w") as member:
+        member.write(header((3000, 3000)))
+        for _ in range(3000):
+            member.write(b"\0" * 8 * 3000)
+    assert path.stat().st_size < 1 << 20
+    refused(path, r"array tau: is \d+ bytes that unpack to \d+, more than 300 times as many")
+
+
+def test_npz_of_few_values_may_be_packed_well(tmp_path):
+    np.savez_compressed(tmp_path / "trace.npz", tau=np.ones((1000, 1000)))
+    assert read_trace(tmp_path / "trace.npz").values["tau"].sum() == 1e6
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_npz_packed_by_a_method_that_numpy_does_not_write(tmp_path, method):
+    content = header((1, 1)) + np.float64(3).tobytes()
+    refused(npz_of(tmp_path / "trace.npz", content, method=method), f"packed by method {method} of zip")
+
+
+def test_npz_with_an_unknown_method_encryption_or_a_name_twice(tmp_path):
+    sound = npz_of(tmp_path / "sound.npz", header((1, 1)) + np.float64(3).tobytes(), method=zipfile.ZIP_STORED)
+    assert read_trace(sound).values["tau"] == 3.0
+    content = sound.read_bytes()
+    directory = content.index(b"PK\x01\x02")
+    for name, at, value, says in (
+        ("method", 10, b"\x63\x00", "packed by method 99"),
+        ("locked", 8, b"\x01\x00", "array tau: cannot be read .*(encrypted|password)"),
+        ("version", 6, b"\xff\x00", "is a damaged NPZ file|cannot be read"),
+        ("offset", 42, b"\xff\xff\xff\x7f", "damaged|cannot be read"),
+        ("length", 24, b"\xff\xff\xff\x7f", "has shape .* by its header, but"),
+    ):
+        path = tmp_path / f"{name}.npz"
+        path.write_bytes(content[: directory + at] + value + content[directory + at + len(value) :])
+        refused(path, says)
+    with zipfile.ZipFile(tmp_path / "twice.npz", "w") as archive:
+        for name in ("tau.npy", "tau"):
+            archive.writestr(name, header((1, 1)) + np.float64(3).tobytes())
+    refused(tmp_path / "twice.npz", "holds an array twice")
+
+
+def test_npz_with_any_byte_changed_is_sound_or_refused(tmp_path):
+    path = tmp_path / "trace.npz"
+    np.savez_compressed(path, tau=np.arange(1.0, 7.0).reshape(2, 3))
+    content = path.read_bytes()
+    outcomes = []
+    for at in range(len(content)):
+        for value in (0x00, 0xFF, content[at] ^ 0x10):
+            path.write_bytes(content[:at] + bytes([value]) + content[at + 1 :])
+            try:
+                outcomes.append(read_trace(path).values["tau"].tolist())
+            except ValueError as error:
+                outcomes.append(str(error).startswith(str(path)))
+    assert all(outcome in (True, [[1, 2, 3], [4, 5, 6]]) for outcome in outcomes)
+    assert outcomes.count(True) > len(outcomes) // 2
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            read_trace(path)
+
+
+def test_npz_in_fortran_order_and_other_types_is_read(npz_file):
+    values = np.array([[3, 1, 4], [1, 5, 9]])
+    for stored in (np.asfortranarray(values, dtype=np.float64), values.astype(">i4"), values.astype(np.float16)):
+        assert np.array_equal(read_trace(npz_file(tau=stored)).values["tau"], values)
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+def test_a_trace_that_is_no_regular_file(tmp_path, ending):
+    os.mkfifo(tmp_path / f"pipe.{ending}")
+    (tmp_path / f"zero.{ending}").symlink_to("/dev/zero")
+    (tmp_path / f"folder.{ending}").mkdir()
+    with (tmp_path / f"huge.{ending}").open("wb") as file:
+        file.truncate(10 << 30)
+    for name, says in (("pipe", "a named pipe"), ("zero", "a device"), ("folder", "a folder"), ("huge", "at most")):
+        refused(tmp_path / f"{name}.{ending}", says)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from flare.cli.report import report
-from flare.config import Config, override
+from flare.config import Config, Options, override
 from flare.experiments.trial import Outcome, Trial, read_outcome, run_trials, task_of
 from flare.learning.methods import METHODS
 from flare.records import RunFolder
@@ -71,6 +72,8 @@ def other_value(each: Any, value: Any) -> Any:
     if isinstance(value, str):
         known = limits.choices or TEXTS.get(each.name, ["there", "elsewhere"])
         return next(word for word in reversed(known) if word != value)
+    if isinstance(value, Options):
+        return Options(value, num_selected=3)
     if isinstance(value, tuple):
         return (*value[:-1], value[-1] + 1)
     return next(v for v in (value + 1, value / 2) if v != value and limits.hold(v))
@@ -380,11 +383,29 @@ def test_a_process_that_is_killed_is_told_in_one_sentence(tmp_path: Path) -> Non
 
 
 def test_processes_tell_of_long_runs_when_short_ones_have_ended(tmp_path: Path) -> None:
+    """All of it, also where who listens is held up for long, as on a loaded machine."""
     quick = [trial("run.rounds=2", f"seed={seed}") for seed in (1, 2)]
     long = trial("run.rounds=60", "run.evaluate_every=60")
     seen: list[int] = []
-    run_trials([long, *quick], tmp_path, ON_TWO, callback=lambda one, n, _: seen.append(n) if one == long else None)
+
+    def callback(one: Trial, rounds: int, _: bool) -> None:
+        if one == long:
+            if not seen:
+                time.sleep(6.0)
+            seen.append(rounds)
+
+    run_trials([long, *quick], tmp_path, ON_TWO, callback=callback)
     assert seen == list(range(1, 61))
+
+
+@pytest.mark.parametrize("place", [ON_CPU, ON_TWO], ids=["one process", "two"])
+def test_a_callback_that_fails_ends_the_call_and_is_told(place: Place, tmp_path: Path) -> None:
+    def callback(one: Trial, rounds: int, ended: bool) -> None:
+        raise BrokenPipeError("nobody reads this")
+
+    long = [trial("run.rounds=100000", f"seed={seed}") for seed in (0, 1)]
+    with pytest.raises(BrokenPipeError, match="nobody reads this"):
+        run_trials(long, tmp_path, place, callback=callback)
 
 
 @pytest.mark.parametrize(

@@ -23,4 +23,7 @@ app = client_app(
     model=lambda context: task.model(from_run_config(context.run_config)),
     batches=lambda context, work: task.batches(from_run_config(context.run_config), work),
     resources=resources,
+    all_batches=lambda context: task.all_batches(
+        from_run_config(context.run_config), int(context.node_config["partition-id"])
+    ),
 )

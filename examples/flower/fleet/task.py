@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import torch
@@ -18,6 +18,7 @@ from flare.flower import Work, load_arrays
 from flare.learning.batches import draw_batches
 from flare.learning.models import make_model
 from flare.rng import stream
+from flare.types import Indices
 
 
 def model(config: Config) -> nn.Module:
@@ -28,10 +29,26 @@ def model(config: Config) -> nn.Module:
 
 def batches(config: Config, work: Work) -> Iterator[tuple[Tensor, Tensor]]:
     """The samples of each of a device's steps."""
-    dataset = data(config.data, config.wireless.num_devices, config.seed)
-    held = partition(config.data, dataset, config.wireless.num_devices, rng=stream(config.seed, "partition"))
     rng = stream(work.seed, "batch", work.round, work.device)
-    drawn = draw_batches(held[work.device], work.steps, config.wireless.batch_size, rng=rng)
+    drawn = draw_batches(held(config, work.device), work.steps, config.wireless.batch_size, rng=rng)
+    return taken(config, drawn)
+
+
+def all_batches(config: Config, device: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """All samples of a device, once."""
+    return taken(config, [held(config, device)])
+
+
+def held(config: Config, device: int) -> Indices:
+    """The samples that a device holds."""
+    dataset = data(config.data, config.wireless.num_devices, config.seed)
+    shares = partition(config.data, dataset, config.wireless.num_devices, rng=stream(config.seed, "partition"))
+    return shares[device]
+
+
+def taken(config: Config, drawn: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of samples and labels."""
+    dataset = data(config.data, config.wireless.num_devices, config.seed)
     for samples in drawn:
         yield torch.from_numpy(dataset.train_x[samples]), torch.from_numpy(dataset.train_y[samples])
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
+import click
 import typer
 
 from flare import __version__
 from flare.cli.data import data_app
-from flare.cli.guard import guarded
+from flare.cli.guard import INTERRUPTED, guarded
 from flare.cli.report import report
 from flare.cli.reproduce import reproduce
 from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
+from flare.text import printable
 
 app = typer.Typer(
     name="flare",
@@ -25,6 +28,26 @@ app = typer.Typer(
 for command in (schedule, run, compare, reproduce, report, config):
     app.command()(guarded(command))
 app.add_typer(data_app)
+
+
+_HELP_WANTED = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 no error at all
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code; what was typed wrong is one line on standard error."""
+    try:
+        code = app(prog_name="flare", standalone_mode=False)
+    except _HELP_WANTED as wanted:
+        wanted.show()
+        code = wanted.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        where = f"{context.command_path} --help says more" if context else "flare --help says more"
+        print(printable(f"error: {error.format_message()} ({where})"), file=sys.stderr)
+        code = error.exit_code
+    except click.Abort:
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def _print_version(wanted: bool) -> None:

@@ -24,6 +24,7 @@ from flare.data.fetch import cache_folder, cache_state, fetch
 from flare.data.origins import Progress as Callback
 from flare.data.partition import Counts, label_counts
 from flare.data.sources import SOURCES, get_source, load_divided
+from flare.text import printable
 from flare.units import human
 
 MAX_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
@@ -114,7 +115,7 @@ def show(
         return
     _print_table(dataset, counts)
     if plot is not None:
-        print(f"The picture is in {plot}.")
+        print(printable(f"The picture is in {plot}."))
 
 
 data_app.command("list")(guarded(list_))

@@ -11,6 +11,8 @@ from typing import ParamSpec
 
 import typer
 
+from flare.text import printable
+
 P = ParamSpec("P")
 
 BAD_INPUT = 2
@@ -58,5 +60,5 @@ def _leave_quietly() -> None:
 def _end(message: str, code: int) -> None:
     if os.environ.get("FLARE_DEBUG"):
         raise
-    print(message, file=sys.stderr)
+    print(printable(message), file=sys.stderr)
     raise typer.Exit(code) from None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from flare.text import printable
 
 
 def report(
@@ -20,18 +23,20 @@ def report(
 
     runs = list({run.resolve(): run for folder in folders for run in run_folders_in(folder)}.values())
     write_report(runs, out)
-    print(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}.")
+    print(printable(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}."))
 
 
 def run_folders_in(folder: Path) -> list[Path]:
     """The folder itself if it holds a run, otherwise every run folder below it; ValueError where there is none."""
-    from flare.records.manifest import is_run_folder  # here, because it brings torch along
+    from flare.records.manifest import FILE, is_run_folder, read_manifest  # here, because it brings torch along
 
     if is_run_folder(folder):
         return [folder]
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}; give the folder of a run (--out of flare run)")
-    found = sorted(manifest.parent for manifest in folder.rglob("manifest.json") if is_run_folder(manifest.parent))
+    found = sorted(manifest.parent for manifest in folder.rglob(FILE) if is_run_folder(manifest.parent))
     if not found:
+        if os.path.lexists(folder / FILE):
+            read_manifest(folder)  # says what is wrong with it
         raise ValueError(f"{folder} is no run folder and contains none; give the folder of a run (--out of flare run)")
     return found

@@ -21,6 +21,7 @@ from rich.table import Table
 from flare.atomic import write_whole
 from flare.cli.guard import INTERRUPTED
 from flare.config import LearningConfig
+from flare.reading import read_small
 
 if TYPE_CHECKING:
     from flare.experiments.claims import Claim
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from flare.sweeps import Place
 
 MAX_PROCESSES = 8
+_MAX_PAGE_BYTES = 1 << 24
 
 
 def reproduce(
@@ -38,13 +40,15 @@ def reproduce(
             metavar="NAME...", help="fig3 to fig8, or all of them; rates, gap, ..., or all that goes beyond."
         ),
     ],
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds. (default: 5, with --quick 2)")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How many seeds. (default: 5, with --quick 2)")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small settings on embedded data: checks that everything runs, no more.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes that share the work. (default: 1, on a GPU up to 8)")
+        int | None, typer.Option(min=1, max=1000, help="Processes that share the work. (default: 1, on a GPU up to 8)")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results. (default: results, with --quick results-quick)")
@@ -154,7 +158,7 @@ def _refuse_other_page(path: Path) -> None:
     """Write over no file that is not a page of results."""
     from flare.experiments.page import TITLE
 
-    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(TITLE):
+    if path.exists() and not read_small(path, _MAX_PAGE_BYTES).startswith(TITLE.encode()):
         raise ValueError(f"{path}: is in the way of the page of results; move it, or give another --out")
 
 

@@ -12,8 +12,15 @@ import typer
 
 from flare.config import Config, load, override, to_toml
 
+MAX_SEEDS = 1000
+"""Seeds of one comparison: each is a run with a folder of its own."""
+
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")
+]
+PolicyOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5; may be given again."),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run. (default: a new one under runs/)")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
@@ -32,6 +39,7 @@ def run(
         Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; what it leaves out keeps its default.")
     ] = None,
     settings: Settings = None,
+    option: PolicyOptions = None,
     out: Out = None,
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
     force: Force = False,
@@ -47,10 +55,10 @@ def run(
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
-        _refuse_changes(config_file, settings, out, force)
+        _refuse_changes(config_file, [*(settings or []), *(option or [])], out, force)
         folder, tasks = resume_, [begun(resume_)]
     else:
-        whole = override(load(config_file) if config_file else Config(), settings or [])
+        whole = _settings_of(config_file, settings or [], option or [])
         folder = out or run_setup.new_folder(Path("runs"), run_setup.run_name(whole))
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
@@ -75,9 +83,10 @@ def compare(
     methods: Annotated[str, typer.Option(help="Methods, with commas; each with every policy.")] = "",
     policies: Annotated[str, typer.Option(help="Policies, with commas; each with every method.")] = "",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds, from the configuration's on. (default: 1)")
+        int | None, typer.Option(min=1, max=MAX_SEEDS, help="How many seeds, from the configuration's on. (default: 1)")
     ] = None,
     settings: Settings = None,
+    option: PolicyOptions = None,
     out: Out = None,
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the comparison in this folder.")] = None,
     force: Force = False,
@@ -94,11 +103,18 @@ def compare(
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
-        changes = [*(settings or []), *(entry or []), methods, policies, "" if seeds is None else "seeds"]
+        changes = [
+            *(settings or []),
+            *(option or []),
+            *(entry or []),
+            methods,
+            policies,
+            "" if seeds is None else "seeds",
+        ]
         _refuse_changes(config_file, changes, out, force)
         base, tasks = resume_, [begun(folder) for folder in listed(resume_)]
     else:
-        whole = override(load(config_file) if config_file else Config(), settings or [])
+        whole = _settings_of(config_file, settings or [], option or [])
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1)
         base = out or run_setup.new_folder(Path("runs"), "compare")
         folders = [base / run_setup.run_name(one) for one in configs]
@@ -107,12 +123,25 @@ def compare(
     labels = [task.folder.name for task in tasks]
     carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     runs = [read_run(task.folder) for task in tasks]
+    outcomes = [run_results.outcome(run) for run in runs]
     write_page(runs, page)
     if json_:
-        print(json.dumps([run_results.outcome(run) for run in runs], indent=2))
+        print(json.dumps(outcomes, indent=2))
     else:
         run_results.print_table(runs, page)
+        for one in outcomes:
+            run_results.print_nobody(one)
     run_results.end(runs, again)
+
+
+def _settings_of(config_file: Path | None, settings: Sequence[str], options: Sequence[str]) -> Config:
+    """The settings of a file, or the default, with those of `--set` and then those of `-o` changed."""
+    for text in options:
+        name, equals, _ = text.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"--option: '{text}' is not of the form name=value, such as num_selected=5")
+    named = [f"scheduling.options.{text.strip()}" for text in options]
+    return override(load(config_file) if config_file else Config(), [*settings, *named])
 
 
 def require_tensorboard(wanted: bool) -> None:

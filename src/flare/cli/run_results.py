@@ -14,9 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from flare.cli.guard import INTERRUPTED
+from flare.config import Config
 from flare.records.run import Run
 from flare.report.curves import Estimate, common_time_s, summarise
 from flare.report.run_groups import group_runs
+from flare.scheduling.nobody import why_nobody
+from flare.simulation import Simulation
+from flare.text import printable
 
 
 def outcome(run: Run) -> dict[str, Any]:
@@ -33,7 +37,14 @@ def outcome(run: Run) -> dict[str, Any]:
         "test_accuracy": float(accuracy[-1]) if len(accuracy) else None,
         "best_accuracy": float(accuracy.max()) if len(accuracy) else None,
         "test_loss": float(loss[-1]) if len(loss) and math.isfinite(loss[-1]) else None,
+        "why_nobody_sent": _why_nobody_sent(run.config) if run.num_rounds and not len(run.selected) else None,
     }
+
+
+def _why_nobody_sent(config: Config) -> str:
+    """Why a run had no update in any round, told of its first."""
+    simulation = Simulation(config)
+    return why_nobody(simulation.plan(simulation.start()).problem, config.scheduling.policy)
 
 
 def print_outcome(one: dict[str, Any]) -> None:
@@ -41,13 +52,22 @@ def print_outcome(one: dict[str, Any]) -> None:
     tested = "" if one["test_accuracy"] is None else f", test accuracy {100 * one['test_accuracy']:.2f} %"
     rounds = f"{one['rounds']} round{'' if one['rounds'] == 1 else 's'}"
     print(f"{one['status']} after {rounds} and {one['clock_s']:.1f} simulated seconds{tested}.")
-    print(f"The run is in {one['folder']}; draw it with: flare report {one['folder']}")
+    print_nobody(one)
+    folder = printable(one["folder"])
+    print(f"The run is in {folder}; draw it with: flare report {folder}")
+
+
+def print_nobody(one: dict[str, Any]) -> None:
+    """Say of a run in which nobody ever sent that it was so, and why."""
+    if one["why_nobody_sent"] is not None:
+        name = f"{one['method']}-{one['policy']}-seed{one['seed']}"
+        print(f"Nobody sent in any round of {name}, so nothing was learned: {one['why_nobody_sent']}.")
 
 
 def end(runs: Sequence[Run], again: str) -> None:
     """Leave with the exit code of an interruption where a run was interrupted; `again` continues it."""
     if not all(run.ended for run in runs):
-        print(f"interrupted; continue with: {again}", file=sys.stderr)
+        print(printable(f"interrupted; continue with: {again}"), file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -73,7 +93,7 @@ def print_table(runs: Sequence[Run], page: Path) -> None:
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(table)
     print("Accuracy on the test samples at the end, at best and at a common simulated time; ± is a 95 % interval.")
-    print(f"The report is in {page}.")
+    print(printable(f"The report is in {page}."))
 
 
 def _percent(value: Estimate) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flare.cli.data import watched
-from flare.config import Config, DataConfig
+from flare.config import Config, DataConfig, Options
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
@@ -16,7 +16,10 @@ from flare.sweeps import Task, begin
 
 
 def combinations(whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int) -> list[Config]:
-    """One configuration for each pair of method and policy and each seed."""
+    """One configuration for each pair of method and policy and each seed.
+
+    A policy gets those of the options that it has; ValueError for an option that none of the policies has.
+    """
     pairs = [_pair(entry) for entry in entries]
     if methods or policies or not pairs:
         pairs += [
@@ -26,16 +29,27 @@ def combinations(whole: Config, entries: Sequence[str], methods: str, policies: 
         ]
     if len(set(pairs)) < len(pairs):
         raise ValueError("a pair of method and policy is given twice; each is run once")
+    options = _options_of([policy for _, policy in pairs], whole.scheduling.options)
     return [
         replace(
             whole,
             seed=whole.seed + seed,
             learning=replace(whole.learning, method=method),
-            scheduling=replace(whole.scheduling, policy=policy),
+            scheduling=replace(whole.scheduling, policy=policy, options=options[policy]),
         )
         for method, policy in pairs
         for seed in range(seeds)
     ]
+
+
+def _options_of(policies: Sequence[str], given: Options) -> dict[str, Options]:
+    """The options of each policy of a comparison."""
+    known = {name: get_policy(name).options for name in policies}
+    unknown = next((option for option in given if not any(option in names for names in known.values())), None)
+    if unknown is not None:
+        listed = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in known.items())
+        raise ValueError(f"none of the policies has an option '{unknown}' (their options: {listed})")
+    return {name: given.only(names) for name, names in known.items()}
 
 
 def _pair(entry: str) -> tuple[str, str]:
@@ -57,7 +71,7 @@ def created(
     The runs of a comparison are first listed in the folder `listing`.
     """
     for one in configs:
-        get_policy(one.scheduling.policy)
+        get_policy(one.scheduling.policy).check_options(one.scheduling.options)
         make_method(one.learning)
         fetch_if_needed(one.data)
     tasks = [Task(str(folder), one, folder) for folder, one in zip(folders, configs, strict=True)]

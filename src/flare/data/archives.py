@@ -10,8 +10,10 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import subprocess
 import tarfile
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -24,7 +26,12 @@ MAX_BYTES = 1 << 30
 """An archive that unpacks to more is refused."""
 _DEB, _ZIP = b"!<arch>\n", b"PK\x03\x04"
 _DEB_HEADER_BYTES = 60
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)
+_DPKG_TIMEOUT_S = 120.0
+# RuntimeError: zip says so of members that are encrypted, and NotImplementedError of methods that it does not know.
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, OverflowError,
+    struct.error,
+)  # fmt: skip
 
 
 def take(archive: Path, folder: str, wanted: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:
@@ -42,7 +49,7 @@ def take(archive: Path, folder: str, wanted: Sequence[DataFile]) -> Iterator[tup
             else:
                 yield from _from_tar(_deb_data(stream, archive) if start == _DEB else stream, names)
     except _BROKEN as error:
-        raise ValueError(f"{archive.name}: is a damaged archive ({error})") from None
+        raise ValueError(f"{archive.name}: is a damaged archive, or one of an unknown kind ({error})") from None
 
 
 def _from_zip(stream: IO[bytes], names: dict[str, DataFile]) -> Iterator[tuple[DataFile, bytes]]:
@@ -66,8 +73,7 @@ def _from_tar(stream: IO[bytes], names: dict[str, DataFile]) -> Iterator[tuple[D
 
 def _limited(content: IO[bytes], file: DataFile) -> bytes:
     """What a member holds, unpacked; no more of it is read than the file it should be could have."""
-    max_bytes = file.size_bytes + (file.size_bytes >> 8) + 1024  # gzip adds that little to what it cannot compress
-    return unpacked(content.read(max_bytes), file.size_bytes, file.name)
+    return unpacked(content.read(file.max_packed_bytes), file.size_bytes, file.name)
 
 
 def _decompressed(stream: IO[bytes]) -> _Readable:
@@ -103,8 +109,21 @@ def _deb_data(stream: IO[bytes], archive: Path) -> IO[bytes]:
 
 def _by_dpkg(archive: Path) -> IO[bytes]:
     """The same tar where it is packed in a way that Python does not know but Debian's own tool does."""
-    done = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(archive)], capture_output=True, timeout=120, check=True)
-    return io.BytesIO(done.stdout)
+    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as unpacking:
+        assert unpacking.stdout is not None
+        plain, late = _Capped(unpacking.stdout, MAX_BYTES), threading.Timer(_DPKG_TIMEOUT_S, unpacking.kill)
+        late.start()
+        try:
+            content = b"".join(iter(lambda: plain.read(1 << 20), b""))
+        except BaseException:
+            unpacking.kill()
+            raise
+        finally:
+            late.cancel()
+    if unpacking.returncode:
+        raise ValueError(f"{archive.name}: is a Debian package that dpkg-deb cannot unpack")
+    return io.BytesIO(content)
 
 
 class _Readable(Protocol):

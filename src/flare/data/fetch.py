@@ -19,6 +19,7 @@ from flare.atomic import write_whole
 from flare.data.catalogue import CATALOGUE
 from flare.data.files import DataFile, spelled, unpacked
 from flare.data.origins import Origin, Progress
+from flare.reading import read_small
 
 
 def cache_folder() -> Path:
@@ -90,7 +91,7 @@ def _from_own(name: str, file: DataFile, folder: Path) -> bytes | None:
     wrong: ValueError | None = None
     for path in _candidates(name, file, folder):
         try:
-            content = unpacked(path.read_bytes(), file.size_bytes, str(path))
+            content = unpacked(read_small(path, file.max_packed_bytes), file.size_bytes, str(path))
             if hashlib.sha256(content).hexdigest() in _others(file):
                 continue  # MNIST and Fashion-MNIST name their files alike
             file.check(content, str(path))
@@ -121,8 +122,8 @@ def _from_cache(name: str, file: DataFile, damage: list[str]) -> bytes | None:
     path = _cached(name, file)
     if not path.is_file():
         return None
-    content = path.read_bytes()
     try:
+        content = read_small(path, file.max_packed_bytes)
         file.check(content, str(path))
     except ValueError as error:
         damage.append(str(error))

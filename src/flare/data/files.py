@@ -33,6 +33,11 @@ class DataFile:
     size_bytes: int
     sha256: str
 
+    @property
+    def max_packed_bytes(self) -> int:
+        """The most that the file can have, plain or gzipped: gzip adds a little to what it cannot compress."""
+        return self.size_bytes + (self.size_bytes >> 8) + 1024
+
     def check(self, content: bytes, where: str) -> None:
         """ValueError where `content`, found at `where`, is not that of this file."""
         if len(content) != self.size_bytes:

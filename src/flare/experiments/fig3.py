@@ -26,7 +26,7 @@ def trials(scale: Scale) -> list[Trial]:
         "wireless.tau_law=groups",
         "wireless.tau_values=[12, 6, 3]",
         "scheduling.policy=random",
-        "scheduling.num_selected=20",
+        "scheduling.options.num_selected=20",
         "data.partition=shards",
     )
     curves = (

@@ -50,7 +50,10 @@ def trials(dataset: str, deadlines_s: Sequence[float], scale: Scale) -> list[Tri
             (EXACT, ("learning.method=fedavg", "scheduling.policy=exact")),
             *((name.upper(), ("learning.method=fedavg", f"scheduling.policy={name}")) for name in ("cp", "dm", "cm")),
             *(
-                (f"PS, M = {m}", ("learning.method=fedavg", "scheduling.policy=ps", f"scheduling.num_selected={m}"))
+                (
+                    f"PS, M = {m}",
+                    ("learning.method=fedavg", "scheduling.policy=ps", f"scheduling.options.num_selected={m}"),
+                )
                 for m in PS_NUMBERS[deadline]
             ),
         ]

@@ -58,7 +58,7 @@ def setting(dataset: str, scale: Scale, *changes: str) -> Config:
 
 def ten_of_forty(scale: Scale, partition: str, policy: str, *changes: str) -> Config:
     """The setting of Fig. 4: ten devices of MNIST, drawn by a policy, with time enough for everyone."""
-    ample = (f"wireless.deadline_s={AMPLE_S}", f"scheduling.policy={policy}", "scheduling.num_selected=10")
+    ample = (f"wireless.deadline_s={AMPLE_S}", f"scheduling.policy={policy}", "scheduling.options.num_selected=10")
     return setting("mnist", scale, *ample, f"data.partition={partition}", *changes)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 
+# For programs that start Flower or Ray themselves: nothing is sent out unless the user has said so. Flower's own
+# commands have started before this is read; docs/flower.md says how to silence them.
 for _name, _value in (
     ("FLWR_TELEMETRY_ENABLED", "0"),
     ("FLWR_DISABLE_UPDATE_CHECK", "1"),
-    ("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1"),
     ("RAY_USAGE_STATS_ENABLED", "0"),
 ):
-    os.environ.setdefault(_name, _value)  # nothing is sent out or fetched unless the user has said so
+    os.environ.setdefault(_name, _value)
 
 try:
     import flwr  # noqa: F401

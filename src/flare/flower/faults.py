@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 log = logging.getLogger("flwr")  # Flower's own log, which its programs show
-_NUMBER = re.compile(r"\d[\d.e+-]*")
+_NUMBER = re.compile(  # what differs between two messages of the same fault
+    r"0[xX][\da-fA-F]+"  # an address in memory: NumPy's message names an object by it
+    r"|\b(?=[a-fA-F-]*\d)[\da-fA-F][\da-fA-F-]{7,}\b"  # a digest, or a UUID
+    r"|\d[\d.e+-]*"
+)
 _LONGEST = 200  # characters of a reason: a node may say anything
 _MAX_KINDS = 20  # reasons of one node in the log; the records have all
 

@@ -19,7 +19,7 @@ from flare.flower.exchange import Answer
 from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet
 from flare.flower.resources import Resources, read_resources
-from flare.learning.engine.tensor_data import one_thread
+from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update
 from flare.rounds import Arrivals, Plan
 from flare.units import dbm_to_watt

@@ -8,6 +8,7 @@ from flare.flower.arrays import Layout
 from flare.records import RunFolder
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import BaseStation
+from flare.rounds.identity import code_identity
 
 _MANIFEST = "manifest.json"
 
@@ -22,7 +23,9 @@ def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper
         return RunKeeper(None, checkpoint_every=1)
     shapes = {name: list(shape) for name, shape in layout.shapes.items()}
     if not (path / _MANIFEST).exists():
-        folder = RunFolder.create(path, station.config, facts={"driver": "flower", "arrays": shapes})
+        folder = RunFolder.create(
+            path, station.config, facts={"driver": "flower", "arrays": shapes}, identity=code_identity(station)
+        )
         return RunKeeper(folder, checkpoint_every=1)
     folder = RunFolder.open(path)
     if folder.manifest.get("driver") != "flower":

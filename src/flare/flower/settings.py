@@ -26,9 +26,17 @@ def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = No
 
 
 def policy_options(config: Config) -> dict[str, Any]:
-    """The number of devices of policies that take one."""
-    policy, num_selected = get_policy(config.scheduling.policy), config.scheduling.num_selected
-    return {"num_selected": num_selected} if "num_selected" in policy.options and num_selected else {}
+    """The options of the policy in the settings; ValueError for one that it does not have, and for `ps` without its
+    number of devices."""
+    policy = get_policy(config.scheduling.policy)
+    given = dict(config.scheduling.options)
+    policy.check_options(given)
+    if policy.name == "ps" and "num_selected" not in given:
+        raise ValueError(
+            "policy 'ps' needs scheduling.options.num_selected here: the simulator tunes it on its cell, and a fleet "
+            "has none"
+        )
+    return given
 
 
 def refuse_settings(config: Config) -> None:
@@ -41,7 +49,4 @@ def refuse_settings(config: Config) -> None:
         raise ValueError(f'learning.tau_bar is "safe", which {no_data}; take another')
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
-    if get_policy(config.scheduling.policy).name == "ps" and not policy_options(config):
-        raise ValueError(
-            "policy 'ps' needs scheduling.num_selected here: the simulator tunes it on its cell, and a fleet has none"
-        )
+    policy_options(config)

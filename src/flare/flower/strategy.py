@@ -32,7 +32,7 @@ from flare.flower.nodes import (
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened
 from flare.flower.settings import policy_options, refuse_settings
-from flare.learning.engine.tensor_data import one_thread
+from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Score
 from flare.learning.methods import make_method
 from flare.records.run_keeper import RunKeeper
@@ -49,6 +49,7 @@ from flare.rounds import (
     wants_score,
     with_score,
 )
+from flare.rounds.identity import code_identity
 
 _CPU = torch.device("cpu")
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -227,7 +228,7 @@ class FlareStrategy(Strategy):
         keeper = opened(self.folder, station, layout)
         run = _Run(station, layout, keeper, first_norm, first_state(weights, method.start(len(weights), 0), 0))
         try:
-            restored = keeper.restored("flower", {})
+            restored = keeper.restored("flower", code_identity(station))
         except BaseException:
             keeper.close()
             raise
@@ -280,6 +281,8 @@ class FlareStrategy(Strategy):
         run.state = state
         run.keeper.append(record)
         run.keeper.save(state, self._numbers())
+        if state.status is not RunStatus.RUNNING:
+            run.keeper.close()
         _say(record)
         return _train_metrics(list(this.arrivals.losses.values())), score
 

@@ -1,7 +1,7 @@
 """What the base station does with the vectors it receives.
 
-Sums run over the devices in the order given, one at a time, in float64: they need the memory of one vector however many
-devices send, and the same vectors in the same order always give the same answer.
+Vectors are summed one at a time, in the order given and in float64. So a sum takes the memory of one vector however
+many devices send, and the same vectors in the same order always give the same bits.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ class RunningMean:
 
     def add(self, vector: Tensor) -> None:
         """Take in one more vector of shape (weights,)."""
-        first = self.count == 0
-        self._total = vector.to(torch.float64, copy=True) if first else torch.add(self._total, vector, out=self._total)
+        if self.count == 0:
+            self._total = vector.to(torch.float64, copy=True)
+        else:
+            self._total += vector
         self.count += 1
 
     def end(self) -> Tensor:
-        """The mean of those added, in float64, shape (weights,), in the place of their sum: it ends here."""
+        """The mean of the vectors added, in float64, shape (weights,). Call it once: it divides the sum in place."""
         if self.count == 0:
             raise ValueError("there is no mean over no devices: a round in which nobody sends leaves the model as is")
         return self._total.div_(self.count)

@@ -4,9 +4,15 @@ Every method of this package asks a device for the same kind of work: some steps
 
     w  <-  w - lr (g(w) + drift + mu (w - w_start)),                 the local update, Eq. (8) for FLARE
 
-that differ only in three numbers and a vector. FedAvg sets lr alone; FLARE scales it by tau_bar / tau_i; FedProx pulls
-back to the start with mu; SCAFFOLD and FedLin correct the direction by a drift that stays the same all round. So an
-engine needs to know this one rule, and every method runs in every engine.
+that differ only in a few numbers and vectors. FedAvg sets lr alone; FLARE scales it by tau_bar / tau_i; FedProx pulls
+back to the start with mu; SCAFFOLD and FedLin correct the direction by a drift that stays the same all round. What g
+is, a rule may change in three ways, alone or together:
+
+    ascent     g is the gradient at w + ascent g(w) / |g(w)|, on the same batch (sharpness-aware steps, FedSAM)
+    mask       the device trains a part of the model, the one with the weights mask * w (HeteroFL)
+    contrast   the loss has a second term, which compares features of samples with those of two other models (MOON)
+
+So an engine needs to know this one rule, and every method runs in every engine.
 
 Weights are flat: one float32 vector of shape (weights,), in the order of the module's parameters.
 """
@@ -14,22 +20,78 @@ Weights are flat: one float32 vector of shape (weights,), in the order of the mo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
+from flare.learning.features import last_linear
+from flare.learning.flat import FlatModel
 from flare.types import Indices
 
 
 @dataclass(frozen=True, eq=False)
+class Contrast:
+    """A term that draws features to those of the start weights and away from those of the device's last own model.
+
+    Let z be the features (`flare.learning.features`) of a sample under the weights w, z_start those under the start
+    weights and z_previous those under `previous`. The loss of the sample grows by (MOON, Li et al., 2021)
+
+        -mu log(e^near / (e^near + e^far)),     near = cos(z, z_start) / temperature,
+                                                far = cos(z, z_previous) / temperature.
+
+    A device that has no last model of its own gets no contrast, or the start weights as `previous`, which make the
+    term a constant.
+    """
+
+    previous: Tensor  # (weights,), what the device ended with when it last trained
+    mu: float
+    temperature: float = 0.5
+
+
+@dataclass(frozen=True, eq=False)
 class LocalRule:
-    """How a device steps this round."""
+    """How a device steps this round. Every field after `steps` may be left out, and then changes nothing.
+
+    mu                      weight of the pull back to the start
+    drift                   added to every gradient, shape (weights,)
+    subtract_own_gradient   `drift` is only the part of it that all devices share: who hands the job to an engine first
+                            subtracts the gradient of the device's own data at the start weights. Base stations that do
+                            not know that gradient send such rules (FedLin on real nodes); engines refuse them
+    ascent                  how far uphill from w, as a distance between weights, the gradient of a step is taken. Only
+                            g is: `drift` and `mu (w - w_start)` are those at w. Where g is zero it is taken at w
+    mask                    shape (weights,). The device's model is that with the weights mask * w, also where a
+                            contrast asks for features, and g is the gradient with respect to w: mask * g(mask * w).
+                            With entries of 0 and 1 that is the sub-model of the weights marked by 1. Other numbers
+                            scale: 1 / rate on the weights and biases before a ReLU divides its output by the rate,
+                            which is HeteroFL's scaler. Weights whose mask is 0 never move, whatever the drift
+    contrast                a second term of the loss
+    """
 
     lr: float
     steps: int
     mu: float = 0.0
-    drift: Tensor | None = None  # (weights,)
-    subtract_own_gradient: bool = False  # the device takes its own gradient at the start from the drift
+    drift: Tensor | None = None
+    subtract_own_gradient: bool = False
+    ascent: float = 0.0
+    mask: Tensor | None = None
+    contrast: Contrast | None = None
+
+    @property
+    def kind(self) -> tuple[bool, bool, bool]:
+        """Whether it has an ascent, a mask and a contrast that counts."""
+        return self.ascent != 0.0, self.mask is not None, self.contrast is not None and self.contrast.mu != 0.0
+
+    def on(self, device: torch.device) -> LocalRule:
+        """The same rule with its tensors as float32 on a device, and without a contrast that does not count."""
+        if self.drift is None and self.mask is None and self.contrast is None:
+            return self
+        contrast = None
+        if self.contrast is not None and self.contrast.mu != 0.0:
+            contrast = replace(self.contrast, previous=self.contrast.previous.to(device, torch.float32))
+        drift = None if self.drift is None else self.drift.to(device, torch.float32)
+        mask = None if self.mask is None else self.mask.to(device, torch.float32)
+        return replace(self, drift=drift, mask=mask, contrast=contrast)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +105,12 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What a device sends back."""
+    """What a device sends back. The losses are cross-entropies, without the other terms of a rule."""
 
     delta: Tensor  # (weights,), weights after the last step less those at the start
     loss: float  # training loss, the mean over its steps, each before the step
-    squared_loss: float = math.nan  # the mean over its steps of the squared loss
-    norm: float = math.nan  # of delta; nan: not computed yet
+    squared_loss: float = math.nan  # the mean over its steps of the square of that loss; nan where it is not known
+    norm: float = math.nan  # of delta, summed in float64; nan: not computed yet
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +127,49 @@ class Score:
 
     accuracy: float
     loss: float
+
+
+def check_job(job: Job, model: FlatModel) -> None:
+    """Refuse a job that cannot be carried out as it is written; engines ask before they begin."""
+    rule, contrast = job.rule, job.rule.contrast
+    if rule.steps < 1 or len(job.batches) != rule.steps:
+        raise ValueError(
+            f"a job asks for {rule.steps} steps and has {len(job.batches)} batches: give one for each step"
+        )
+    if job.start.shape != (model.num_weights,):
+        raise ValueError(
+            f"a job starts from weights of shape {tuple(job.start.shape)}; the model has {model.num_weights}"
+        )
+    previous = None if contrast is None else contrast.previous
+    vectors = {"drift": rule.drift, "mask": rule.mask, "contrast.previous": previous}
+    for name, vector in vectors.items():
+        if vector is not None and vector.shape != (model.num_weights,):
+            raise ValueError(
+                f"the {name} of a job's rule has the shape {tuple(vector.shape)}; it must be ({model.num_weights},), "
+                "one number for each weight of the model"
+            )
+    if rule.subtract_own_gradient:
+        raise ValueError(
+            "a job's rule still says subtract_own_gradient: subtract the gradient of the device's own data at the "
+            "start weights from the drift, and unset it, before an engine gets the job"
+        )
+    if not 0.0 <= rule.ascent < math.inf:
+        raise ValueError(f"the ascent of a job's rule is {rule.ascent}; it is a distance: zero or more, and finite")
+    if contrast is not None:
+        if not contrast.temperature > 0.0:
+            raise ValueError(f"the contrast of a job's rule has the temperature {contrast.temperature}; it must be > 0")
+        last_linear(model.module)
+
+
+def make_update(delta: Tensor, losses: list[Tensor]) -> Update:
+    """What a device sends back whose steps began with these losses."""
+    of_steps = torch.stack(losses).double()
+    squares = [loss * loss for loss in of_steps.tolist()]
+    loss, squared_loss = float(of_steps.mean()), sum(squares) / len(squares)
+    return Update(delta, loss, squared_loss, float(norm_of(delta)))
+
+
+def norm_of(delta: Tensor) -> Tensor:
+    """The length of an update, summed in float64: a number on the device of the update."""
+    norm: Tensor = torch.linalg.vector_norm(delta, dtype=torch.float64)
+    return norm

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -18,6 +18,8 @@ from torch import Tensor
 
 _BLANK = "0" * 64
 _BEFORE_DIGEST = rb'"flare":"{\"sha256\":\"'  # JSON inside a JSON text; an unescaped quote occurs in no text
+_MAX_HEADER = 100_000_000  # safetensors write no longer one
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,41 +35,67 @@ class Snapshot:
     numbers: dict[str, Any]
 
 
-def encode(snapshot: Snapshot) -> list[bytes | memoryview]:
-    """The content of a checkpoint, in pieces to be written one after the other."""
-    facts = {"sha256": _BLANK, "rounds_done": snapshot.rounds_done, "numbers": snapshot.numbers}
+def encode(snapshot: Snapshot, check: str) -> list[bytes | memoryview]:
+    """The content of a checkpoint, in pieces to be written one after the other.
+
+    `check` is that of the last record before the snapshot: it tells which records the snapshot continues.
+    """
+    facts = {"sha256": _BLANK, "rounds_done": snapshot.rounds_done, "check": check, "numbers": snapshot.numbers}
     # Copies, for safetensors refuse tensors that share memory.
     tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in snapshot.tensors.items()}
     content = memoryview(safetensors.torch.save(tensors, {"flare": json.dumps(facts, separators=(",", ":"))}))
-    digest_at = _digest_at(content)
+    header = bytes(content[: 8 + int.from_bytes(content[:8], "little")])
+    digest_at = _digest_at(header)
     digest = hashlib.sha256(content).hexdigest()
     return [content[:digest_at], digest.encode(), content[digest_at + len(_BLANK) :]]
 
 
-def decode(content: bytes) -> Snapshot:
-    """The snapshot in the content of a checkpoint; ValueError where a single bit of it is not what was written."""
-    view = memoryview(content)
-    digest_at = _digest_at(view)
+def decode(file: BinaryIO, size: int) -> tuple[Snapshot, str]:
+    """The snapshot in an open checkpoint of so many bytes, and the check of the last record before it.
+
+    Raises ValueError where a single bit is not what was written. The tensors are read only after their size and the
+    checksum were found right, so that a foreign file takes no memory.
+    """
+    header = _header(file, size)
+    digest_at = _digest_at(header)
     digest_end = digest_at + len(_BLANK)
-    sha256 = hashlib.sha256(view[:digest_at])
-    sha256.update(_BLANK.encode())
-    sha256.update(view[digest_end:])
-    if view[digest_at:digest_end] != sha256.hexdigest().encode():
+    sha256 = hashlib.sha256(header[:digest_at] + _BLANK.encode() + header[digest_end:])
+    while chunk := file.read(_CHUNK):
+        sha256.update(chunk)
+    if header[digest_at:digest_end] != sha256.hexdigest().encode():
         raise ValueError("its checksum is wrong")
     try:
-        facts = json.loads(json.loads(_header(view))["__metadata__"]["flare"])
-        return Snapshot(int(facts["rounds_done"]), safetensors.torch.load(content), dict(facts["numbers"]))
-    except (KeyError, TypeError, SafetensorError) as error:  # sound bytes of some other writer
-        raise ValueError(f"it is not a checkpoint of flare ({error})") from None
+        facts = json.loads(json.loads(header[8:])["__metadata__"]["flare"])
+        file.seek(0)
+        tensors = safetensors.torch.load(file.read(size))
+        return Snapshot(int(facts["rounds_done"]), tensors, dict(facts["numbers"])), str(facts["check"])
+    except (KeyError, TypeError, RecursionError, SafetensorError) as error:  # sound bytes of some other writer
+        raise ValueError(f"it is not a checkpoint of this flare ({error})") from None
 
 
-def _header(content: memoryview) -> bytes:
-    """The JSON at the start of a safetensors file, whose length is in its first 8 bytes."""
-    return bytes(content[8 : 8 + int.from_bytes(content[:8], "little")])
+def _header(file: BinaryIO, size: int) -> bytes:
+    """The first bytes of a safetensors file: the length of a JSON text in 8 bytes, then that text.
+
+    Raises ValueError where the tensors that it lists do not end where the file ends.
+    """
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > min(size - 8, _MAX_HEADER):
+        raise ValueError("it is not a checkpoint, or cut short: it has no header")
+    text = file.read(length)
+    try:
+        listed = json.loads(text)
+        ends = [tensor["data_offsets"][1] for name, tensor in listed.items() if name != "__metadata__"]
+        claimed = 8 + length + max(ends, default=0)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise ValueError("it is not a checkpoint: its header cannot be read") from None
+    if claimed != size:
+        raise ValueError(f"it is not a checkpoint, or cut short: it has {size} bytes, its header says {claimed}")
+    return start + text
 
 
-def _digest_at(content: memoryview) -> int:
-    found = _header(content).find(_BEFORE_DIGEST)
+def _digest_at(header: bytes) -> int:
+    found = header.find(_BEFORE_DIGEST)
     if found < 0:
         raise ValueError("it has no checksum")
-    return 8 + found + len(_BEFORE_DIGEST)
+    return found + len(_BEFORE_DIGEST)

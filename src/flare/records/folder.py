@@ -1,36 +1,41 @@
 """The run folder: all that is needed to resume a run, to draw it and to report on it.
 
     config.toml      the complete configuration
-    manifest.json    versions, seed, hardware, status
-    rounds.jsonl     one object a round; also the lock of the folder, held by the one process that writes
+    manifest.json    versions, seed, hardware, what the run is made of, status
+    rounds.jsonl     one object a round, each with a checksum (flare.records.lines)
     checkpoints/     the last two snapshots, each with its checksum
+    .lock            held by the one process that writes
+    *.aside-1        what was damaged, or cut off with something damaged, and may be missed
 
-A process may die at any moment. What it leaves is put in order by `restore`: records and snapshot of the same round.
+A process may die at any moment, and somebody may have changed the files. `restore` puts in order what is left: records
+and snapshot of the same round (flare.records.recovery).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from flare.atomic import PART, sync_folder, write_all, write_whole
-from flare.config import Config, load, to_toml
+from flare.atomic import sync_folder, write_whole
+from flare.config import Config, to_toml
 from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
-from flare.records.checkpoints import checkpoint_path, checkpoints, drop_old, newest_sound
-from flare.records.lines import measure, read_lines, to_line
-from flare.records.locking import lock, telling
+from flare.records.checkpoints import checkpoint_path, checkpoints, drop_old
+from flare.records.disk_errors import telling
+from flare.records.layout import CHECKPOINTS, CONFIG, ROUNDS, refuse_occupied, remove_partial, remove_run
+from flare.records.lines import Mark, first_mark, max_line_bytes, to_json
+from flare.records.locking import lock
+from flare.records.old_format import FORMAT_1, refuse_to_continue
+from flare.records.record_file import RecordFile, read_file, survey
+from flare.records.recovery import find_recovery, put_aside
+from flare.records.regular_files import folder_is_there
 
-_CONFIG, _ROUNDS, _CHECKPOINTS = "config.toml", "rounds.jsonl", "checkpoints"
-_PARTIAL = re.compile(r"\.(config\.toml|manifest\.json|round-\d+\.safetensors)\.\d+" + re.escape(PART))
-_ENDING = {"ended", "result"}
+_ENDING = {"ended", "result", "records"}
 
 
 class RunFolder:
@@ -43,10 +48,10 @@ class RunFolder:
         self.path = path
         self.config = config
         self.manifest = manifest
-        self._file: int | None = None  # rounds.jsonl, open and locked
-        self._close: Callable[[], object] | None = None
-        self._rounds = 0
-        self._bytes = 0
+        self._records: RecordFile | None = None  # open where this process is the writer
+        self._held = ExitStack()  # the lock and the open file
+        self._close = weakref.finalize(self, self._held.close)
+        self._max_line_bytes = max_line_bytes(config.wireless.num_devices)
 
     @classmethod
     def create(
@@ -60,23 +65,21 @@ class RunFolder:
     ) -> RunFolder:
         """Make the folder of a new run. With `force` a run that is already there makes way, but nothing else.
 
-        `facts` are written into the manifest beside its own.
+        `facts` are written into the manifest beside its own. `identity` says what the run is made of, part by part
+        ("data", "model", ...), for `refuse_other`.
 
         Raises ValueError where the folder is in use, OSError where it cannot be written.
         """
         path = Path(path).absolute()
         config_toml = to_toml(config)
-        folder = cls(
-            path,
-            config,
-            manifests.new_manifest(config.seed, config_toml) | {"identity": dict(identity or {})} | dict(facts or {}),
-        )
+        manifest = manifests.new_manifest(config.seed, config_toml, identity or {}) | dict(facts or {})
+        folder = cls(path, config, manifest)
         with telling("the run folder", path, "then start the run again"):
-            _refuse_occupied(path, force)
+            refuse_occupied(path, force)
             path.mkdir(parents=True, exist_ok=True)
-            folder._lock()
             try:
-                _refuse_occupied(path, force)  # another process may have been first
+                folder._held.callback(lock(path))
+                refuse_occupied(path, force)  # another process may have been first
                 folder._write_new(config_toml)
             except BaseException:
                 folder.close()
@@ -86,7 +89,7 @@ class RunFolder:
     @staticmethod
     def refuse_occupied(path: str | Path, *, force: bool = False) -> None:
         """ValueError where `create` would refuse the folder; nothing is touched."""
-        _refuse_occupied(Path(path).absolute(), force)
+        refuse_occupied(Path(path).absolute(), force)
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -94,7 +97,7 @@ class RunFolder:
         path = Path(path).absolute()
         manifest = manifests.read_manifest(path)
         try:
-            return cls(path, load(path / _CONFIG), manifest)
+            return cls(path, manifests.read_config(path / CONFIG, manifest["format_version"]), manifest)
         except ValueError as error:
             raise ValueError(f"the run folder is damaged, or of another version of flare: {error}") from None
 
@@ -106,23 +109,17 @@ class RunFolder:
 
     def close(self) -> None:
         """Let another process write."""
-        if self._close is not None:
-            self._close()
-        self._file = self._close = None
+        self._records = None
+        self._held.close()
 
     def append(self, record: dict[str, Any]) -> None:
-        """Record a round. The line is with the system when this returns: a killed process does not lose it."""
-        file = self._writable()
-        line = to_line(record)
-        try:
-            write_all(file, line)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(file, self._bytes)
-            with self._resumable("the record of a round", self.path / _ROUNDS):
-                raise error
-        self._rounds += 1
-        self._bytes += len(line)
+        """Record the next round: its "round" is the number of rounds recorded so far, and it has no key "check".
+
+        The line is with the system when this returns: a killed process does not lose it.
+        """
+        records = self._writable()
+        with self._resumable("the record of a round", self.path / ROUNDS):
+            records.append(record)
 
     def checkpoint(self, snapshot: Snapshot) -> None:
         """Write a snapshot to the disk, after the records that it continues; the last two are kept.
@@ -130,28 +127,36 @@ class RunFolder:
         Rounds recorded after that of the snapshot are taken back: a run that is interrupted between record and state
         continues from the state.
         """
-        file = self._writable()
-        if snapshot.rounds_done > self._rounds:
+        records = self._writable()
+        recorded = records.mark.rounds
+        if snapshot.rounds_done > recorded:
             raise ValueError(
-                f"a snapshot after {snapshot.rounds_done} rounds is ahead of the {self._rounds} recorded rounds; "
+                f"a snapshot after {snapshot.rounds_done} rounds is ahead of the {recorded} recorded rounds; "
                 "append the record of every round, then take the snapshot"
             )
-        path = checkpoint_path(self.path / _CHECKPOINTS, snapshot.rounds_done)
-        pieces = encode(snapshot)
+        path = checkpoint_path(self.path / CHECKPOINTS, snapshot.rounds_done)
         with self._resumable("a checkpoint", path):
-            if snapshot.rounds_done < self._rounds:
-                self._cut(snapshot.rounds_done)
-            os.fsync(file)  # a checkpoint must never be ahead of the records
+            if snapshot.rounds_done < recorded:
+                records.cut(self._mark_after(snapshot.rounds_done))
+            pieces = encode(snapshot, str(records.mark.check))
+            records.sync()  # a checkpoint must never be ahead of the records
+            self._make_checkpoint_folder()
+            if not self.manifest.get("has_checkpoints"):  # said before the first: where none is left, records are kept
+                self._write_manifest({"has_checkpoints": True})
             write_whole(path, *pieces, durable=True)
             drop_old(path.parent)
 
     def restore(self) -> Snapshot | None:
-        """The newest sound snapshot, and the records cut back to its round; None: start from the beginning.
+        """The newest snapshot that fits to the records, and the records cut back to its round; None: start from the
+        beginning.
 
-        A damaged checkpoint is logged and set aside (its name then ends in ".damaged"). Raises ValueError where
-        another process writes or the configuration was changed, OSError where the folder cannot be written.
+        What is damaged is logged and kept beside under a name that ends in ".aside-1", records that are cut off with it
+        too (flare.records.recovery). Raises ValueError where another process writes, the configuration was changed,
+        no checkpoint fits to the records or the folder is of format 1; OSError where the folder cannot be written.
         """
-        manifests.refuse_changed_config(self.manifest, self.path / _CONFIG)
+        if self._is_old:
+            refuse_to_continue(self.path, self.manifest.get("flare"))
+        manifests.refuse_changed_config(self.manifest, self.path / CONFIG)
         try:
             with self._resumable("the run folder", self.path):
                 return self._restored()
@@ -160,133 +165,124 @@ class RunFolder:
             raise
 
     def _restored(self) -> Snapshot | None:
-        if self._file is None:
-            self._lock()
-        self._remove_partial()
-        recorded, _ = measure(self.path / _ROUNDS)
-        snapshot = newest_sound(self.path / _CHECKPOINTS, recorded)
-        drop_old(self.path / _CHECKPOINTS)
-        self._cut(0 if snapshot is None else snapshot.rounds_done)
-        if self.manifest.get("status") != "running":
-            self.manifest = {k: v for k, v in self.manifest.items() if k not in _ENDING} | {"status": "running"}
-            self._write_manifest()
-        return snapshot
-
-    def identify(self, identity: Mapping[str, str]) -> None:
-        """Write down what the run is, where the folder does not know it yet; ValueError where it is another."""
-        self.refuse_other(identity)
-        if not self.manifest.get("identity"):
-            self.manifest["identity"] = dict(identity)
-            self._write_manifest()
-
-    def refuse_other(self, identity: Mapping[str, str]) -> None:
-        """ValueError where the run is another."""
-        told = self.manifest.get("identity", {})
-        for part, mine in identity.items():
-            if part in told and told[part] != mine:
-                raise ValueError(f"{self.path}: the run has another {part}: {told[part]}, not {mine}")
+        rounds, checkpoint_folder = self.path / ROUNDS, self.path / CHECKPOINTS
+        if self._records is None:
+            self._held.callback(lock(self.path))
+        recovery = find_recovery(rounds, checkpoint_folder, self._first_mark(), self._max_line_bytes)
+        remove_partial(self.path)
+        put_aside(recovery, rounds, had_checkpoints=bool(self.manifest.get("has_checkpoints")))
+        self._make_checkpoint_folder()
+        drop_old(checkpoint_folder)
+        self._open_records(recovery.mark).cut(recovery.mark)
+        if self.manifest.get("status") != "running" or recovery.snapshot is None:
+            gone = _ENDING if recovery.snapshot is not None else _ENDING | {"has_checkpoints"}
+            self.manifest = {name: value for name, value in self.manifest.items() if name not in gone}
+            self._write_manifest({"status": "running"})
+        return recovery.snapshot
 
     def finish(self, status: str, **facts: Any) -> None:
         """Say in the manifest how the run ended ("finished", "diverged", "interrupted", ...), `facts` as its result."""
-        file = self._writable()
-        self.manifest |= {"status": status, "ended": manifests.now(), "result": json.loads(to_line(facts))}
+        records = self._writable()
+        result = json.loads(to_json(facts))
+        ended = {"rounds": records.mark.rounds, "check": records.mark.check}
         with self._resumable("how the run ended", self.path / manifests.FILE):
-            os.fsync(file)
-            self._write_manifest()
+            records.sync()
+            self._write_manifest({"status": status, "ended": manifests.now(), "result": result, "records": ended})
+
+    def identify(self, identity: Mapping[str, str]) -> None:
+        """Say what the run is made of, where `create` was not told and nothing is recorded yet; else `refuse_other`."""
+        if self._writable().mark.rounds == 0 and not self.manifest.get("identity"):
+            with telling("the run folder", self.path, "then start the run again"):
+                self._write_manifest({"identity": dict(identity)})
+        self.refuse_other(identity)
+
+    def refuse_other(self, identity: Mapping[str, str]) -> None:
+        """ValueError where the run was made of something else, with the parts that differ; to call before `restore`."""
+        manifests.refuse_other(self.path, self.manifest, identity)
 
     def drop_checkpoints(self) -> None:
         """Remove all checkpoints, of a run that has ended: what is left is all that a report needs."""
         self._writable()
-        drop_old(self.path / _CHECKPOINTS, kept=0)
+        drop_old(self.path / CHECKPOINTS, kept=0)
 
     @property
     def has_checkpoints(self) -> bool:
         """Whether there is a checkpoint to continue from."""
-        return bool(checkpoints(self.path / _CHECKPOINTS))
+        return bool(checkpoints(self.path / CHECKPOINTS))
 
     def iter_records(self) -> Iterator[dict[str, Any]]:
-        """The recorded rounds one by one, also while another process writes."""
-        return read_lines(self.path / _ROUNDS)
+        """The recorded rounds one by one, also while another process writes; as they were written, or ValueError."""
+        resuming = f", or go back to the last sound checkpoint with --resume {self.path}"
+        advice = "put the file back from a copy" + ("" if self._is_old else resuming)
+        path, rounds = self.path / ROUNDS, 0
+        ended = self.manifest.get("records", {"rounds": 0, "check": None})
+        try:
+            for record, mark in read_file(path, self._first_mark(), self._max_line_bytes):
+                rounds = mark.rounds
+                if rounds == ended["rounds"] and mark.check != ended["check"]:
+                    raise ValueError(f"{path}: line {rounds} is not the one that the run ended with")
+                yield record
+            if rounds < ended["rounds"]:
+                raise ValueError(f"{path}: lines {rounds + 1} to {ended['rounds']} are missing")
+        except ValueError as error:
+            raise ValueError(f"{error}; {advice}") from None
 
     def records(self) -> list[dict[str, Any]]:
         """All recorded rounds."""
         return list(self.iter_records())
 
-    def _cut(self, rounds: int) -> None:
-        """Keep the records of so many rounds: one call of the system, whole or not at all, that needs no room."""
-        self._rounds, self._bytes = measure(self.path / _ROUNDS, rounds)
-        os.ftruncate(self._writable(), self._bytes)
-        os.fsync(self._writable())
+    @property
+    def _is_old(self) -> bool:
+        return bool(self.manifest["format_version"] == FORMAT_1)
 
-    def _lock(self) -> None:
-        """Become the writer."""
-        file = os.open(self.path / _ROUNDS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            lock(file, self.path)
-        except BaseException:
-            os.close(file)
-            raise
-        self._file = file
-        self._close = weakref.finalize(self, os.close, file)
+    def _first_mark(self) -> Mark:
+        return first_mark(None if self._is_old else self.manifest["config_sha256"])
 
-    def _writable(self) -> int:
-        if self._file is None:
+    def _mark_after(self, rounds: int) -> Mark:
+        surveyed = survey(self.path / ROUNDS, self._first_mark(), self._max_line_bytes, {rounds})
+        if rounds not in surveyed.marks:
+            raise ValueError(f"the records were changed while the run was going: {surveyed.fault}")
+        return surveyed.marks[rounds]
+
+    def _writable(self) -> RecordFile:
+        if self._records is None:
             raise ValueError(f"{self.path} is open to read only; call restore() first to continue the run")
-        return self._file
+        return self._records
 
     def _resumable(self, what: str, path: Path) -> AbstractContextManager[None]:
         return telling(
             what, path, f"what was written before is safe: the run can then be continued with --resume {self.path}"
         )
 
+    def _open_records(self, mark: Mark, *, new: bool = False) -> RecordFile:
+        if self._records is None:
+            self._records = RecordFile(self.path / ROUNDS, mark, self._max_line_bytes, new=new)
+            self._held.callback(self._records.close)
+        return self._records
+
     def _write_new(self, config_toml: str) -> None:
         replaced = manifests.is_run_folder(self.path)
         try:
-            self._remove_run()
-            self._write_manifest()  # first, so that --force works on what a killed process leaves
-            (self.path / _CHECKPOINTS).mkdir(exist_ok=True)
-            write_whole(self.path / _CONFIG, config_toml.encode(), durable=True)
+            remove_run(self.path)
+            self._write_manifest({})  # first, so that --force works on what a killed process leaves
+            self._make_checkpoint_folder()
+            write_whole(self.path / CONFIG, config_toml.encode(), durable=True)
+            self._open_records(self._first_mark(), new=True)
             sync_folder(self.path.parent)
         except BaseException:
             if not replaced:
                 with contextlib.suppress(OSError):
-                    (self.path / manifests.FILE).unlink(missing_ok=True)
-                    (self.path / _CONFIG).unlink(missing_ok=True)
-                    (self.path / _CHECKPOINTS).rmdir()
+                    for name in (manifests.FILE, CONFIG, ROUNDS):
+                        (self.path / name).unlink(missing_ok=True)
+                    (self.path / CHECKPOINTS).rmdir()
             raise
 
-    def _write_manifest(self) -> None:
-        content = json.dumps(self.manifest, indent=2) + "\n"
-        write_whole(self.path / manifests.FILE, content.encode(), durable=True)
+    def _write_manifest(self, changes: Mapping[str, Any]) -> None:
+        changed = self.manifest | dict(changes)
+        manifests.write_manifest(self.path, changed)
+        self.manifest = changed
 
-    def _remove_partial(self) -> None:
-        """Remove what a killed process was writing."""
-        for folder in (self.path, self.path / _CHECKPOINTS):
-            for each in folder.iterdir() if folder.is_dir() else ():
-                if _PARTIAL.fullmatch(each.name):
-                    each.unlink()
-
-    def _remove_run(self) -> None:
-        """Remove records, checkpoints and configuration; what others put into the folder stays."""
-        self._remove_partial()
-        for each in (self.path / _CHECKPOINTS).glob("round-*.safetensors*"):
-            each.unlink()
-        (self.path / _CONFIG).unlink(missing_ok=True)
-        os.ftruncate(self._writable(), 0)
-
-
-def _refuse_occupied(path: Path, force: bool) -> None:
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise ValueError(f"{path} is a file; give a folder for the run")
-    others = (each for each in path.iterdir() if not _PARTIAL.fullmatch(each.name))
-    # An empty rounds.jsonl alone is what is left of a run that could not be started.
-    if not any(each.name != _ROUNDS or each.stat().st_size for each in others):
-        return
-    if not manifests.is_run_folder(path):
-        raise ValueError(f"{path} is not empty and not a run folder, so that nothing is written there; give another")
-    if not force:
-        raise ValueError(
-            f"{path} already holds a run; continue it with --resume, write over it with --force, or give another folder"
-        )
+    def _make_checkpoint_folder(self) -> None:
+        if not folder_is_there(self.path / CHECKPOINTS):
+            (self.path / CHECKPOINTS).mkdir()
+            sync_folder(self.path)

@@ -1,39 +1,54 @@
-"""What can go wrong with a folder: somebody else writes there, or it cannot be written at all."""
+"""One writer at a time: the lock of a run folder, held in a file of its own, so that readers need no lock."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import logging
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+
+import filelock
+
+from flare.records.layout import LOCK
+from flare.records.regular_files import refuse_irregular
 
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 _log = logging.getLogger(__name__)
 
 
-@contextlib.contextmanager
-def telling(what: str, path: Path, then: str) -> Iterator[None]:
-    """An OSError from inside leaves as one that says what could not be written, where, why and what to do."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        trouble = OSError(f"{what} could not be written: {path}: {reason}; make room or make it writable; {then}")
-        trouble.errno = error.errno
-        raise trouble from error
+def lock(folder: Path) -> Callable[[], object]:
+    """Lock a folder against other writers; what comes back unlocks it.
 
-
-def lock(file: int, folder: Path) -> None:
-    """Lock an open file of a folder; the system unlocks it when it is closed or its process dies, however it dies."""
+    The system unlocks it too when this process dies, however it dies. Where the system or the disk knows no locks,
+    a file with the number of the process stands for one, or nothing does; either is logged as a warning. Raises
+    ValueError where another process holds the lock, OSError where the folder cannot be written.
+    """
+    path = folder / LOCK
+    refuse_irregular(path)
+    held = filelock.FileLock(path, thread_local=False)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ValueError(
-            f"{folder} is being written by another process; wait for that run to end, or give another folder"
-        ) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what filelock says there is logged below
+            held.acquire(blocking=False)
+    except filelock.Timeout:
+        raise ValueError(_in_use(folder, by_name=isinstance(held, filelock.SoftFileLock))) from None
+    except NotImplementedError:  # how some versions of filelock say ENOSYS
+        _warn_of_no_locks(folder)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        _log.warning("%s is on a disk without locks; see to it that only one process writes there", folder)
+        _warn_of_no_locks(folder)
+    else:
+        if isinstance(held, filelock.SoftFileLock):
+            _warn_of_no_locks(folder)
+    return held.release
+
+
+def _in_use(folder: Path, *, by_name: bool) -> str:
+    stale = f"; if you know that none does, remove {folder / LOCK}" if by_name else ""
+    return f"{folder} is being written by another process; wait for that run to end, or give another folder{stale}"
+
+
+def _warn_of_no_locks(folder: Path) -> None:
+    _log.warning("%s is on a disk without locks; see to it that only one process writes there", folder)

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -14,12 +15,27 @@ from typing import Any
 
 import torch
 
+from flare.atomic import write_whole
+from flare.config import Config, load
+from flare.config.toml import MAX_FILE_BYTES
+from flare.records.old_format import FORMAT_1
+from flare.records.regular_files import read_regular, refuse_irregular
+
 FILE = "manifest.json"
-FORMAT, FORMAT_VERSION = "flare-run", 1
+FORMAT, FORMAT_VERSION = "flare-run", 2
+_MAX_BYTES = 4 << 20  # the names and shapes of some ten thousand arrays; what else is in it is small
 
 
-def new_manifest(seed: int, config_toml: str) -> dict[str, Any]:
-    """The manifest of a run that starts now, here."""
+def new_manifest(seed: int, config_toml: str, identity: Mapping[str, str]) -> dict[str, Any]:
+    """The manifest of a run that starts now, here, and is made of what `identity` says.
+
+    Raises ValueError where the configuration is longer than can be read back.
+    """
+    if len(config_toml.encode()) > MAX_FILE_BYTES:
+        raise ValueError(
+            f"the configuration has more than the {MAX_FILE_BYTES} bytes that a run folder can hold; give the steps "
+            "of so many devices by a law, by groups or by a trace"
+        )
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -27,6 +43,7 @@ def new_manifest(seed: int, config_toml: str) -> dict[str, Any]:
         "commit": _commit(),
         "seed": seed,
         "config_sha256": hashlib.sha256(config_toml.encode()).hexdigest(),
+        "identity": dict(identity),
         "hardware": {
             "machine": f"{platform.system()} {platform.machine()}",
             "cpu_count": os.cpu_count(),
@@ -45,45 +62,101 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write it, on the disk before this returns; ValueError where it is longer than can be read back."""
+    content = (json.dumps(manifest, indent=2) + "\n").encode()
+    if len(content) > _MAX_BYTES:
+        raise ValueError(f"{folder / FILE} would have {len(content)} bytes, more than {_MAX_BYTES}; give fewer facts")
+    write_whole(folder / FILE, content, durable=True)
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a run folder; ValueError where it is none, or none that this version can read."""
     if not folder.is_dir():
         raise ValueError(f"there is no run folder {folder}; give the folder of a run (--out of flare run)")
     path = folder / FILE
     try:
-        manifest = json.loads(path.read_bytes())
+        content = read_regular(path, _MAX_BYTES)
     except FileNotFoundError:
         raise ValueError(f"{folder} is not a run folder: it has no {FILE}; give the folder of a run") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); put it back from a copy, or start the run again") from None
     except OSError as error:
         raise OSError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        manifest = _parsed(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); put it back from a copy, or start the run again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f'{folder} is not a run folder: its {FILE} does not say "format": "{FORMAT}"')
-    if manifest.get("format_version") != FORMAT_VERSION:
+    if manifest.get("format_version") not in (FORMAT_1, FORMAT_VERSION):
         raise ValueError(
-            f"{folder} is a run folder of format version {manifest.get('format_version')}, this flare reads version "
-            f"{FORMAT_VERSION}; use the flare that wrote it (version {manifest.get('flare')}), or start the run again"
+            f"{folder} is a run folder of format version {manifest.get('format_version')}, this flare reads versions "
+            f"{FORMAT_1} and {FORMAT_VERSION}; use the flare that wrote it (version {manifest.get('flare')}), or start "
+            "the run again"
         )
+    _refuse_odd_values(path, manifest)
     return manifest
 
 
 def is_run_folder(folder: Path) -> bool:
     """Whether the folder holds a run, of whatever version."""
     try:
-        manifest = json.loads((folder / FILE).read_bytes())
+        manifest = _parsed(read_regular(folder / FILE, _MAX_BYTES))
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
+def read_config(path: Path, format_version: int) -> Config:
+    """The configuration in a run folder; ValueError where it cannot be read."""
+    refuse_irregular(path)
+    return load(path, former_keys=format_version == FORMAT_1)
+
+
+def refuse_other(folder: Path, manifest: dict[str, Any], identity: Mapping[str, str]) -> None:
+    """ValueError that names the parts in which a run is made of something else than `identity` says."""
+    recorded = manifest.get("identity", {})
+    others = [
+        f"its {part} is {recorded.get(part, 'not known')}, and here it is {identity.get(part, 'not known')}"
+        for part in sorted(recorded.keys() | identity.keys())
+        if recorded.get(part) != identity.get(part)
+    ]
+    if others:
+        raise ValueError(
+            f"{folder} cannot be continued here: {'; '.join(others)}; continue it in Python, with what it was begun "
+            "with: RunFolder.open and a Simulation that is given the same, or begin a new run in another folder"
+        )
+
+
 def refuse_changed_config(manifest: dict[str, Any], path: Path) -> None:
     """ValueError where the configuration is not, byte for byte, the one that the run began with."""
-    if hashlib.sha256(path.read_bytes()).hexdigest() != manifest.get("config_sha256"):
+    if hashlib.sha256(read_regular(path, MAX_FILE_BYTES)).hexdigest() != manifest["config_sha256"]:
         raise ValueError(
             f"{path} was changed since the run began, so that the run cannot be continued; put it back as it was, or "
             "start a new run from it in another folder"
         )
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
+
+
+def _refuse_odd_values(path: Path, manifest: dict[str, Any]) -> None:
+    """ValueError where an entry that is read again has another type than was written."""
+    ended = manifest.get("records", {"rounds": 0, "check": ""})
+    identity = manifest.get("identity", {})
+    sound = {
+        "config_sha256": isinstance(manifest.get("config_sha256"), str),
+        "records": isinstance(ended, dict)
+        and isinstance(ended.get("rounds"), int)
+        and isinstance(ended.get("check"), str),
+        "identity": isinstance(identity, dict) and all(isinstance(each, str) for each in identity.values()),
+    }
+    for name, is_sound in sound.items():
+        if not is_sound:
+            raise ValueError(f'{path} is damaged: its "{name}" is not what flare writes; put it back from a copy')
 
 
 def _commit() -> str | None:

@@ -1,7 +1,11 @@
-"""Run folders of format 1: what has another name in them, and what they do not say."""
+"""Run folders of format 1: what has another name in them, and what they do not say.
+
+They can be read and reported on, not continued.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 FORMAT_1 = 1
@@ -14,11 +18,19 @@ def renamed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(record: dict[str, Any], num_devices: int) -> dict[str, Any]:
-    """A record of format 1 as one of today: all devices reported, all selected ones sent, what they sent is not known.
+    """A renamed record with what it does not say: all devices reported, the selected ones sent what is not known.
 
     What is damaged stays so, for `RoundRecord.from_json` to find.
     """
     sent = record.get("sent", record.get("selected"))
     unknown = [None] * (len(sent) if isinstance(sent, list) else 0)
     added = {"available": num_devices, "sent": sent, "loss": unknown, "update_norm": unknown, "faults": []}
-    return {name: value for name, value in added.items() if value is not None} | renamed(record)
+    return {name: value for name, value in added.items() if value is not None} | record
+
+
+def refuse_to_continue(folder: Path, written_by: object) -> None:
+    """ValueError for a run folder of format 1, whose records carry no checks."""
+    raise ValueError(
+        f"{folder} was made by an older flare (version {written_by}) and can be reported on, but not continued; start "
+        f"the run again with flare run {folder / 'config.toml'} --out and another folder"
+    )

@@ -29,7 +29,8 @@ class RunKeeper:
         made_by = self.folder.manifest.get("driver", "simulation")
         if made_by != driver:
             raise ValueError(f"{self.folder.path} is a run on {made_by}, not on {driver}; continue it there")
-        self.folder.refuse_other(identity)
+        if self.folder.manifest.get("identity") or next(self.folder.iter_records(), None) is not None:
+            self.folder.refuse_other(identity)  # of a run that was killed before it began nothing is known
         snapshot = self.folder.restore()
         if snapshot is None:
             return None

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from flare.config import Config
+from flare.text import printable
 from flare.units import human
 
 MAX_PARTS = 4
@@ -33,6 +34,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.prox_mu": lambda value: f"μ {value:g}",
     "learning.fixed_steps": lambda value: f"{value} steps",
     "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
+    "scheduling.options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
@@ -152,5 +154,5 @@ def _joined(parts: Sequence[str]) -> str:
 
 def _cut(text: str, most: int = 48) -> str:
     """One line of printable characters; a long text loses its middle, since its ends tell it from others."""
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    text = printable(text)
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"

@@ -160,7 +160,7 @@ def _marked(config: Config, keys: set[str]) -> str:
         section = f"{line[1:-1]}." if line.startswith("[") else section
         if line.startswith("#"):
             lines.append(f"<i>{escape(line)}</i>")
-        elif section + line.split(" = ")[0] in keys:
+        elif line and keys & {section + line.split(" = ")[0], section[:-1]}:  # a table of options is marked whole
             lines.append(f"<mark>{escape(line)}</mark>")
         else:
             lines.append(escape(line))

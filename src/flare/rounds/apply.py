@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from flare.learning.job import LocalRule, Score, Update
+from flare.learning.job import LocalRule, Score, Update, norm_of
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import after_round
 from flare.rounds.plan import Plan
@@ -44,7 +44,7 @@ class Arrivals:
             raise ValueError(f"device {device} sent twice, or was not asked")
         assert self._reducer is not None
         if math.isnan(update.norm):
-            update = replace(update, norm=_norm(update))
+            update = replace(update, norm=float(norm_of(update.delta)))
         self._reducer.add(device, self._rules[device], update)
         self._sent[device] = replace(update, delta=update.delta[:0])  # its numbers are kept, its vector is not
 
@@ -66,9 +66,7 @@ class Arrivals:
             clock_s=clock_s,
             weights=weights,
             method=method,
-            memory=state.memory.after(
-                plan.seen, {} if plan.schedule.memory is None else {"memory": plan.schedule.memory}
-            ),
+            memory=state.memory.after(plan.seen, plan.schedule.memory),
             history=_history(plan, sent),
             status=status,
         )
@@ -94,7 +92,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
         state,
         rounds_done=state.rounds_done + 1,
         clock_s=state.clock_s + lasted_s,
-        memory=state.memory.after(plan.seen, {} if plan.schedule.memory is None else {"memory": plan.schedule.memory}),
+        memory=state.memory.after(plan.seen, plan.schedule.memory),
         history=plan.history,
     )
     record = _planned_record(state.rounds_done, plan, after.clock_s, smoothness=station.smoothness)
@@ -182,10 +180,6 @@ def _idle_record(index: int, deadline_s: float, clock_s: float) -> RoundRecord:
         objective=None,
         lower_bound=None,
     )
-
-
-def _norm(update: Update) -> float:
-    return float(torch.linalg.vector_norm(update.delta, dtype=torch.float64))
 
 
 def _mean(values: Iterable[float]) -> float:

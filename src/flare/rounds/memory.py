@@ -28,7 +28,7 @@ class PolicyMemory:
     known: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def recall(self, seen: Observation) -> dict[str, Array]:
-        """What the policy is given: nothing in its first round; of a newcomer the middle value of the others' entries."""
+        """What the policy is given: nothing in its first round; for a newcomer the middle value of the others."""
         known = self._known(seen.num_devices)[seen.devices]
         if self.of_devices and not known.any():
             return {}

@@ -107,7 +107,8 @@ def _schedule(
         problem,
         scheduling.policy,
         rng=stream(seed, "policy", state.rounds_done),
-        memory=state.memory.recall(seen).get("memory"),  # SHIM
+        history=history.of(seen.devices),
+        memory=state.memory.recall(seen),
         **station.policy_options,
     )
     bound = schedule.lower_bound

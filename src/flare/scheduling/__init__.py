@@ -1,17 +1,21 @@
 """Who sends this round, on how much bandwidth: problem P2, its policies, and their certificates."""
 
 from flare.scheduling import exact, greedy, linear, baselines  # noqa: F401, I001  (they register the policies, in this order)
+from flare.scheduling.admission import admit
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import tune_num_selected
+from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.registry import POLICIES, Choice, Policy, get_policy, policy
-from flare.scheduling.scheduler import admit, solve
+from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, get_policy, policy
+from flare.scheduling.scheduler import solve
 from flare.scheduling.schedule import Schedule, Status
 
 __all__ = [
     "POLICIES",
     "Allocation",
     "Choice",
+    "History",
+    "Memory",
     "Policy",
     "RoundProblem",
     "Schedule",

@@ -8,13 +8,15 @@ t, so at the optimum the band is used up and everybody finishes at the same time
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flare.types import Floats
-from flare.wireless.rate import bandwidth_and_slope, upload_s
+from flare.wireless.rate import bandwidth_and_slope, bandwidth_for, upload_s
 
+CERTIFIED = 1e-9
+"""What an optimal division promises: `band_residual` and `finish_spread` are at most this."""
 _EPS = float(np.finfo(np.float64).eps)
 _LAST_STEP = 1e-8  # relative change of a bandwidth under which its slope is as good as a new evaluation (error 1e-16)
 
@@ -24,7 +26,8 @@ class Allocation:
     """A division of the band among devices, with the certificate that it solves P3.
 
     `band_residual` is |sum of bandwidths - B| / B and `finish_spread` is (last finish - first finish) / last finish;
-    both are at most 1e-9 for an optimal division. An even split leaves a spread.
+    both are at most `CERTIFIED` for an optimal division, in every cell that `RoundProblem` accepts. An even split
+    leaves a spread.
     """
 
     bandwidth_hz: Floats  # (devices of the set,)
@@ -34,45 +37,71 @@ class Allocation:
 
 
 def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float) -> Allocation:
-    """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty.
-
-    On a band so wide, or with channels so weak, that the SNR is under about 1e-12, doubles cannot tell what bandwidth
-    a device needs, and more bandwidth carries no more: there the band is split evenly.
-    """
+    """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty."""
     latency, bandwidth, slope = _common_finish(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
-    if not np.isfinite(slope).all():
-        return even_split(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
-    # The last step of t, too small to change a bandwidth by 1e-8, is taken along the slopes: what is left of the band
-    # goes to each device in proportion to -db/dt. This also uses up what a double's steps in t cannot express.
-    share = slope / slope.sum()
-    left_hz = total_bandwidth_hz - bandwidth.sum()
-    latency += float(left_hz / slope.sum())
-    bandwidth = bandwidth + left_hz * share
-    if not (bandwidth > 0.0).all():
-        return even_split(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
-    return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth, latency)
+    if np.isfinite(slope).all():
+        # The last step of t, too small to change a bandwidth by 1e-8, is taken along the slopes: what is left of the
+        # band goes to each device in proportion to -db/dt.
+        left_hz = total_bandwidth_hz - bandwidth.sum()
+        latency += float(left_hz / slope.sum())
+        bandwidth = bandwidth + left_hz * (slope / slope.sum())
+        if (bandwidth > 0.0).all():
+            split = _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
+            if max(split.band_residual, split.finish_spread, abs(latency / split.latency_s - 1.0)) <= CERTIFIED:
+                return replace(split, latency_s=latency)
+    return _split_between_doubles(compute_s, snr_hz, payload_bits, total_bandwidth_hz, latency)
+
+
+def _split_between_doubles(
+    compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float, guess_s: float
+) -> Allocation:
+    """The same where a step of t from one double to the next changes the bandwidths by more than 1e-8, or makes them
+    infinite: uploads that are short beside the computing, or an SNR so small that bandwidth hardly matters.
+
+    By bisection t comes to lie between two neighbouring doubles: by the later one the devices need at most the band,
+    by the earlier one more. What is left of the band at the later time is dealt out so that nobody gets more than it
+    needs at the earlier time: everybody finishes between the two.
+    """
+
+    def needed(t: float) -> Floats:
+        return bandwidth_for(payload_bits, t - compute_s, snr_hz)
+
+    def too_early(t: float) -> bool:
+        return float(needed(t).sum()) > total_bandwidth_hz
+
+    low = high = guess_s if 0.0 < guess_s < np.inf else float(compute_s.max()) or 1.0
+    step = 4.0 * _EPS
+    while too_early(high):
+        low, high, step = high, high * (1.0 + step), 2.0 * step
+    while not too_early(low):
+        low, high, step = low / (1.0 + step), low, 2.0 * step
+    while low < (middle := 0.5 * (low + high)) < high:
+        low, high = (middle, high) if too_early(middle) else (low, middle)
+    at_high, at_low = needed(high), needed(low)
+    left_hz = total_bandwidth_hz - float(at_high.sum())
+    endless = np.isinf(at_low)  # nothing brings these devices to the earlier time: they can take any bandwidth
+    room = endless * at_high if endless.any() else np.maximum(at_low - at_high, 0.0)
+    if not room.sum() > 0.0:
+        room = at_high
+    bandwidth = at_high + left_hz * (room / room.sum())
+    return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
 
 
 def even_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float) -> Allocation:
     """Give every device of the set the same bandwidth; the slowest one ends the round."""
     bandwidth = np.full(len(compute_s), total_bandwidth_hz / len(compute_s))
-    finish = compute_s + upload_s(payload_bits, bandwidth, snr_hz)
-    return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth, float(finish.max()))
+    return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
 
 
 def _certified(
-    compute_s: Floats,
-    snr_hz: Floats,
-    payload_bits: float,
-    total_bandwidth_hz: float,
-    bandwidth_hz: Floats,
-    latency_s: float,
+    compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float, bandwidth_hz: Floats
 ) -> Allocation:
+    """The division with what can be measured of it: its last finish, how much of the band it uses, its spread."""
     finish = compute_s + upload_s(payload_bits, bandwidth_hz, snr_hz)
     last = float(finish.max())
     return Allocation(
         bandwidth_hz=bandwidth_hz,
-        latency_s=latency_s,
+        latency_s=last,
         band_residual=abs(float(bandwidth_hz.sum()) / total_bandwidth_hz - 1.0),
         finish_spread=(last - float(finish.min())) / last,
     )
@@ -101,6 +130,8 @@ def _common_finish(
             high = t
         if not total < np.inf:
             t = 0.5 * (low + high)
+            if not low < t < high:
+                break  # two neighbouring doubles: a bandwidth is infinite at the one, and too little at the other
             continue
         step = (total / total_bandwidth_hz) * (total_bandwidth_hz - total) / float(slope.sum())
         if abs(step) * float((slope / bandwidth).min()) >= -_LAST_STEP or high - low <= 2.0 * _EPS * t:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from flare.scheduling.admission import admit
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.registry import Choice, policy
-from flare.scheduling.scheduler import admit, solve
+from flare.scheduling.registry import Choice, Memory, policy
+from flare.scheduling.scheduler import solve
 from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
 
@@ -23,7 +24,7 @@ GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
 @policy("ps")
 def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
     """Pre-tuned random: devices in random order while the deadline holds, up to a tuned number of them."""
-    return admit(problem, _shuffled(problem, rng), most=_positive(num_selected))
+    return admit(problem, _shuffled(problem, rng), max_devices=_positive(num_selected))
 
 
 def tune_num_selected(
@@ -69,7 +70,9 @@ def dm(problem: RoundProblem) -> Indices:
     dearest_hz = 0.0
     while len(chosen) < len(order):
         sharing = len(chosen) + 1
-        reached_s = _finish_s(problem, order[[bound_s.argmin()]], sharing)[0]
+        nearest = int(bound_s.argmin())
+        # Where uploads are negligible beside computing, a time may round to less than it was on a larger share.
+        reached_s = max(_finish_s(problem, order[[nearest]], sharing)[0], bound_s[nearest])
         rivals = np.flatnonzero(bound_s <= reached_s)
         bound_s[rivals] = _finish_s(problem, order[rivals], sharing)
         first = int(rivals[bound_s[rivals].argmin()])
@@ -107,35 +110,35 @@ def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int
 
 
 @policy("grouped")
-def grouped(
-    problem: RoundProblem, *, rng: np.random.Generator, memory: Floats | None, num_selected: int = 10
-) -> Choice:
+def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: int = 10) -> Choice:
     """Draw from four groups: fixed, called with probability 0.05, 0.15, 0.2 and 0.6 (Fig. 4)."""
-    # The memory is the group of each device, drawn once "before training".
-    if memory is None:
-        memory = np.empty(problem.num_devices)
-        memory[_shuffled(problem, rng)] = np.arange(problem.num_devices) * 4 // problem.num_devices
-    group = memory.astype(np.intp)
+    # The groups are drawn once, "before training".
+    drawn_before = _remembered(problem, memory, "group")
+    if drawn_before is None:
+        drawn_before = np.empty(problem.num_devices)
+        drawn_before[_shuffled(problem, rng)] = np.arange(problem.num_devices) * 4 // problem.num_devices
+    group = drawn_before.astype(np.intp)
     chance = np.array(GROUP_PROBABILITIES)[group] / np.bincount(group, minlength=4)[group]
-    order = _canonical(problem, memory)
+    order = _canonical(problem, drawn_before)
     drawn = rng.choice(
         order, size=min(_positive(num_selected), len(order)), replace=False, p=chance[order] / chance.sum()
     )
-    return Choice(admit(problem, drawn), memory=memory)
+    return Choice(admit(problem, drawn), memory={"group": drawn_before})
 
 
 @policy("round-robin")
 def round_robin(
-    problem: RoundProblem, *, rng: np.random.Generator, memory: Floats | None, num_selected: int | None = None
+    problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: int | None = None
 ) -> Choice:
     """Longest wait first: while the deadline holds."""
-    # The memory is each device's place in the queue, drawn once; whoever was served goes to its end.
-    queue = _shuffled(problem, rng) if memory is None else np.argsort(memory)
-    selected = admit(problem, queue, most=_optional(num_selected))
+    # Each device's place in the queue is drawn once; whoever was served goes to its end.
+    place_before = _remembered(problem, memory, "place")
+    queue = _shuffled(problem, rng) if place_before is None else np.argsort(place_before)
+    selected = admit(problem, queue, max_devices=_optional(num_selected))
     served = np.isin(queue, selected)
     place = np.empty(problem.num_devices)
     place[np.concatenate((queue[~served], queue[served]))] = np.arange(problem.num_devices)
-    return Choice(selected, memory=place)
+    return Choice(selected, memory={"place": place})
 
 
 @policy("proportional-fair")
@@ -143,19 +146,20 @@ def proportional_fair(
     problem: RoundProblem,
     *,
     rng: np.random.Generator,
-    memory: Floats | None,
+    memory: Memory,
     num_selected: int | None = None,
     window: float = 10.0,
 ) -> Choice:
     """Best relative channel first: a channel against its own average, while the deadline holds."""
-    # The memory is the average of snr_hz over about `window` rounds. Equal ratios (the first round, or channels that
-    # never change) are ordered at random.
-    if not (isinstance(window, int | float) and window >= 1.0):
+    # The average is over about `window` rounds. Equal ratios (the first round, or channels that never change) are
+    # ordered at random.
+    if not window >= 1.0:
         raise ValueError(f"window is {window!r}; it must be at least 1 round")
-    average = problem.snr_hz.copy() if memory is None else memory + (problem.snr_hz - memory) / window
+    before = _remembered(problem, memory, "average_snr_hz")
+    average = problem.snr_hz.copy() if before is None else before + (problem.snr_hz - before) / window
     order = _shuffled(problem, rng, average)
     order = order[np.argsort(-(problem.snr_hz / average)[order], kind="stable")]
-    return Choice(admit(problem, order, most=_optional(num_selected)), memory=average)
+    return Choice(admit(problem, order, max_devices=_optional(num_selected)), memory={"average_snr_hz": average})
 
 
 @policy("all")
@@ -164,29 +168,41 @@ def everyone(problem: RoundProblem) -> Indices:
     return admit(problem, _by(problem, problem.needed_hz), stop_at_first=True)
 
 
+def _remembered(problem: RoundProblem, memory: Memory, name: str) -> Floats | None:
+    """What a policy remembers under a name, one number for each device; None in the first round."""
+    if name not in memory:
+        return None
+    if memory[name].shape != (problem.num_devices,):
+        raise ValueError(
+            f"memory '{name}' has shape {memory[name].shape}, the round has {problem.num_devices} devices: pass the "
+            "memory of the same cell's last round, or None to start"
+        )
+    return memory[name].astype(np.float64)
+
+
 def _by(problem: RoundProblem, value: Floats) -> Indices:
     """The devices by ascending value, equal ones in canonical order."""
     order = problem.canonical_order
     return order[np.argsort(value[order], kind="stable")]
 
 
-def _canonical(problem: RoundProblem, memory: Floats | None) -> Indices:
+def _canonical(problem: RoundProblem, remembered: Floats | None) -> Indices:
     """The canonical order, with what a policy remembers of otherwise equal devices telling them apart."""
     order = problem.canonical_order
-    if memory is None:
+    if remembered is None:
         return order
     rank = np.empty(problem.num_devices, dtype=np.intp)
     quantities = np.stack((problem.tau, problem.compute_s, problem.snr_hz))[:, order]
     rank[order] = np.concatenate(([0], np.cumsum((np.diff(quantities) != 0.0).any(axis=0))))  # equal devices: one rank
-    return np.lexsort((memory, rank))
+    return np.lexsort((remembered, rank))
 
 
-def _shuffled(problem: RoundProblem, rng: np.random.Generator, memory: Floats | None = None) -> Indices:
-    return _canonical(problem, memory)[rng.permutation(problem.num_devices)]
+def _shuffled(problem: RoundProblem, rng: np.random.Generator, remembered: Floats | None = None) -> Indices:
+    return _canonical(problem, remembered)[rng.permutation(problem.num_devices)]
 
 
 def _positive(num_selected: int) -> int:
-    if not (isinstance(num_selected, int | np.integer) and num_selected >= 1):
+    if num_selected < 1:
         raise ValueError(f"num_selected is {num_selected!r}; it must be a whole number of at least 1")
     return int(num_selected)
 

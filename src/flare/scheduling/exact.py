@@ -12,9 +12,9 @@ Three facts make it quick to solve and to prove:
    best price makes it the bound of the linear relaxation, which has at most two fractional devices.
 2. Among devices of equal tau the cheaper one is never the worse.
 3. A set better than the best one known can differ from the M least keys only by devices whose keys lie within the
-   remaining gap of the M-th. They are few, and `core` searches them completely.
+   remaining gap of the M-th. They are few, and `knapsack_search` goes through all of them.
 
-The search takes the M with the smallest bound first, finds its best price, then closes it with the core, until no M
+The search takes the M with the smallest bound first, finds its best price, then closes it by that search, until no M
 has a bound under the best schedule known.
 """
 
@@ -40,7 +40,7 @@ _ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a s
 @policy("exact")
 def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
     """Proven optimum of P2: over all numbers of devices; past `time_limit_s` the best found, with its bound."""
-    if not (isinstance(time_limit_s, int | float) and time_limit_s > 0.0):
+    if not time_limit_s > 0.0:
         raise ValueError(f"time_limit_s is {time_limit_s!r}; it must be a number of seconds greater than 0")
     order = problem.reachable_in_order
     if order.size == 0:

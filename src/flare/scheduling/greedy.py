@@ -22,8 +22,6 @@ from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
 from flare.types import Floats, Indices
 
-_CLOSEST = 1e-15  # relative distance of two probes under which candidates are equal to rounding
-
 
 @dataclass
 class _Probe:
@@ -90,7 +88,8 @@ def _least_delaying(
             continue
         before = int(lower.free_hz[:improving].argmin())
         settled = before == after and lower.free_hz[before] < np.inf
-        if settled or upper.time_s - lower.time_s <= _CLOSEST * upper.time_s:
+        middle = 0.5 * (lower.time_s + upper.time_s)
+        if settled or not lower.time_s < middle < upper.time_s:  # no double between them: candidates are equal
             return lower, after
         later.insert(0, _probe_between(problem, order, lower, upper, chosen, improving))
 
@@ -103,7 +102,10 @@ def _probe_between(
     end = 1.0 / (upper.chosen_hz + float(upper.free_hz[:improving].min()))
     part = (1.0 / problem.total_bandwidth_hz - start) / (end - start) if end > start else 0.5
     part = min(max(part, 0.1), 0.9)  # close in from both sides
-    probe = _Probe(lower.time_s + part * (upper.time_s - lower.time_s), np.zeros(0))
+    time_s = lower.time_s + part * (upper.time_s - lower.time_s)
+    if not lower.time_s < time_s < upper.time_s:  # a few doubles apart, it rounds to one of them
+        time_s = 0.5 * (lower.time_s + upper.time_s)
+    probe = _Probe(time_s, np.zeros(0))
     probe.free_hz = problem.min_bandwidth_hz(probe.time_s)[order]
     probe.chosen_hz = float(probe.free_hz[chosen].sum())
     probe.free_hz[chosen] = np.inf

@@ -1,20 +1,32 @@
-"""What a base station has learned of each device, for policies that ask for `history`."""
+"""What a base station has learned of its devices from the rounds before: policies may ask for it by name."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
-from typing import final
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flare.types import Floats, Indices
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class History:
-    """Arrays of shape (devices,)."""
+    """One row for each device; all arrays are float64 of shape (devices,), but for `label_counts`.
+
+    times_sent          in how many rounds its update has arrived; 0 at first
+    rounds_since_sent   how many rounds ago the last one was (1: in the round before this one); infinite: never
+    last_loss           its mean training loss when it last sent; nan: it has not sent
+    mean_squared_loss   the mean of the squared losses of its samples then; nan: not known
+    update_norm         the length of its last update, sqrt(sum of squares); nan: it has not sent
+    num_samples         training samples that it holds; nan: not known
+    compute_s           how long it last computed, as measured; nan: not known
+    upload_s            how long it last sent, as measured; nan: not known
+    energy_j            what it has spent so far on computing and sending; 0 at first
+    label_counts        samples that it holds of each class, shape (devices, classes); None where the run does not
+                        share them
+    """
 
     times_sent: Floats
     rounds_since_sent: Floats
@@ -27,32 +39,58 @@ class History:
     energy_j: Floats
     label_counts: Floats | None = None
 
-    @property
-    def num_devices(self) -> int:
-        return len(self.times_sent)
+    def __post_init__(self) -> None:
+        for name in _ROWS:
+            array = _numbers(name, getattr(self, name))
+            if array.ndim != 1:
+                raise ValueError(f"{name} has shape {array.shape}; a history has one number for each device")
+            if len(array) != len(self.times_sent):
+                raise ValueError(f"{name} has {len(array)} devices, times_sent has {len(self.times_sent)}")
+            object.__setattr__(self, name, array)
+        if self.label_counts is not None:
+            counts = _numbers("label_counts", self.label_counts)
+            if counts.ndim != 2 or len(counts) != self.num_devices:
+                raise ValueError(
+                    f"label_counts has shape {counts.shape}; it must be ({self.num_devices}, classes), one row for "
+                    "each device, or None"
+                )
+            object.__setattr__(self, "label_counts", counts)
 
     @classmethod
     def empty(
-        cls, num_devices: int, *, num_samples: Floats | None = None, label_counts: Floats | None = None
-    ) -> History:
-        zeros, unknown = np.zeros(num_devices), np.full(num_devices, math.nan)
+        cls, num_devices: int, *, num_samples: ArrayLike | None = None, label_counts: ArrayLike | None = None
+    ) -> Self:
+        """The history before the first round, with what is known of the devices' data."""
+        zero, unknown = np.zeros(num_devices), np.full(num_devices, np.nan)
         return cls(
-            zeros,
-            np.full(num_devices, math.inf),
-            unknown,
-            unknown,
-            unknown,
-            unknown if num_samples is None else num_samples,
-            unknown,
-            unknown,
-            zeros,
-            label_counts,
+            times_sent=zero,
+            rounds_since_sent=np.full(num_devices, np.inf),
+            last_loss=unknown,
+            mean_squared_loss=unknown,
+            update_norm=unknown,
+            num_samples=unknown if num_samples is None else _numbers("num_samples", num_samples),
+            compute_s=unknown,
+            upload_s=unknown,
+            energy_j=zero,
+            label_counts=None if label_counts is None else _numbers("label_counts", label_counts),
         )
 
-    def of(self, devices: Indices) -> History:
-        return History(
-            **{
-                each.name: None if getattr(self, each.name) is None else getattr(self, each.name)[devices]
-                for each in fields(self)
-            }
-        )
+    @property
+    def num_devices(self) -> int:
+        """How many devices the history has a row for."""
+        return len(self.times_sent)
+
+    def of(self, devices: Indices) -> Self:
+        """The rows of these devices, in this order."""
+        rows = {name: getattr(self, name)[devices] for name in _ROWS}
+        return type(self)(**rows, label_counts=None if self.label_counts is None else self.label_counts[devices])
+
+
+_ROWS = tuple(field.name for field in fields(History) if field.name != "label_counts")
+
+
+def _numbers(name: str, values: ArrayLike) -> Floats:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} of a history must be numbers: {error}") from None

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from flare.scheduling.admission import admit
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.scheduling.scheduler import admit
 from flare.types import Floats, Indices
 
 

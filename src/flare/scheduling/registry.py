@@ -7,10 +7,30 @@ A policy is a function from a problem to the devices that shall send:
         best_first = np.argsort(-problem.snr_hz)
         return admit(problem, best_first)
 
-It may also take, by these names, `rng` (a random generator), `memory` (what it returned last round, one number a
-device, None at first) and options with default values, which the caller of `solve` sets by keyword. It returns the
-indices of the devices, or a `Choice` where it has more to say. Dividing the band, checking the deadline and computing
-the objective are not its business: `solve` does that the same way for all.
+or to one number for each device, its utility: how much it is worth that the device sends. Then the devices of the
+greatest total utility that fit the band are chosen for it, proven best:
+
+    @policy("longest-wait")
+    def longest_wait(problem, *, history):
+        return np.minimum(history.rounds_since_sent, 1000.0)
+
+Whole numbers are devices, numbers with a fraction (an array of floats) are utilities. Devices whose utility is 0 or
+less never send. `solve(..., max_devices=10)` limits how many do.
+
+Beside the problem a policy may take, by these names:
+
+    history   what the base station has learned of each device so far (`flare.scheduling.History`)
+    rng       a random generator, the policy's own stream of this round
+    memory    what the policy itself put into `Choice.memory` in the round before: a dict of arrays of any shape and
+              number type, `{}` in the first round
+    others    options, each with a default value, which the caller of `solve` sets by keyword
+
+An array of the memory whose first axis has one entry for each device of the round belongs to the devices: where devices
+come and go, as in a real fleet, each takes its entry along, and a newcomer gets one that stands in the middle. Other
+arrays are handed on as they are.
+
+Where the devices or utilities are not all that a policy has to say, it returns a `Choice`. Dividing the band, checking
+the deadline and computing the objective are not its business: `solve` does that the same way for all.
 """
 
 from __future__ import annotations
@@ -18,26 +38,31 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from flare.types import Floats
+from flare.scheduling.options import Option, check_options, options_of, split_options
+
+Memory = dict[str, NDArray[Any]]
+"""What a policy hands to its own next round: arrays by name; empty where it remembers nothing."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a policy answers when the devices are not all it has to say.
+    """What a policy answers when the devices, or their utilities, are not all it has to say.
 
-    `lower_bound` is a proven bound on P2's objective; `proven` says that it is reached. `memory` is handed to the
-    policy's next round.
+    Give either `selected`, the indices of the devices, or `utility`, one number for each device. `lower_bound` is a
+    proven bound on P2's objective; `proven` says that it is reached. `memory` is handed to the policy's next round.
     """
 
-    selected: ArrayLike
+    selected: ArrayLike = ()
     lower_bound: float = math.nan
     proven: bool = False
-    memory: Floats | None = None
+    memory: Mapping[str, ArrayLike] = field(default_factory=dict)
+    utility: ArrayLike | None = None
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]
@@ -52,7 +77,7 @@ class Policy:
     split_evenly: bool
     summary: str
     takes: frozenset[str]
-    options: tuple[str, ...]
+    options: dict[str, Option]
 
     @property
     def draws(self) -> bool:
@@ -63,6 +88,25 @@ class Policy:
     def remembers(self) -> bool:
         """Whether the policy hands a memory from round to round."""
         return "memory" in self.takes
+
+    @property
+    def learns(self) -> bool:
+        """Whether the policy looks at what the rounds before have shown of the devices."""
+        return "history" in self.takes
+
+    def check_options(self, given: Mapping[str, Any]) -> None:
+        """ValueError where a given option is none of this policy's, or is not of its type. `max_devices` is a setting
+        of `solve`, for every policy that gives utilities."""
+        own = {name: value for name, value in given.items() if name != "max_devices" or name in self.options}
+        check_options(self.name, self.options, own)
+
+    def read_options(self, given: list[str]) -> dict[str, Any]:
+        """The options that texts of the form `name=value` set, checked."""
+        known = {"max_devices": Option("max_devices", None, (int,))} | self.options
+        any_kind = Option("", "", ())
+        values = {name: known.get(name, any_kind).read(text) for name, text in split_options(given).items()}
+        self.check_options(values)
+        return values
 
 
 POLICIES: dict[str, Policy] = {}
@@ -75,14 +119,14 @@ def policy(name: str, *, split_evenly: bool = False) -> Callable[[PolicyFunction
     def register(function: PolicyFunction) -> PolicyFunction:
         if name in POLICIES:
             raise ValueError(f"there is already a policy '{name}'; choose another name")
-        parameters = list(inspect.signature(function).parameters)[1:]
+        options = options_of(name, function)
         POLICIES[name] = Policy(
             name=name,
             function=function,
             split_evenly=split_evenly,
             summary=(inspect.getdoc(function) or "").split("\n")[0],
-            takes=frozenset(parameters),
-            options=tuple(p for p in parameters if p not in ("rng", "memory")),
+            takes=frozenset(list(inspect.signature(function).parameters)[1:]),
+            options=options,
         )
         return function
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
+from flare.scheduling.registry import Memory
 from flare.types import Floats, Indices
 
 
 class Status(Enum):
-    """How good a schedule is known to be.
+    """How good a schedule is known to be, by P2's objective, whatever the policy went by.
 
     OPTIMAL     proven: no set of devices has a smaller objective; `lower_bound == objective`.
     FEASIBLE    meets the deadline on the band; a smaller objective may exist, not below `lower_bound`.
@@ -36,7 +37,12 @@ class Schedule:
     policy          the name of the policy that chose
     band_residual   certificate of P3: |sum of bandwidths - B| / B, at most 1e-9
     finish_spread   certificate of P3: (last finish - first finish) / last, at most 1e-9 (an even split leaves more)
-    memory          what a policy with memory hands to its next round, one number a device, shape (devices,)
+    utility         under a policy that gives utilities: their sum over the devices that send; nan otherwise
+    utility_bound   proven: no devices that fit (and are no more than `max_devices`) have a greater sum. It equals
+                    `utility` where the proof is complete, as it is but for cells that take longer than 10 s; nan
+                    where the policy gives no utilities. P2's objective is not what such a policy goes by: its status
+                    is FEASIBLE, and `objective` and `lower_bound` say how it does by P2 all the same
+    memory          what a policy with memory hands to its next round, arrays by name; empty where there is none
     """
 
     selected: Indices
@@ -48,7 +54,9 @@ class Schedule:
     policy: str
     band_residual: float = 0.0
     finish_spread: float = 0.0
-    memory: Floats | None = None
+    utility: float = math.nan
+    utility_bound: float = math.nan
+    memory: Memory = field(default_factory=dict)
 
     @property
     def num_selected(self) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility
 from flare.scheduling.bandwidth import even_split, optimal_split
+from flare.scheduling.history import History
+from flare.scheduling.knapsack import best_utility
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.registry import Choice, Policy, get_policy
+from flare.scheduling.registry import Choice, Memory, Policy, get_policy
 from flare.scheduling.schedule import Schedule, Status
-from flare.types import Floats, Indices
+from flare.types import Indices
 
 
 def solve(
@@ -21,7 +24,9 @@ def solve(
     policy: str = "exact",
     *,
     rng: np.random.Generator | None = None,
-    memory: Floats | None = None,
+    history: History | None = None,
+    memory: Memory | None = None,
+    max_devices: int | None = None,
     **options: Any,
 ) -> Schedule:
     """Schedule one round by the named policy.
@@ -31,25 +36,59 @@ def solve(
     problem : the round.
     policy : a name in `POLICIES`.
     rng : the random stream of policies that draw (`flare.rng.stream`); they refuse to run without.
-    memory : `Schedule.memory` of the round before, for policies that remember; None in the first round.
+    history : what is known of the devices from the rounds before, for policies that ask for it; None: nothing is.
+    memory : `Schedule.memory` of the round before, for policies that remember; None (or {}) in the first round.
+    max_devices : how many devices may send at most under a policy that gives utilities; None: as many as fit.
     options : options of the policy, such as `num_selected=10` for "ps" or `time_limit_s=1` for "exact".
 
     Returns a `Schedule` whose devices all finish by the deadline, or one of status INFEASIBLE. Raises ValueError for
-    an unknown policy or option, and where a policy's devices do not fit.
+    an unknown policy or option, and where a policy's answer is none, or its devices do not fit.
     """
     chosen = get_policy(policy)
-    arguments = _arguments(chosen, problem, rng, memory, options)
-    answer = chosen.function(problem, **arguments)
-    choice = answer if isinstance(answer, Choice) else Choice(answer)
-    selected = _checked_selection(chosen, problem, choice.selected)
-    if len(selected) == 0:
-        return _nobody(problem, chosen, choice)
+    chosen.check_options(options)
+    limit = _checked_limit(max_devices)
+    arguments = options | _asked_for(chosen, problem, rng, history, memory)
+    if limit is not None and "max_devices" in chosen.options:
+        arguments["max_devices"] = limit
+    choice = as_choice(chosen, chosen.function(problem, **arguments))
+    picked = _picked(chosen, problem, choice, limit)
+    if len(picked.selected) == 0:
+        return _nobody(problem, chosen, choice, picked)
+    return _certified(problem, chosen, choice, picked)
+
+
+@dataclass(frozen=True)
+class _Picked:
+    """The devices that shall send; their total utility and a bound on it, nan where the policy gave no utilities."""
+
+    selected: Indices
+    utility: float = math.nan
+    utility_bound: float = math.nan
+
+
+def _picked(chosen: Policy, problem: RoundProblem, choice: Choice, max_devices: int | None) -> _Picked:
+    """The devices that the policy named, or those of the greatest total utility."""
+    if choice.utility is not None:
+        utility = checked_utility(chosen, problem, choice.utility)
+        best = best_utility(problem, utility, max_devices=max_devices)
+        return _Picked(best.selected, best.utility, best.bound)
+    if max_devices is not None and "max_devices" not in chosen.options:
+        raise ValueError(
+            f"max_devices is {max_devices}, and policy '{chosen.name}' names the devices itself: it has no such limit "
+            f"(its options: {', '.join(chosen.options) or 'none'})"
+        )
+    return _Picked(checked_selection(chosen, problem, choice.selected))
+
+
+def _certified(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
+    """Divide the band among the devices picked."""
+    selected = picked.selected
     split = even_split if chosen.split_evenly else optimal_split
     allocation = split(
         problem.compute_s[selected], problem.snr_hz[selected], problem.payload_bits, problem.total_bandwidth_hz
     )
     if chosen.split_evenly and allocation.latency_s > problem.deadline_s * (1.0 + 1e-12):
-        raise ValueError(f"policy '{policy}' chose devices that miss the deadline when the band is split evenly")
+        raise ValueError(f"policy '{chosen.name}' chose devices that miss the deadline when the band is split evenly")
     bandwidth_hz = np.zeros(problem.num_devices)
     bandwidth_hz[selected] = allocation.bandwidth_hz
     objective = problem.objective(selected)
@@ -63,87 +102,49 @@ def solve(
         policy=chosen.name,
         band_residual=allocation.band_residual,
         finish_spread=allocation.finish_spread,
-        memory=choice.memory,
+        utility=picked.utility,
+        utility_bound=picked.utility_bound,
+        memory=checked_memory(chosen, choice.memory),
     )
 
 
-def admit(
-    problem: RoundProblem, order: Iterable[int], *, most: int | None = None, stop_at_first: bool = False
-) -> Indices:
-    """Go through the devices in `order` and take each one that still fits before the deadline, up to `most` of them.
-
-    With `stop_at_first` the walk ends at the first device that does not fit; devices that could not meet the
-    deadline even alone are passed over in either case.
-    """
-    taken: list[int] = []
-    used_hz = 0.0
-    needed, capacity = problem.needed_hz.tolist(), problem.capacity_hz
-    limit = problem.num_devices if most is None else most
-    for device in order:
-        if len(taken) >= limit:
-            break
-        if needed[device] > capacity:
-            continue
-        if used_hz + needed[device] <= capacity:
-            taken.append(int(device))
-            used_hz += needed[device]
-        elif stop_at_first:
-            break
-    while taken and not problem.fits(np.array(taken)):  # a running sum may round the other way than the exact one
-        taken.pop()
-    return np.array(taken, dtype=np.intp)
-
-
-def _arguments(
+def _asked_for(
     chosen: Policy,
     problem: RoundProblem,
     rng: np.random.Generator | None,
-    memory: Floats | None,
-    options: dict[str, Any],
+    history: History | None,
+    memory: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    for name in options:
-        if name not in chosen.options:
-            known = ", ".join(chosen.options) or "none"
-            raise ValueError(f"policy '{chosen.name}' has no option '{name}' (its options: {known})")
-    arguments = dict(options)
+    """What the policy asks for by name, beside its options."""
+    arguments: dict[str, Any] = {}
     if chosen.draws:
         if rng is None:
             raise ValueError(
                 f"policy '{chosen.name}' draws at random: pass rng=flare.rng.stream(seed, 'policy', round)"
             )
         arguments["rng"] = rng
-    if chosen.remembers:
-        if memory is not None and np.shape(memory) != (problem.num_devices,):
+    if chosen.learns:
+        known = History.empty(problem.num_devices) if history is None else history
+        if known.num_devices != problem.num_devices:
             raise ValueError(
-                f"memory of policy '{chosen.name}' has shape {np.shape(memory)}, the round has "
-                f"{problem.num_devices} devices: pass the memory of the same cell's last round, or None to start"
+                f"the history is of {known.num_devices} devices, the round has {problem.num_devices}: pass the rows of "
+                "the round's devices (`History.of`), or None where nothing is known"
             )
-        arguments["memory"] = memory
+        arguments["history"] = known
+    if chosen.remembers:
+        arguments["memory"] = checked_memory(chosen, memory)
     return arguments
 
 
-def _checked_selection(chosen: Policy, problem: RoundProblem, selected: ArrayLike) -> Indices:
-    answer = np.asarray(selected)
-    if answer.ndim != 1 or not (answer.size == 0 or np.issubdtype(answer.dtype, np.integer)):
-        raise ValueError(
-            f"policy '{chosen.name}' answered {selected!r:.80}; it must answer a list of device indices "
-            "(for a mask, np.flatnonzero)"
-        )
-    devices = np.unique(answer.astype(np.intp))
-    if devices.size != answer.size:
-        raise ValueError(f"policy '{chosen.name}' named a device twice")
-    if devices.size and not (devices[0] >= 0 and devices[-1] < problem.num_devices):
-        raise ValueError(f"policy '{chosen.name}' named a device outside 0 to {problem.num_devices - 1}")
-    if not problem.fits(devices):
-        raise ValueError(
-            f"policy '{chosen.name}' chose {devices.size} devices that need "
-            f"{math.fsum(problem.needed_hz[devices]):.6g} Hz to meet the deadline, of {problem.total_bandwidth_hz:.6g} "
-            f"Hz there are: build the choice with flare.scheduling.admit, or check it with problem.fits"
-        )
-    return devices
+def _checked_limit(max_devices: Any) -> int | None:
+    if max_devices is None:
+        return None
+    if isinstance(max_devices, bool) or not isinstance(max_devices, int | np.integer) or max_devices < 1:
+        raise ValueError(f"max_devices is {max_devices!r:.80}; it must be a whole number of at least 1, or none")
+    return int(max_devices)
 
 
-def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice) -> Schedule:
+def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
     nobody_can = problem.reachable.size == 0
     return Schedule(
         selected=np.zeros(0, dtype=np.intp),
@@ -153,5 +154,7 @@ def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice) -> Schedule:
         lower_bound=math.inf if nobody_can else choice.lower_bound,
         status=Status.INFEASIBLE,
         policy=chosen.name,
-        memory=choice.memory,
+        utility=picked.utility,
+        utility_bound=picked.utility_bound,
+        memory=checked_memory(chosen, choice.memory),
     )

@@ -17,12 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
+from flare.reading import read_small
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
 from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.rate import snr_hz
 
+MAX_TABLE_BYTES = 1 << 28
+"""A table of a million devices is smaller."""
 _Rule = tuple[Callable[[float], bool], str]
 _POSITIVE: _Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
 _DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
@@ -70,13 +73,11 @@ class DeviceTable:
 def read_table(path: Path, surroundings: Surroundings) -> DeviceTable:
     """Read devices from a CSV file; ValueError with file, line, column, reason and remedy where it cannot be used."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_small(path, MAX_TABLE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start}); save it as CSV in UTF-8"
         ) from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     lines = _rows(str(path), text)
     _, header = next(lines, (0, []))
     columns = _header(str(path), [cell.strip() for cell in header])

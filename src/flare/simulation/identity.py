@@ -1,4 +1,4 @@
-"""What a run is: fingerprints of its data, its model and of code that is not the package's own.
+"""What a run is: fingerprints of its data and its model.
 
 They are written into the run folder. A run can be continued where they come out the same, and nowhere else: settings
 alone do not say what a Python program handed to `Simulation`.
@@ -7,7 +7,6 @@ alone do not say what a Python program handed to `Simulation`.
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -37,17 +36,6 @@ def model_words(module: nn.Module, start: Tensor, name: str, *, own: bool) -> st
     return (
         f"{whose}, {len(start)} weights ({_checksum(start.cpu().numpy(), np.frombuffer(layers, np.uint8), *buffers)})"
     )
-
-
-def code_words(name: str, code: object) -> str:
-    """A policy or method: its name, and of a user's own the checksum of its source text."""
-    if getattr(code, "__module__", "").split(".")[0] == "flare":
-        return name
-    try:
-        source = inspect.getsource(code)  # type: ignore[arg-type]
-    except (OSError, TypeError):  # typed into a console: there is no text to compare
-        return f"{name} (own code, no source)"
-    return f"{name} (own code {hashlib.sha256(source.encode()).hexdigest()[:_DIGITS]})"
 
 
 @lru_cache(maxsize=4)

@@ -45,9 +45,10 @@ from flare.rounds import (
     wants_score,
     with_score,
 )
+from flare.rounds.identity import code_identity
 from flare.rounds.plan import round_problem
 from flare.scheduling import get_policy, tune_num_selected
-from flare.simulation.identity import code_words, dataset_words, model_words
+from flare.simulation.identity import dataset_words, model_words
 from flare.simulation.smoothness import estimated_smoothness
 from flare.types import Floats, Indices
 from flare.wireless.cell import Cell
@@ -116,13 +117,9 @@ class Simulation:
     @cached_property
     def identity(self) -> dict[str, str]:
         """What the run is, beside its settings: written into its folder, and compared when it is continued."""
-        learning, scheduling = self.config.learning, self.config.scheduling
-        return {
-            "data": dataset_words(self.dataset, self.held, own=self.own_dataset),
-            "model": model_words(self.module, self.start_weights, learning.model, own=self.own_module),
-            "method": code_words(learning.method, type(self.station.method)),
-            "policy": code_words(scheduling.policy, get_policy(scheduling.policy).function),
-        }
+        model = model_words(self.module, self.start_weights, self.config.learning.model, own=self.own_module)
+        data = dataset_words(self.dataset, self.held, own=self.own_dataset)
+        return {"data": data, "model": model} | code_identity(self.station)
 
     def start(self) -> RunState:
         """The state before the first round."""
@@ -187,18 +184,14 @@ class Simulation:
         return wants_score(self.config.run, state)
 
     def _policy_options(self) -> dict[str, Any]:
-        """The options of the policy; for `ps` the number of devices is tuned where the settings give none."""
-        options = policy_options(self.config)
-        if self.config.scheduling.policy != "ps" or "num_selected" in options:
-            return options
+        """The options of the policy in the settings; for `ps`, the number of devices is tuned where they give none."""
+        policy = get_policy(self.config.scheduling.policy)
+        given = dict(self.config.scheduling.options)
+        policy.check_options(given)
+        if policy.name != "ps" or "num_selected" in given:
+            return given
         rounds = [round_problem(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]
-        return {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
-
-
-def policy_options(config: Config) -> dict[str, Any]:
-    """The number of devices of policies that take one."""
-    policy, num_selected = get_policy(config.scheduling.policy), config.scheduling.num_selected
-    return {"num_selected": num_selected} if "num_selected" in policy.options and num_selected else {}
+        return given | {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
 
 
 def _without_own(rule: LocalRule, own: Tensor | None) -> LocalRule:

@@ -18,7 +18,8 @@ from torch.nn import functional
 from flare.config import Config
 from flare.data.dataset import Dataset
 from flare.learning.engine import compute_device
-from flare.learning.engine.tensor_data import TensorData, one_thread
+from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.threads import one_thread
 from flare.learning.flat import own_copy
 from flare.rng import stream
 from flare.rounds.base_station import is_safe

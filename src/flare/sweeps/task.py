@@ -10,6 +10,7 @@ from typing import Any, final
 
 from flare.atomic import write_whole
 from flare.config import Config
+from flare.reading import read_small
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
 from flare.records.run import ENDED, is_trained, read_run
@@ -17,6 +18,7 @@ from flare.rounds import RoundRecord, RunStatus
 from flare.simulation import Member, Simulation, resume
 
 _LIST = "comparison.json"
+_MAX_LIST_BYTES = 1 << 24
 
 
 @final
@@ -67,7 +69,7 @@ def begin(tasks: Sequence[Task], *, force: bool = False, listing: Path | None = 
 
     `listing`, the folder that they are in, gets a list of them first, for `listed`.
     """
-    made_of = [_made_of(Simulation(task.config), task) for task in tasks]
+    made_of = [_checked(task) for task in tasks]
     for task in tasks:
         RunFolder.refuse_occupied(task.folder, force=force)
     if listing is not None:
@@ -86,8 +88,11 @@ def begun(folder: Path) -> Task:
 def listed(base: Path) -> list[Path]:
     """The runs that `begin` listed in a folder; ValueError where it holds none, or not all that it should."""
     try:
-        folders = [base / name for name in json.loads((base / _LIST).read_text())]
-    except (OSError, ValueError, TypeError):
+        names = json.loads(read_small(base / _LIST, _MAX_LIST_BYTES))
+        if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
+            raise ValueError("not a list of the names of folders in this one")
+        folders = [base / name for name in names]
+    except (ValueError, RecursionError):
         raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare") from None
     missing = [folder.name for folder in folders if not (folder / "manifest.json").exists()]
     if missing:
@@ -144,6 +149,14 @@ def _continued(task: Task, simulation: Simulation) -> Member:
 
 def _member(task: Task, simulation: Simulation, folder: RunFolder) -> Member:
     return Member(simulation, folder, key=task.key, keep_checkpoints=task.keep_checkpoints)
+
+
+def _checked(task: Task) -> dict[str, Any]:
+    """What the folder of a run is told of it; ValueError where its settings cannot be."""
+    simulation = Simulation(task.config)
+    if task.config.scheduling.options:
+        simulation.plan(simulation.start())  # what an option may be, only its policy knows
+    return _made_of(simulation, task)
 
 
 def _made_of(simulation: Simulation, task: Task) -> dict[str, Any]:

@@ -7,18 +7,21 @@ NPZ   some of the arrays gain_db, cpu_hz, tau, each of shape (rounds, devices).
 from __future__ import annotations
 
 import csv
-import zipfile
-import zlib
+import io
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.reading import open_small
 from flare.types import Floats
+from flare.wireless.npz import read_arrays
+
+MAX_CSV_BYTES = 1 << 28
+"""Some eight million rows; more of them belong into an NPZ file."""
 
 Allowed = Callable[[Floats], NDArray[np.bool_]]
 
@@ -65,10 +68,7 @@ def read_trace(path: str | Path) -> Trace:
     readers = {".csv": _read_csv, ".npz": _read_npz}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: a trace is a CSV or NPZ file; its name must end in .csv or .npz")
-    try:
-        values = readers[path.suffix.lower()](path)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error}); give the path of a trace") from None
+    values = readers[path.suffix.lower()](path)
     for each in values.values():
         each.setflags(write=False)  # rounds are handed out as views
     num_rounds, num_devices = next(iter(values.values())).shape
@@ -93,7 +93,7 @@ def _read_csv(path: Path) -> dict[str, Floats]:
 def _csv_table(path: Path) -> tuple[list[str], Floats, NDArray[np.int64]]:
     """The names of the columns, the numbers below them, shape (rows, columns), and the line of each row."""
     numbers, lines = array("d"), array("q")
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with open_small(path, MAX_CSV_BYTES) as binary, io.TextIOWrapper(binary, "utf-8-sig", newline="") as file:
         reader = csv.reader(file)
         try:
             header = [name.strip() for name in next((row for row in reader if row), [])]
@@ -174,14 +174,7 @@ def _csv_order(
 
 
 def _read_npz(path: Path) -> dict[str, Floats]:
-    with path.open("rb") as file:
-        if not zipfile.is_zipfile(file):
-            raise ValueError(f"{path}: is not an NPZ file (not a zip archive); write it with numpy.savez")
-    with np.load(path, allow_pickle=False) as archive:
-        for name in archive.files:
-            if name not in _QUANTITIES:
-                raise ValueError(f"{path}: unknown array '{name}'; the arrays are {', '.join(_QUANTITIES)}")
-        values = {name: _npz_array(path, name, archive) for name in archive.files}
+    values = read_arrays(path, list(_QUANTITIES))
     if not values:
         raise ValueError(f"{path}: holds no array; give at least one of {', '.join(_QUANTITIES)}")
     (first, one), *others = values.items()
@@ -191,25 +184,12 @@ def _read_npz(path: Path) -> dict[str, Floats]:
                 f"{path}, array {name}: has shape {other.shape}, array {first} {one.shape}; "
                 "all must have the same shape (rounds, devices)"
             )
-    return values
-
-
-def _npz_array(path: Path, name: str, archive: Any) -> Floats:
-    try:
-        stored = archive[name]
-    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}, array {name}: cannot be read ({error}); write it with numpy.savez") from None
-    if not isinstance(stored, np.ndarray) or stored.dtype.kind not in "iuf":
-        kind = stored.dtype if isinstance(stored, np.ndarray) else type(stored).__name__
-        raise ValueError(f"{path}, array {name}: holds {kind}, not numbers; store it as float64")
-    if stored.ndim != 2 or stored.size == 0:
-        raise ValueError(
-            f"{path}, array {name}: has shape {stored.shape}; it must be (rounds, devices), at least one of each"
-        )
-    values = stored.astype(np.float64)
-    allowed, words = _QUANTITIES[name]
-    bad = np.argwhere(~allowed(values))
-    if len(bad):
-        round_, device = bad[0]
-        raise ValueError(f"{path}, array {name}, index [{round_}, {device}]: {values[round_, device]:g} is not {words}")
+    for name, array_ in values.items():
+        allowed, words = _QUANTITIES[name]
+        bad = np.argwhere(~allowed(array_))
+        if len(bad):
+            index, device = bad[0]
+            raise ValueError(
+                f"{path}, array {name}, index [{index}, {device}]: {array_[index, device]:g} is not {words}"
+            )
     return values

@@ -2,7 +2,9 @@
 
 The jobs are sorted by their number of steps, most first, so that those still at work in step j are the first rows of
 the stack: a step is one pass over that prefix. The data lie on the device once; batches are gathered by index. A stack
-is cut into chunks that fit the memory, and where memory runs out after all, the chunk is halved and tried again.
+is cut into chunks that fit the memory, and where memory runs out after all, the chunk is halved and tried again. Rules
+with an ascent, a mask or a contrast are stacked with others that have the same of them (`seams`), so that plain rules
+pay nothing for them.
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
 whose weights are no longer finite. Compiled (`CompiledProgram`), that holds to the last bit. Uncompiled, on a CPU and
@@ -30,10 +32,11 @@ from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.chunks import Chunks
 from flare.learning.engine.compiled import CompiledProgram, can_compile
 from flare.learning.engine.programs import Program, make_program
+from flare.learning.engine.seams import Seams
 from flare.learning.engine.stack import Descent, Feed
-from flare.learning.engine.tensor_data import TensorData, check_job
+from flare.learning.engine.tensor_data import TensorData
 from flare.learning.flat import own_copy
-from flare.learning.job import GradientJob, Job, Score, Update
+from flare.learning.job import GradientJob, Job, Score, Update, check_job, norm_of
 
 ANY = TypeVar("ANY")
 DONE = TypeVar("DONE")
@@ -75,39 +78,45 @@ class BatchedEngine:
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
         for i, job in enumerate(jobs):
-            check_job(job, self._model.num_weights)
+            check_job(job, self._model)
             if np.ndim(job.batches) != 2 or np.size(job.batches) == 0:
                 raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
-        widths = [self._program.width(np.shape(job.batches)[1]) for job in jobs]
-        return self._by_width(jobs, widths, [-job.rule.steps for job in jobs], self._train)
+        kinds = [(self._program.width(np.shape(job.batches)[1]), *job.rule.kind) for job in jobs]
+        return self._by_kind(jobs, kinds, [-job.rule.steps for job in jobs], self._train)
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of each job's mean loss, on the engine's device."""
         counts = [len(job.samples) for job in jobs]
         if 0 in counts:
             raise ValueError(f"gradient job {counts.index(0)} has no samples: leave it out")
-        widths = [self._program.width(min(count, _SAMPLES_AT_ONCE)) for count in counts]
-        return self._by_width(jobs, widths, [-count for count in counts], self._gradients)
+        kinds = [(self._program.width(min(count, _SAMPLES_AT_ONCE)),) for count in counts]
+        return self._by_kind(jobs, kinds, [-count for count in counts], self._gradients)
 
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
         """Accuracy and loss on the test samples."""
         if len(self._data.test_y) == 0:
             raise ValueError("the data set has no test samples to evaluate on: give it test_x and test_y")
         width = min(_TESTED_AT_ONCE[self._device.type], len(self._data.test_y))
-        return self._by_width(weights, [width] * len(weights), [0] * len(weights), self._evaluate)
+        return self._by_kind(weights, [(width,)] * len(weights), [0] * len(weights), self._evaluate)
 
     def _train(self, jobs: Sequence[Job], width: int) -> list[Update]:
         stack, starts = self._stack([job.start for job in jobs])
         feed = Feed.of_batches([job.batches for job in jobs], width, self._data)
-        descend = Descent(jobs, starts, self._model.sizes, self._device)
-        losses = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
+        seams = Seams.of(jobs, starts, lambda vectors: self._stack(vectors)[0], self._model.sizes, self._device)
+        descend = Descent(jobs, starts, self._model.sizes, self._device, None if seams is None else seams.masks)
+        sums = torch.zeros(2, len(jobs), dtype=torch.float64, device=self._device)  # of losses, and of their squares
         for count, indices, shares in feed.steps():
-            loss, gradients = self._loss_and_gradients(stack[:count], indices, shares)
-            losses[:count] += loss
+            loss, gradients = self._loss_and_gradients(stack[:count], indices, shares, seams)
+            exact = loss.double()
+            sums[0, :count] += exact
+            sums[1, :count].addcmul_(exact, exact)
             descend(stack[:count], gradients)
         deltas = list(stack.sub_(starts())[:, : self._model.num_weights])  # while a GPU is still at work
-        means = (losses / torch.tensor([job.rule.steps for job in jobs], device=self._device)).tolist()
-        return [Update(delta, loss) for delta, loss in zip(deltas, means, strict=True)]
+        means = (sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)).tolist()
+        norms = torch.stack(
+            [norm_of(each) for each in deltas]
+        ).tolist()  # one by one: company must not change their bits
+        return [Update(*each) for each in zip(deltas, *means, norms, strict=True)]
 
     def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
         stack, _ = self._stack([job.at for job in jobs])
@@ -133,11 +142,15 @@ class BatchedEngine:
         samples = len(self._data.test_y)
         return [Score(r / samples, s / samples) for r, s in zip(right.tolist(), loss.tolist(), strict=True)]
 
-    def _loss_and_gradients(self, stack: Tensor, indices: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _loss_and_gradients(
+        self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`."""
         x, y = self._data.batch(indices.reshape(-1))
         x = self._program.arrange(x.view(*indices.shape, *x.shape[1:]))
         y = y.view(indices.shape)
+        if seams is not None:
+            return seams.gradient(self._run, stack, x, y, shares)
         return self._run(lambda program: program.gradient(stack, x, y, shares))
 
     def _run(self, work: Callable[[Program], DONE]) -> DONE:
@@ -176,20 +189,23 @@ class BatchedEngine:
         index = torch.tensor([place[id(vector)] for vector in vectors], device=self._device)
         return rows.index_select(0, index), lambda: rows.index_select(0, index)
 
-    def _by_width(
+    def _by_kind(
         self,
         items: Sequence[ANY],
-        widths: Sequence[int],
+        kinds: Sequence[tuple[int, ...]],
         order: Sequence[int],
         work: Callable[[Sequence[ANY], int], list[DONE]],
     ) -> list[DONE]:
-        """Do `work` on items of equal width together, in the given order and in chunks; answers as the items came."""
-        groups: dict[int, list[int]] = defaultdict(list)
+        """Do `work` on items of one kind together, in the given order and in chunks; answers as the items came.
+
+        A kind begins with the width of its batches.
+        """
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for i in sorted(range(len(items)), key=lambda i: order[i]):
-            groups[widths[i]].append(i)
+            groups[kinds[i]].append(i)
         answers: dict[int, DONE] = {}
         with torch.no_grad(), _precision(self._device, self._tf32):
-            for width, members in groups.items():
+            for (width, *_), members in groups.items():
                 done = self._chunks.run([items[i] for i in members], width, work)
                 answers.update(zip(members, done, strict=True))
         return [answers[i] for i in range(len(items))]

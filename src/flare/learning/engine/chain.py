@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from flare.learning.engine.layers import Bias, Convolution, Flatten, Kept, Layer, Pool, Product, ReLU, Shape, Tanh
 from flare.learning.engine.products import Pair, Plain, Products
+from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms
 from flare.learning.flat import FlatModel
 
 
@@ -34,6 +35,7 @@ class LayerProgram:
             shape = self._append(module, shape, index, prefix)
         if len(shape) != 1:
             raise UnknownLayerError
+        self._last_product = max((i for i, layer in enumerate(self.layers) if isinstance(layer, Product)), default=-1)
         self._first = min(i for i, layer in enumerate(self.layers) if layer.parameter is not None)
         if {layer.parameter for layer in self.layers} - {None} != set(range(len(model.names))):
             raise UnknownLayerError  # a layer that stands twice in the chain, or parameters that no layer uses
@@ -47,13 +49,26 @@ class LayerProgram:
         """Samples last."""
         return x.flatten(2).transpose(1, 2).contiguous().view(x.shape[0], *x.shape[2:], x.shape[1])
 
-    def gradient(self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def gradient(
+        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Forward and back."""
-        return self.backward(weights, *self.forward(weights, x), labels, shares)
+        return self.backward(weights, *self.forward(weights, x), labels, shares, anchors)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
         return self.forward(weights, x)[0]
+
+    def features(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Forward to the last linear layer: shape (jobs, features, samples)."""
+        parameters = self._parameters(weights)
+        for layer in self.layers[: self._last_product]:
+            x, _ = layer.forward(parameters[layer.parameter], x)
+        return x
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        """By PyTorch."""
+        return row_norms(gradients)
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""
@@ -64,7 +79,13 @@ class LayerProgram:
         return x, kept
 
     def backward(
-        self, weights: Tensor, logits: Tensor, kept: Sequence[Kept], labels: Tensor, shares: Tensor
+        self,
+        weights: Tensor,
+        logits: Tensor,
+        kept: Sequence[Kept],
+        labels: Tensor,
+        shares: Tensor,
+        anchors: Anchors | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """The losses, and the gradients from the last layer down to the first one that has weights."""
         parameters = self._parameters(weights)
@@ -76,6 +97,8 @@ class LayerProgram:
                 gradients[layer.parameter] = layer.weight_gradient(kept[i], dy)
             if i > self._first:
                 dy = layer.backward(parameters[layer.parameter], kept[i], dy)
+                if anchors is not None and i == self._last_product:
+                    dy = dy + contrast_gradient(kept[i][0], anchors, shares)  # a product keeps its input
         return losses, gradients
 
     def _parameters(self, weights: Tensor) -> dict[int | None, Tensor | None]:
@@ -91,8 +114,8 @@ class LayerProgram:
         layer, shape = convert(module, shape, index.get(f"{prefix}weight", -1), self._products)
         place = len(self.layers)
         if isinstance(layer, Pool) and not layer.average:
-            # The maximum of increasing functions is that of their arguments: adding the bias and ReLU come after it,
-            # on fewer numbers. Values are the same to the last bit.
+            # Adding a bias and ReLU leave the order of numbers as it is, so the largest number of a window stays the
+            # largest. They may follow the maximum, where there are fewer numbers, and give the same bits.
             while place > 0 and isinstance(self.layers[place - 1], Bias | ReLU):
                 place -= 1
         if layer is not None:

@@ -12,7 +12,7 @@ import torch
 ANY = TypeVar("ANY")
 DONE = TypeVar("DONE")
 
-_MAX_JOBS = 512  # more at once are no faster; and with memory to spare, the chunk does not depend on the memory
+_MAX_JOBS = 512  # more at once are no faster; and on any GPU that has the memory for them, chunks are the same
 _JOBS_ON_CPU = 16
 
 
@@ -20,14 +20,14 @@ _JOBS_ON_CPU = 16
 class Chunks:
     """Hands jobs to work in chunks, of half the size where memory has run out.
 
-    most            how many jobs in a chunk; by the memory at hand where None
+    max_jobs        how many jobs in a chunk at most; by the memory at hand where None
     bytes_for_job   about how much memory a job takes, by the width of its batches
     """
 
-    def __init__(self, device: torch.device, most: int | None, bytes_for_job: Callable[[int], int]) -> None:
-        if most is not None and most < 1:
-            raise ValueError(f"chunk is {most}: at least one job must be worked on at a time")
-        self._device, self._most, self._bytes_for_job = device, most, bytes_for_job
+    def __init__(self, device: torch.device, max_jobs: int | None, bytes_for_job: Callable[[int], int]) -> None:
+        if max_jobs is not None and max_jobs < 1:
+            raise ValueError(f"chunk is {max_jobs}: at least one job must be worked on at a time")
+        self._device, self._max_jobs, self._bytes_for_job = device, max_jobs, bytes_for_job
         self._limits: dict[int, int] = {}  # width of a batch -> jobs that fitted after memory had run out
 
     def run(self, items: Sequence[ANY], width: int, work: Callable[[Sequence[ANY], int], list[DONE]]) -> list[DONE]:
@@ -54,8 +54,8 @@ class Chunks:
 
     def _fitting(self, width: int) -> int:
         """How many jobs with batches of `width` samples fit into the memory at hand."""
-        if self._most is not None:
-            return self._most
+        if self._max_jobs is not None:
+            return self._max_jobs
         if self._device.type != "cuda":
             return _JOBS_ON_CPU
         free = torch.cuda.mem_get_info(self._device)[0]

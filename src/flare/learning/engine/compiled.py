@@ -1,13 +1,14 @@
 """A chain of layers compiled for GPUs: fused kernels, with our own matrix products between them.
 
-The compiler makes its kernels for stacks of any height, always after the same example, and without measuring which of
-two is faster: so that a job's numbers do not depend on the company, nor on what was computed before, to the last bit.
+A job's numbers must not depend, to the last bit, on how many jobs are stacked with it nor on what was computed before.
+So the compiler makes one kernel for stacks of all heights (numbers of jobs), it does so from an example that always has
+the same height, and it may not time two kernels to take the faster one.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, final
@@ -17,10 +18,11 @@ from torch import Tensor
 
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.products import Plain, Products
+from flare.learning.engine.terms import Anchors
 from flare.learning.flat import FlatModel
 
 _EXAMPLE_HEIGHT = 32  # jobs
-_WANTED = {"deterministic": True, "split_reductions": False}
+_WANTED = {"deterministic": True, "split_reductions": False}  # the compiler's options, as far as it knows them
 
 
 def can_compile(device: torch.device) -> bool:
@@ -42,30 +44,52 @@ class CompiledProgram:
         self.floats_per_sample = program.floats_per_sample
         self.width, self.arrange = program.width, program.arrange
         self._forward, self._backward = _compile(program.forward), _compile(program.backward)
-        self._logits = _compile(program.logits)
+        self._logits, self._features = _compile(program.logits), _compile(program.features)
+        self._norms = _compile(program.norms)
         self._seen: set[tuple[Any, ...]] = set()
 
-    def gradient(self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def gradient(
+        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Forward and back."""
-        losses, *gradients = self._at_any_height(self._forward_and_back, weights, x, labels, shares)
+        stacks = (weights, x, labels, shares, *(anchors or ()))
+        losses, *gradients = self._at_any_height("gradient", self._forward_and_back, *stacks)
         return losses, gradients
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
-        (logits,) = self._at_any_height(lambda *arguments: (self._logits(*arguments),), weights, x)
+        (logits,) = self._at_any_height("logits", lambda *stacks: (self._logits(*stacks),), weights, x)
         return logits
 
-    def _forward_and_back(self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, ...]:
-        """In two halves: between them stands what the layers keep, which a compiler would rather compute twice."""
+    def features(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Forward to the last linear layer."""
+        (features,) = self._at_any_height("features", lambda *stacks: (self._features(*stacks),), weights, x)
+        return features
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Compiled too: the order in which PyTorch's own sums add depends on the number of rows."""
+        (norms,) = self._at_any_height("norms", lambda *stacks: (self._norms(stacks),), *gradients)
+        return norms
+
+    def _forward_and_back(
+        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Compiled as two functions. In one, the compiler would compute again on the way back what the layers keep."""
         logits, kept = self._forward(weights, x)
         _mark(logits, *(tensor for keep in kept for tensor in keep))
-        losses, gradients = self._backward(weights, logits, kept, labels, shares)
+        compared = (Anchors(*anchors),) if anchors else ()
+        losses, gradients = self._backward(weights, logits, kept, labels, shares, *compared)
         return losses, *gradients
 
-    def _at_any_height(self, work: Callable[..., tuple[Tensor, ...]], *stacks: Tensor) -> tuple[Tensor, ...]:
-        """Do `work`, the first time on the example; a compiler takes a height of one for a constant, so it gets two."""
+    def _at_any_height(self, name: str, work: Callable[..., tuple[Tensor, ...]], *stacks: Tensor) -> tuple[Tensor, ...]:
+        """What `work` answers for stacks of any number of jobs, their height, with code compiled once for all heights.
+
+        The compiler learns from its first call. So the first call for stacks of these shapes is one of always the same
+        height, with rows of these stacks as an example, and the answer is thrown away. And stacks of height one are
+        doubled, since the compiler would make code of its own for them, with other roundings.
+        """
         height = len(stacks[0])
-        kind = (len(stacks), *(stack.shape[1:] for stack in stacks))
+        kind = (name, *(stack.shape[1:] for stack in stacks))
         if kind not in self._seen:
             self._seen.add(kind)
             rows = torch.arange(_EXAMPLE_HEIGHT, device=stacks[0].device) % height
@@ -79,7 +103,7 @@ class CompiledProgram:
 
 @contextmanager
 def _first_time() -> Iterator[None]:
-    """Let the compiler compile as often as there are models, and keep its advice on TF32 to itself."""
+    """Let the compiler make as many variants as there are models and shapes, and silence its advice to use TF32."""
     config = torch._dynamo.config
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
     with warnings.catch_warnings(), config.patch({limit: 1000}):
@@ -88,6 +112,7 @@ def _first_time() -> Iterator[None]:
 
 
 def _mark(*stacks: Tensor) -> tuple[Tensor, ...]:
+    """Tell the compiler that the first axis may have any length; the stacks, as they came."""
     for stack in stacks:
         torch._dynamo.mark_dynamic(stack, 0)
     return stacks

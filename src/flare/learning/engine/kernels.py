@@ -124,8 +124,8 @@ def choose_tiles(rows: int, columns: int, depth: int) -> Tiles:
     return Tiles(_tile(rows, 64), _tile(columns, 128), 32, 4, 3)
 
 
-def _tile(size: int, most: int) -> int:
-    return min(most, max(16, triton.next_power_of_2(size)))
+def _tile(size: int, max_size: int) -> int:
+    return min(max_size, max(16, triton.next_power_of_2(size)))
 
 
 def launch(

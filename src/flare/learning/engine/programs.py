@@ -6,6 +6,7 @@ A program takes weights in rows (jobs, at least the model's weights), and sample
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, final
 
 import torch
@@ -14,6 +15,8 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
+from flare.learning.engine.terms import Anchors, contrast_loss, row_norms
+from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
 
 
@@ -31,8 +34,21 @@ class Program(Protocol):
         """Samples (jobs, samples, ...) as the program wants them; jobs stay the first axis."""
         ...
 
-    def gradient(self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Losses (jobs,), the sums of the samples' by their shares (jobs, samples), and the parameters' gradients."""
+    def gradient(
+        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Losses (jobs,), the sums of the samples' by their shares (jobs, samples), and the parameters' gradients.
+
+        With anchors, the gradients are those of the losses and the contrast; the losses are the same.
+        """
+        ...
+
+    def features(self, weights: Tensor, x: Tensor) -> Tensor:
+        """What the last linear layer is given; jobs are the first axis, the others in an order of the program's own."""
+        ...
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The length of each job's gradient over all parameters, shape (jobs,)."""
         ...
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
@@ -55,6 +71,7 @@ class VmapProgram:
     def __init__(self, model: FlatModel, sample: Tensor) -> None:
         self._model = model
         self._gradient = vmap(grad_and_value(self._loss))
+        self._contrast_gradient = vmap(grad_and_value(self._loss_and_contrast, has_aux=True))
         self.floats_per_sample = 3 * _saved_floats(model.module, sample)
 
     def width(self, samples: int) -> int:
@@ -65,10 +82,25 @@ class VmapProgram:
         """As it is."""
         return x
 
-    def gradient(self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def gradient(
+        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """The loss and its gradient of every job."""
-        gradients, losses = self._gradient(self._parameters(weights), x, labels, shares)
+        parameters = self._parameters(weights)
+        if anchors is None:
+            gradients, losses = self._gradient(parameters, x, labels, shares)
+        else:
+            gradients, (_, losses) = self._contrast_gradient(parameters, x, labels, shares, anchors)
         return losses, list(gradients.values())
+
+    def features(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Shape (jobs, samples, features)."""
+        features: Tensor = vmap(lambda *job: self._call_with_features(*job)[1])(self._parameters(weights), x)
+        return features
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        """By PyTorch."""
+        return row_norms(gradients)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
@@ -83,8 +115,23 @@ class VmapProgram:
         return answer
 
     def _loss(self, parameters: dict[str, Tensor], x: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-        each = functional.cross_entropy(self._call(parameters, x), labels, reduction="none")
-        return (each * shares).sum()
+        return _loss(self._call(parameters, x), labels, shares)
+
+    def _call_with_features(self, parameters: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        return with_features(self._model.module, lambda x: self._call(parameters, x), x)
+
+    def _loss_and_contrast(
+        self, parameters: dict[str, Tensor], x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors
+    ) -> tuple[Tensor, Tensor]:
+        """Their sum, and the loss alone."""
+        logits, z = self._call_with_features(parameters, x)
+        loss = _loss(logits, labels, shares)
+        each = contrast_loss(z, anchors.z_start, anchors.z_previous, anchors.temperature)
+        return loss + anchors.mu * (each * shares).sum(), loss
+
+
+def _loss(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    return (functional.cross_entropy(logits, labels, reduction="none") * shares).sum()
 
 
 def _saved_floats(module: nn.Module, sample: Tensor) -> int:

@@ -12,9 +12,12 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.tensor_data import TensorData, check_job, mean_loss, one_thread
+from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.terms import contrast_loss, uphill
+from flare.learning.engine.threads import one_thread
+from flare.learning.features import with_features
 from flare.learning.flat import own_copy
-from flare.learning.job import GradientJob, Job, Score, Update
+from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, check_job, make_update
 
 
 @final
@@ -31,19 +34,41 @@ class ReferenceEngine:
             return [self._train(job) for job in jobs]
 
     def _train(self, job: Job) -> Update:
-        check_job(job, self._model.num_weights)
-        rule, start = job.rule, job.start.to(self._data.device)
+        check_job(job, self._model)
+        rule, start = job.rule.on(self._data.device), job.start.to(self._data.device)
         weights, losses = start, []
         for batch in self._data.indices(job.batches):
-            loss, gradient = self._loss_and_gradient(weights, *self._data.batch(batch))
+            x, y = self._data.batch(batch)
+            loss, gradient = self._local_gradient(weights, x, y, rule, start)
             losses.append(loss)
+            if rule.ascent != 0.0:
+                _, gradient = self._local_gradient(weights + uphill(gradient, rule.ascent), x, y, rule, start)
             direction = gradient
             if rule.drift is not None:
                 direction = direction + rule.drift
             if rule.mu != 0.0:
                 direction = direction + rule.mu * (weights - start)
+            if rule.mask is not None:
+                direction = torch.where(rule.mask == 0.0, 0.0, direction)
             weights = weights - rule.lr * direction  # Eq. (8)
-        return Update(delta=weights - start, loss=mean_loss(losses))
+        return make_update(weights - start, losses)
+
+    def _local_gradient(
+        self, weights: Tensor, x: Tensor, y: Tensor, rule: LocalRule, start: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The mean cross-entropy over the batch, and the gradient of it and of the contrast, shape (weights,)."""
+        mask, contrast = rule.mask, rule.contrast
+        if contrast is None:
+            return self._loss_and_gradient(weights, x, y, mask)
+        with torch.no_grad():
+            _, z_start = self._logits_and_features(start, x, mask)
+            _, z_previous = self._logits_and_features(contrast.previous, x, mask)
+        weights = weights.detach().requires_grad_()
+        logits, z = self._logits_and_features(weights, x, mask)
+        loss = functional.cross_entropy(logits, y)
+        total = loss + contrast.mu * contrast_loss(z, z_start, z_previous, contrast.temperature).mean()
+        (gradient,) = torch.autograd.grad(total, weights)
+        return loss.detach(), gradient
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of the mean loss over all of a job's samples."""
@@ -61,13 +86,20 @@ class ReferenceEngine:
         with one_thread(self._data.device):
             return [self._data.score(partial(self._logits, each.to(self._data.device))) for each in weights]
 
-    def _loss_and_gradient(self, weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss_and_gradient(
+        self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The mean cross-entropy over the batch and its gradient, shape (weights,)."""
         weights = weights.detach().requires_grad_()
-        loss = functional.cross_entropy(self._logits(weights, x), y)
+        loss = functional.cross_entropy(self._logits(weights, x, mask), y)
         (gradient,) = torch.autograd.grad(loss, weights)
         return loss.detach(), gradient
 
-    def _logits(self, weights: Tensor, x: Tensor) -> Tensor:
+    def _logits_and_features(self, weights: Tensor, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return with_features(self._model.module, lambda x: self._logits(weights, x, mask), x)
+
+    def _logits(self, weights: Tensor, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is not None:
+            weights = mask * weights
         logits: Tensor = functional_call(self._model.module, self._model.views(weights), (x,))
         return logits  # (batch, classes)

@@ -3,7 +3,8 @@
 Each core works for one device at a time, which takes the steps one after the other; an operation has one thread, so the
 answers do not depend on the number of cores. The parameters of a worker's module are views into one vector for good. A
 job copies its start into the vector; then a step is a forward and a backward pass as PyTorch does them, the gradients
-laid side by side in a second vector, and two operations in place.
+laid side by side in a second vector, and two operations in place. Rules that take gradients elsewhere than at the
+device's weights (an ascent, a mask, a contrast) keep these in a vector of their own.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.tensor_data import TensorData, check_job, mean_loss, one_thread, right_and_loss
+from flare.learning.engine.tensor_data import TensorData, right_and_loss
+from flare.learning.engine.terms import contrast_loss, uphill
+from flare.learning.engine.threads import one_thread
+from flare.learning.features import with_features
 from flare.learning.flat import own_copy
-from flare.learning.job import GradientJob, Job, Score, Update
+from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, check_job, make_update
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
@@ -76,7 +80,7 @@ class _Worker:
     """One set of buffers, in which each task writes all that the one before left there."""
 
     def __init__(self, module: nn.Module, data: TensorData) -> None:
-        model = own_copy(module, data.device)
+        self._model = model = own_copy(module, data.device)
         self._module = model.module
         self._parameters = model.parameters
         self._data = data
@@ -86,19 +90,26 @@ class _Worker:
             parameter.data = view
 
     def train(self, job: Job) -> Update:
-        check_job(job, len(self._weights))
-        rule, start, weights = job.rule, job.start.to(self._data.device), self._weights
+        check_job(job, self._model)
+        rule, start = job.rule.on(self._data.device), job.start.to(self._data.device)
+        weights = torch.empty_like(self._weights) if any(rule.kind) else self._weights
         weights.copy_(start)
         losses = []
         for batch in self._data.indices(job.batches):
-            loss, direction = self._loss_and_gradient(*self._data.batch(batch))
+            x, y = self._data.batch(batch)
+            loss, direction = self._local_gradient(weights, x, y, rule, start)
             losses.append(loss)
+            if rule.ascent != 0.0:
+                above = weights + uphill(direction, rule.ascent)
+                _, direction = self._local_gradient(above, x, y, rule, start)
             if rule.drift is not None:
                 direction += rule.drift
             if rule.mu != 0.0:
                 direction += rule.mu * (weights - start)
+            if rule.mask is not None:
+                direction.masked_fill_(rule.mask == 0.0, 0.0)
             weights -= direction.mul_(rule.lr)
-        return Update(delta=weights - start, loss=mean_loss(losses))
+        return make_update(weights - start, losses)
 
     def gradient(self, job: GradientJob) -> Tensor:
         self._weights.copy_(job.at)
@@ -112,9 +123,43 @@ class _Worker:
         self._weights.copy_(weights)
         return right_and_loss(self._module, x, y)
 
+    def _local_gradient(
+        self, weights: Tensor, x: Tensor, y: Tensor, rule: LocalRule, start: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As in the reference; the gradient is in the worker's buffer."""
+        contrast = rule.contrast
+        if contrast is None:
+            self._load(weights, rule)
+            loss, gradient = self._loss_and_gradient(x, y)
+        else:
+            with torch.no_grad():
+                z_start = self._features(start, x, rule)
+                z_previous = self._features(contrast.previous, x, rule)
+            self._load(weights, rule)
+            logits, z = with_features(self._module, self._module, x)
+            loss = functional.cross_entropy(logits, y)
+            term = contrast_loss(z, z_start, z_previous, contrast.temperature).mean()
+            gradient = self._gradient_of(loss + contrast.mu * term)
+        if rule.mask is not None:
+            gradient *= rule.mask
+        return loss.detach(), gradient
+
+    def _features(self, weights: Tensor, x: Tensor, rule: LocalRule) -> Tensor:
+        self._load(weights, rule)
+        return with_features(self._module, self._module, x)[1]
+
+    def _load(self, weights: Tensor, rule: LocalRule) -> None:
+        """Let the module compute with these weights, masked where the rule has a mask."""
+        if weights is not self._weights:
+            self._weights.copy_(weights)
+        if rule.mask is not None:
+            self._weights *= rule.mask
+
     def _loss_and_gradient(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The mean cross-entropy over the batch and its gradient, in the worker's buffer, shape (weights,)."""
         loss = functional.cross_entropy(self._module(x), y)
+        return loss.detach(), self._gradient_of(loss)
+
+    def _gradient_of(self, loss: Tensor) -> Tensor:
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
-        torch.cat([each.reshape(-1) for each in gradients], out=self._gradient)
-        return loss.detach(), self._gradient
+        return torch.cat([each.reshape(-1) for each in gradients], out=self._gradient)

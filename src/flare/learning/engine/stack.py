@@ -57,10 +57,10 @@ class Feed:
         step_of = np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps)
         by_step = np.argsort(step_of, kind="stable")
         indices = np.concatenate(rows)[by_step]  # (rows, width)
-        least, most, held = indices.min(), indices.max(), len(data.train_y)
-        if least < 0 or most >= held:  # a GPU would stop the whole program
+        lowest, highest, held = indices.min(), indices.max(), len(data.train_y)
+        if lowest < 0 or highest >= held:  # a GPU would stop the whole program
             raise ValueError(
-                f"a job asks for training sample {least if least < 0 else most}: there are 0 to {held - 1}"
+                f"a job asks for training sample {lowest if lowest < 0 else highest}: there are 0 to {held - 1}"
             )
         shares = np.where(np.arange(indices.shape[1]) < sizes[:, None], share[:, None], 0.0)[by_step]
         return cls(
@@ -83,16 +83,25 @@ def _filled(rows: Indices, width: int) -> Indices:
 
 @final
 class Descent:
-    """w <- w - lr (g + drift + mu (w - w_start)) for every row at once, each with its own rule; Eq. (8) for FLARE."""
+    """w <- w - lr (g + drift + mu (w - w_start)) for every row at once, each with its own rule; Eq. (8) for FLARE.
+
+    masks   those of the rules, in rows, where they have some: weights whose mask is 0 stay
+    """
 
     def __init__(
-        self, jobs: Sequence[Job], starts: Callable[[], Tensor], sizes: list[int], device: torch.device
+        self,
+        jobs: Sequence[Job],
+        starts: Callable[[], Tensor],
+        sizes: list[int],
+        device: torch.device,
+        masks: Tensor | None = None,
     ) -> None:
         rules = [job.rule for job in jobs]
         self._sizes = sizes
         self._minus_lr = torch.tensor([-rule.lr for rule in rules], device=device)[:, None]
         self._mu = torch.tensor([rule.mu for rule in rules], device=device)[:, None]
         self._starts = starts() if any(rule.mu != 0.0 for rule in rules) else None
+        self._masks = masks
         self._drift = None
         if any(rule.drift is not None for rule in rules):
             self._drift = torch.zeros(len(jobs), sum(sizes), device=device)
@@ -111,4 +120,6 @@ class Descent:
                 direction = direction + self._drift[:count, mine]
             if self._starts is not None:
                 direction = direction.addcmul(weights - self._starts[:count, mine], mu)
+            if self._masks is not None:
+                direction = torch.where(self._masks[:count, mine] == 0.0, 0.0, direction)
             weights.addcmul_(direction, minus_lr)

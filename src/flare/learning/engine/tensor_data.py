@@ -1,9 +1,8 @@
-"""A data set as tensors on an engine's device, and what every engine does with it alike."""
+"""A data set as tensors on an engine's device: batches of it, and the score of a model on its test samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
-from flare.learning.job import Job, Score
+from flare.learning.job import Score
 from flare.types import Indices
 
 CHUNK = 1000
@@ -63,32 +62,6 @@ def right_and_loss(logits_of: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) 
     with torch.inference_mode():
         logits = logits_of(x)  # (samples, classes)
         return (logits.argmax(dim=1) == y).sum(), functional.cross_entropy(logits, y, reduction="sum")
-
-
-@contextmanager
-def one_thread(device: torch.device) -> Iterator[None]:
-    """One thread for each operation on a CPU, so that how a sum is cut, and with it its bits, depends on no setting."""
-    before = torch.get_num_threads()
-    if device.type == "cpu":
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def check_job(job: Job, num_weights: int) -> None:
-    """Refuse a job that cannot be carried out as it is written."""
-    steps = job.rule.steps
-    if steps < 1 or len(job.batches) != steps:
-        raise ValueError(f"a job asks for {steps} steps and has {len(job.batches)} batches: give one for each step")
-    if job.start.shape != (num_weights,):
-        raise ValueError(f"a job starts from weights of shape {tuple(job.start.shape)}; the model has {num_weights}")
-
-
-def mean_loss(losses: list[Tensor]) -> float:
-    """The mean of the losses of a device's steps."""
-    return float(torch.stack(losses).double().mean())
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

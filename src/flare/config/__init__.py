@@ -1,0 +1,27 @@
+"""Every setting of a run: frozen dataclasses, read from a TOML file once at the edge."""
+
+from flare.config.options import Options
+from flare.config.sections import (
+    SECTIONS,
+    Config,
+    DataConfig,
+    LearningConfig,
+    RunConfig,
+    SchedulingConfig,
+    WirelessConfig,
+)
+from flare.config.toml import load, override, to_toml
+
+__all__ = [
+    "SECTIONS",
+    "Config",
+    "DataConfig",
+    "LearningConfig",
+    "Options",
+    "RunConfig",
+    "SchedulingConfig",
+    "WirelessConfig",
+    "load",
+    "override",
+    "to_toml",
+]

@@ -1,0 +1,99 @@
+"""What somebody meant who wrote a key that there is not: the nearest key, or the one that other people's word means."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import fields
+
+from flare.config.sections import SECTIONS, Config
+from flare.config.setting import dotted
+
+_NEAR_IN_SECTION = 0.75  # difflib's ratio from which a key is taken for a misspelling of another
+_NEAR_ANYWHERE = 0.8
+FORMER = {
+    "scheduling.num_selected": "it is an option of the policy now: write num_selected = 10 below [scheduling.options], "
+    "or scheduling.options.num_selected=10",
+}
+"""Keys that have moved, and where to."""
+MEANINGS: dict[str, str] = {
+    "learning.local_lr": "lr learning_rate eta step_size client_lr",
+    "learning.global_lr": "lr learning_rate eta step_size server_lr",
+    "learning.method": "algorithm strategy optimizer aggregation",
+    "learning.model": "network architecture net",
+    "learning.prox_mu": "mu",
+    "learning.device": "gpu cuda",
+    "learning.engine": "backend",
+    "run.rounds": "epochs num_rounds iterations num_epochs",
+    "run.seconds": "time duration",
+    "run.target_accuracy": "target accuracy",
+    "run.evaluate_every": "eval_every test_every",
+    "run.checkpoint_every": "save_every checkpoint",
+    "wireless.batch_size": "batch bs b minibatch mini_batch batchsize",
+    "wireless.tau_mean": "epochs local_epochs local_steps steps tau num_epochs",
+    "learning.fixed_steps": "local_epochs local_steps steps",
+    "wireless.tau_values": "tau",
+    "wireless.num_devices": "k n devices clients num_clients users num_users nodes num_nodes workers num_workers",
+    "wireless.total_bandwidth_hz": "b bandwidth band bw",
+    "wireless.deadline_s": "deadline latency t_max timeout",
+    "wireless.payload_bits": "payload_size model_size upload_size s",
+    "wireless.power_dbm": "power tx_power p",
+    "wireless.noise_dbm_per_mhz": "noise n0",
+    "wireless.min_distance_m": "distance",
+    "wireless.max_distance_m": "distance radius",
+    "wireless.cpu_min_hz": "cpu",
+    "wireless.cpu_max_hz": "cpu",
+    "scheduling.policy": "scheduler selection strategy",
+    "scheduling.gamma": "weight",
+    "scheduling.options": "num_selected clients_per_round fraction_fit frac m",
+    "data.name": "dataset data_set",
+    "data.folder": "data_dir root path",
+    "data.partition": "split iid noniid non_iid",
+    "seed": "random_seed random_state rng",
+}
+"""Settings, with the words that people type for them elsewhere."""
+
+
+def refuse_unknown(keys: Iterable[str], section: str) -> None:
+    """ValueError where one of the keys is none of the section ("": the head of the file), with what may be meant."""
+    own = _keys_of(section)
+    unknown = next((key for key in keys if key not in own), None)
+    if unknown is None:
+        return
+    name = dotted(section, unknown)
+    if name in FORMER:
+        raise ValueError(f"{name} has moved: {FORMER[name]}")
+    meant = meant_by(unknown, section)
+    if not meant:
+        listed = f"[{section}] has the keys" if section else "there are seed and the sections"
+        raise ValueError(f"unknown key {name}; {listed} {', '.join(key for key in own if key != 'seed')}")
+    raise ValueError(f"unknown key {name}; the nearest known key is {' or '.join(meant)}")
+
+
+def meant_by(key: str, section: str) -> tuple[str, ...]:
+    """The settings, with their sections, that a key which there is not may stand for; none where nothing is near.
+
+    Looked for are, in turn: the very key in another section, a misspelling of one of the section's own, one that has
+    the same word in it (`lr`: `local_lr`), one of the same meaning (`learning_rate`), a misspelling of any.
+    """
+    word = key.lower().replace("-", "_")
+    own = {name: dotted(section, name) for name in _keys_of(section)}
+    everywhere = {name: dotted(other, name) for other in (*SECTIONS, "") for name in _keys_of(other)}
+    if word in everywhere:
+        return (everywhere[word],)
+    near = difflib.get_close_matches(word, own, n=1, cutoff=_NEAR_IN_SECTION)
+    if near:
+        return (own[near[0]],)
+    parts = set(word.split("_"))
+    with_word = tuple(name for short, name in own.items() if section and parts <= set(short.split("_")))
+    if with_word and len(word) > 1:
+        return with_word
+    same_meaning = tuple(name for name, words in MEANINGS.items() if word in words.split())
+    if same_meaning:
+        return same_meaning
+    near = difflib.get_close_matches(word, everywhere, n=1, cutoff=_NEAR_ANYWHERE)
+    return (everywhere[near[0]],) if near else ()
+
+
+def _keys_of(section: str) -> list[str]:
+    return [each.name for each in fields(SECTIONS[section] if section else Config)]

@@ -1,0 +1,226 @@
+"""Every setting of a run, a section of the file each: frozen dataclasses.
+
+A setting is declared in one line with its default, what it means and what it may be. Checks, error messages and the
+complete file with a comment for each key (`to_toml`) all come from that line.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from flare.config.options import NO_OPTIONS, Options
+from flare.config.setting import check, setting
+
+
+@dataclass(frozen=True)
+class WirelessConfig:
+    """The cell: where the devices are, what the radio and their processors do. The defaults are the paper's cell."""
+
+    num_devices: int = setting(40, "devices in the cell, K", at_least=1, at_most=10_000_000)
+    min_distance_m: float = setting(100.0, "least distance to the base station, metre", at_least=1.0)
+    max_distance_m: float = setting(500.0, "greatest distance to the base station, metre", at_most=1e7)
+    path_loss: str = setting(
+        "exponent",
+        "path loss: power gain d^-path_loss_exponent, or 3GPP urban macro, 128.1 + 37.6 log10(d in km) dB",
+        choices=("exponent", "3gpp-uma"),
+    )
+    path_loss_exponent: float = setting(3.76, "path-loss exponent", above=0.0, at_most=20.0)
+    shadowing_db: float = setting(
+        0.0, "log-normal shadowing, drawn once for each device: standard deviation in dB", at_least=0.0, at_most=100.0
+    )
+    fading: str = setting(
+        "none", "block fading, drawn for each device and round", choices=("none", "rician", "rayleigh")
+    )
+    rician_k_db: float = setting(
+        6.0, "Rician fading: power of the direct path over the scattered, dB", at_least=-100.0, at_most=100.0
+    )
+    power_dbm: float = setting(20.0, "transmit power of a device, dBm", at_least=-200.0, at_most=200.0)
+    noise_dbm_per_mhz: float = setting(-114.0, "noise power density, dBm/MHz", at_least=-300.0, at_most=200.0)
+    total_bandwidth_hz: float = setting(10e6, "the band to divide among the devices, Hz", above=0.0)
+    deadline_s: float = setting(0.4, "when a round must be over, s", above=0.0)
+    payload_bits: float = setting(1e7, "size of a model update, bit", above=0.0)
+    cycles_per_sample: float = setting(
+        110.0 * 6272.0, "processor cycles for one training sample", above=0.0, at_most=1e18
+    )
+    batch_size: int = setting(40, "training samples in one local step", at_least=1, at_most=1_000_000_000)
+    cpu_min_hz: float = setting(2e9, "slowest processor, Hz", at_least=1.0, at_most=1e15)
+    cpu_max_hz: float = setting(4e9, "fastest processor, Hz", at_least=1.0, at_most=1e15)
+    cpu_every_round: bool = setting(True, "draw the processor speeds anew every round, or once")
+    tau_law: str = setting(
+        "exponential",
+        "local steps: max(1, round(Exp(tau_mean))) for each device and round, or tau_values for each device or group",
+        choices=("exponential", "list", "groups"),
+    )
+    tau_mean: float = setting(3.0, "mean of the exponential law of the local steps", above=0.0, at_most=1e9)
+    tau_values: tuple[int, ...] = setting(
+        (),
+        "local steps of each device (list), or of each of as many equal groups of devices (groups)",
+        at_least=1,
+        at_most=1_000_000_000,
+    )
+    trace: str = setting(
+        "", "CSV or NPZ file of gain_db, cpu_hz, tau for each round and device; relative to this file; empty: none"
+    )
+    trace_repeat: bool = setting(False, "start the trace again where it ends; otherwise that is an error")
+    capacitance: float = setting(
+        1e-28, "effective capacitance: a cycle takes this x (CPU speed)^2 joule", at_least=0.0, at_most=1.0
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "wireless")
+        if self.trace:
+            object.__setattr__(self, "trace", os.path.abspath(self.trace))
+        for least, greatest in (("min_distance_m", "max_distance_m"), ("cpu_min_hz", "cpu_max_hz")):
+            low, high = getattr(self, least), getattr(self, greatest)
+            if low > high:
+                raise ValueError(
+                    f"wireless.{least} is {low:g}, more than wireless.{greatest}, {high:g}; it must be at most that"
+                )
+        self._check_tau_values()
+
+    def _check_tau_values(self) -> None:
+        given = f"wireless.tau_values has {len(self.tau_values)} values"
+        if self.tau_law == "exponential" and self.tau_values:
+            raise ValueError(
+                f'{given}, but wireless.tau_law is "exponential", which takes none; '
+                'it must be empty, or wireless.tau_law one of "list", "groups"'
+            )
+        if self.tau_law == "list" and len(self.tau_values) != self.num_devices:
+            raise ValueError(
+                f'{given}, but wireless.num_devices is {self.num_devices}; with tau_law "list" it must have one for '
+                "each device"
+            )
+        if self.tau_law == "groups" and (not self.tau_values or self.num_devices % len(self.tau_values) != 0):
+            raise ValueError(
+                f'{given}, but wireless.num_devices is {self.num_devices}; with tau_law "groups" it must have one for '
+                "each group of equally many devices, so that their number divides num_devices"
+            )
+
+
+@dataclass(frozen=True)
+class SchedulingConfig:
+    """Who sends, and how participation is weighed against local steps."""
+
+    policy: str = setting("exact", "name of the policy that selects the devices")
+    gamma: float | str = setting(
+        10.0,
+        'weight of participation in problem P2; "auto": global_lr / L with the smoothness L of the loss, estimated at '
+        'the start; "auto-lr": global_lr / (L local_lr tau_bar), what Lemma 1 asks for',
+        at_least=0.0,
+        also=("auto", "auto-lr"),
+    )
+    bound: bool = setting(True, "also prove, every round, the bound that a policy without proof is measured against")
+    options: Options = setting(  # noqa: RUF009 (options never change)
+        NO_OPTIONS, "options of the policy by name, such as num_selected = 10; which it has, docs/scheduling.md says"
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "scheduling")
+        if not self.policy.strip():
+            raise ValueError(f'scheduling.policy is "{self.policy}"; it must be the name of a policy, such as "exact"')
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What the devices learn from, and who holds what."""
+
+    name: str = setting("digits", "data set: digits, synthetic, mnist, fashion-mnist, cifar10")
+    folder: str = setting("", "folder with the files of a data set, looked into first; empty: none")
+    partition: str = setting(
+        "iid",
+        "who holds which samples: at random, by label shards (the paper's non-i.i.d.), by Dirichlet-distributed "
+        "labels, by quantity, or as the data come divided",
+        choices=("iid", "shards", "dirichlet", "quantity", "natural"),
+    )
+    shards_per_device: int = setting(2, "label shards: how many a device holds", at_least=1)
+    dirichlet_alpha: float = setting(0.5, "Dirichlet partition: small is uneven, large is even", above=0.0)
+    quantity_skew: float = setting(1.0, "quantity partition: sizes follow a power law of this exponent", at_least=0.0)
+    share_labels: bool = setting(
+        False, "devices tell the base station how many samples of each label they hold, for policies that ask for it"
+    )
+    synthetic_alpha: float = setting(1.0, "synthetic data: how much the devices' models differ", at_least=0.0)
+    synthetic_beta: float = setting(1.0, "synthetic data: how much the devices' samples differ", at_least=0.0)
+
+    def __post_init__(self) -> None:
+        check(self, "data")
+        if self.folder:
+            object.__setattr__(self, "folder", os.path.abspath(self.folder))
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """How the devices learn and how the base station averages."""
+
+    model: str = setting("mlp", "model: logistic, mlp, mnist-cnn, cifar-cnn")
+    method: str = setting("flare", "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin")
+    local_lr: float = setting(0.05, "local learning rate", above=0.0)
+    global_lr: float = setting(1.0, "global learning rate", above=0.0)
+    tau_bar: str = setting(
+        "mas",
+        "FLARE's reference number of steps: the most or the mean over the selected, of this or of the first round; "
+        "safe: the most, up to 0.58 / (L local_lr), L estimated at the start",
+        choices=("mas", "mes", "fmas", "fmes", "safe"),
+    )
+    fixed_steps: int = setting(3, "steps of every device under fedavg-fixed", at_least=1)
+    tau_eff: str = setting(
+        "mes", "FedNova's effective number of steps: the mean or the most over the selected", choices=("mes", "mas")
+    )
+    prox_mu: float = setting(0.1, "FedProx: weight of the proximal term", at_least=0.0)
+    engine: str = setting(
+        "auto", "what computes: auto takes batched on a GPU", choices=("auto", "reference", "sequential", "batched")
+    )
+    device: str = setting(
+        "auto", "where it computes: auto takes a GPU if there is one", choices=("auto", "cpu", "cuda")
+    )
+    precision: str = setting(
+        "float32",
+        "matrix products on a GPU: as accurate as float32, or faster with factors of 10 bits, as PyTorch convolves",
+        choices=("float32", "tf32"),
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "learning")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """When a run ends, and what it writes down."""
+
+    rounds: int = setting(100, "end after this many rounds", at_least=1)
+    seconds: float = setting(0.0, "end when the simulated clock has passed this; 0: never", at_least=0.0)
+    target_accuracy: float = setting(
+        0.0, "end when the test accuracy reaches this; 0: never", at_least=0.0, at_most=1.0
+    )
+    evaluate_every: int = setting(5, "test the global model every so many rounds (and at the last)", at_least=1)
+    checkpoint_every: int = setting(20, "write a checkpoint every so many rounds (and at the last)", at_least=1)
+    payload: str = setting(
+        "model", "size of an update: the model's true size, or wireless.payload_bits", choices=("model", "wireless")
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "run")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run; a field that is itself a dataclass is a section of the file."""
+
+    seed: int = setting(0, "seed of every random draw; the same seed gives the same run", at_least=0)
+    wireless: WirelessConfig = field(default_factory=WirelessConfig)
+    scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        check(self, "")
+
+
+SECTIONS: dict[str, type[Any]] = {
+    each.name: each.default_factory  # type: ignore[misc]
+    for each in fields(Config)
+    if is_dataclass(each.default_factory)
+}
+"""The sections of the file by name."""

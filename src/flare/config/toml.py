@@ -1,0 +1,167 @@
+"""Settings from a TOML file or from single `section.key=value` texts, and the complete file of a configuration."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from flare.config.names import meant_by, refuse_unknown
+from flare.config.options import Options, Value
+from flare.config.sections import SECTIONS, Config
+from flare.config.setting import quoted, shown
+from flare.reading import read_small
+
+MAX_FILE_BYTES = 16 << 20
+"""A larger file is no configuration; a list of ten million devices' steps still is."""
+_PATHS = ("trace", "folder")  # settings that name a file, as seen from the folder of the configuration
+
+
+def load(path: str | Path, *, former_keys: bool = False) -> Config:
+    """Read a TOML file; what it leaves out keeps its default.
+
+    With `former_keys` a key that has moved since is read in its old place too, as it stands in the folders of old
+    runs. Raises ValueError that names the file, the key and what would be right.
+    """
+    path = Path(path)
+    try:
+        text = read_small(path, MAX_FILE_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is not UTF-8 text ({error}); give the path of a TOML file") from None
+    try:
+        table = _parsed(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: is not valid TOML: {error}") from None
+    try:
+        return _from_table(_moved(table) if former_keys else table, path.parent)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def override(config: Config, settings: Iterable[str]) -> Config:
+    """The configuration with single settings changed, each written as `section.key=value`, `seed=3` or, for an option
+    of a policy, `scheduling.options.num_selected=3`.
+
+    A value is read as TOML; what is not TOML is text: `learning.method=fedavg`. Raises ValueError that names the key.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for text in settings:
+        section, key, option, value = _setting(text)
+        table = tables.setdefault(section, {})
+        if option:
+            before = table.get(key, getattr(getattr(config, section), key))
+            value = {**(before if isinstance(before, Mapping) else {}), option: value}
+        table[key] = value
+    changed = {name: replace(getattr(config, name), **table) for name, table in tables.items() if name}
+    return replace(config, **changed, **tables.get("", {}))
+
+
+def to_toml(config: Config) -> str:
+    """The complete file of a configuration, with a comment for each key; `load` reads the same configuration back."""
+    blocks = [_keys_to_toml(config)]
+    for name in SECTIONS:
+        section = getattr(config, name)
+        blocks.append(f"[{name}]\n" + _keys_to_toml(section))
+        blocks += [
+            f"# {each.metadata['doc']}\n[{name}.{each.name}]\n"
+            + "".join(f"{option} = {_literal(value)}\n" for option, value in getattr(section, each.name).items())
+            for each in fields(section)
+            if isinstance(each.default, Options)
+        ]
+    return "\n".join(blocks)
+
+
+def _setting(text: str) -> tuple[str, str, str, Any]:
+    """Section, key, option and value of `section.key=value` or `section.key.option=value`; "" for what there is not."""
+    name, equals, written = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"'{text}' is not a setting; write section.key=value, such as wireless.deadline_s=0.4")
+    section, _, key = name.strip().partition(".")
+    if not key:
+        section, key = "", section
+    value = _value(name.strip(), written.strip())
+    if section and section not in SECTIONS:
+        meant = meant_by(key, "")
+        hint = f"did you mean {' or '.join(meant)}? The" if meant else "the"
+        raise ValueError(f"unknown section {section}; {hint} sections are {', '.join(SECTIONS)}")
+    if not section and key in SECTIONS:
+        known = next(iter(fields(SECTIONS[key]))).name
+        raise ValueError(f"{key} is a section, not a setting; write {key}.KEY=value, such as {key}.{known}=...")
+    table, _, option = key.partition(".")
+    if option and table in _tables(section):
+        return section, table, option, value
+    refuse_unknown([key], section)
+    return section, key, "", value
+
+
+def _tables(section: str) -> list[str]:
+    """The settings of a section that are tables of options."""
+    return [each.name for each in fields(SECTIONS[section]) if isinstance(each.default, Options)] if section else []
+
+
+def _value(name: str, text: str) -> Any:
+    try:
+        table = _parsed(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    except ValueError as error:
+        raise ValueError(f"{name}: its value cannot be read: {error}") from None
+    return table["value"] if len(table) == 1 else text  # a line end in the text would begin another key
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deep to be read") from None
+
+
+def _from_table(table: dict[str, Any], folder: Path) -> Config:
+    refuse_unknown(table, "")
+    values = dict(table)
+    for name, section in SECTIONS.items():
+        if name not in table:
+            continue
+        if not isinstance(table[name], dict):
+            raise ValueError(f"{name} is {shown(table[name])}; it must be a section: write [{name}], its keys below")
+        refuse_unknown(table[name], name)
+        values[name] = section(**_resolved(table[name], folder))
+    return Config(**values)
+
+
+def _resolved(section: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The section with its paths as seen from the folder of the file."""
+    paths = {key: section[key] for key in _PATHS if section.get(key) and isinstance(section[key], str)}
+    return section | {key: str(folder / path) for key, path in paths.items()}
+
+
+def _moved(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with a former key in its new place: `scheduling.num_selected`, where 0 meant "not given"."""
+    section = table.get("scheduling")
+    if not isinstance(section, dict) or "num_selected" not in section:
+        return table
+    rest = {key: value for key, value in section.items() if key != "num_selected"}
+    if section["num_selected"] != 0:
+        rest["options"] = {"num_selected": section["num_selected"], **rest.get("options", {})}
+    return table | {"scheduling": rest}
+
+
+def _keys_to_toml(config: Any) -> str:
+    lines = []
+    for each in fields(config):
+        if "doc" in each.metadata and not isinstance(each.default, Options):
+            choices = each.metadata["limits"].choices
+            lines.append(f"# {each.metadata['doc']}" + (f" ({quoted(choices)})" if choices else ""))
+            lines.append(f"{each.name} = {_literal(getattr(config, each.name))}")
+    return "\n".join(lines) + "\n"
+
+
+def _literal(value: Value) -> str:
+    """A value as TOML writes it: JSON's way, save that TOML wants DEL escaped and people want round numbers short."""
+    if isinstance(value, float) and value >= 1e6 and float(f"{value:g}") == value:
+        return f"{value:g}".replace("e+0", "e").replace("e+", "e")
+    written = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    return written.replace("\x7f", "\\u007f")

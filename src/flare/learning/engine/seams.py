@@ -1,0 +1,110 @@
+"""What an ascent, a mask or a contrast adds to the passes over a stack of jobs, for `batched`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, final
+
+import torch
+from torch import Tensor
+
+from flare.learning.engine.programs import Program
+from flare.learning.engine.terms import MIN_NORM, Anchors
+from flare.learning.job import Job
+
+DONE = TypeVar("DONE")
+
+
+class Run(Protocol):
+    """Hands a program to some work."""
+
+    def __call__(self, work: Callable[[Program], DONE], /) -> DONE:
+        """What the work answers."""
+        ...
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Seams:
+    """The ascents, masks and contrasts of jobs whose rules are of one kind: all have the field, or none has it.
+
+    sizes      numbers of weights of the model's parameters
+    ascents    (jobs, 1)
+    masks      (jobs, row length)
+    contrast   weights at the start and of the last own models, masked, (jobs, row length); mu and temperature, (jobs,)
+    """
+
+    sizes: list[int]
+    ascents: Tensor | None
+    masks: Tensor | None
+    contrast: tuple[Tensor, Tensor, Tensor, Tensor] | None
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Sequence[Job],
+        starts: Callable[[], Tensor],
+        in_rows: Callable[[Sequence[Tensor]], Tensor],
+        sizes: list[int],
+        device: torch.device,
+    ) -> Seams | None:
+        """Those of jobs of one kind, or None where the kind is the plain one; `in_rows` stacks vectors."""
+        rules = [job.rule for job in jobs]
+        has_ascent, has_mask, has_contrast = rules[0].kind
+        if not (has_ascent or has_mask or has_contrast):
+            return None
+        masks = in_rows([rule.mask for rule in rules if rule.mask is not None]) if has_mask else None
+        ascents, contrast = None, None
+        if has_ascent:
+            ascents = torch.tensor([rule.ascent for rule in rules], device=device)[:, None]
+        if has_contrast:
+            terms = [rule.contrast for rule in rules if rule.contrast is not None]
+            compared = [starts(), in_rows([term.previous for term in terms])]
+            start, previous = compared if masks is None else [each * masks for each in compared]
+            mu = torch.tensor([term.mu for term in terms], device=device)
+            temperature = torch.tensor([term.temperature for term in terms], device=device)
+            contrast = start, previous, mu, temperature
+        return cls(sizes, ascents, masks, contrast)
+
+    def gradient(self, run: Run, stack: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Losses and gradients as of `Program.gradient`, for the rows of `stack`, the first ones of all."""
+        anchors = self._anchors(run, x)
+
+        def at(weights: Tensor) -> tuple[Tensor, list[Tensor]]:
+            if self.masks is None:
+                return run(lambda program: program.gradient(weights, x, y, shares, anchors))
+            masked = weights * self.masks[: len(weights)]
+            losses, gradients = run(lambda program: program.gradient(masked, x, y, shares, anchors))
+            return losses, self._masked(gradients)
+
+        losses, gradients = at(stack)
+        if self.ascents is not None:
+            norms = run(lambda program: program.norms(gradients))
+            _, gradients = at(self._uphill(stack, gradients, norms))
+        return losses, gradients
+
+    def _anchors(self, run: Run, x: Tensor) -> Anchors | None:
+        """The features of a batch under the weights that a contrast compares with."""
+        if self.contrast is None:
+            return None
+        start, previous, mu, temperature = (each[: len(x)] for each in self.contrast)
+        z_start = run(lambda program: program.features(start, x))
+        z_previous = run(lambda program: program.features(previous, x))
+        return Anchors(z_start, z_previous, mu, temperature)
+
+    def _masked(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        assert self.masks is not None
+        count = len(gradients[0])
+        masks = torch.split(self.masks[:count, : sum(self.sizes)], self.sizes, dim=1)
+        return [gradient.reshape(mask.shape) * mask for gradient, mask in zip(gradients, masks, strict=True)]
+
+    def _uphill(self, stack: Tensor, gradients: Sequence[Tensor], norms: Tensor) -> Tensor:
+        """w + ascent g / |g| for every row."""
+        assert self.ascents is not None
+        count, above = len(stack), stack.clone()
+        scale = self.ascents[:count] / norms[:, None].clamp_min(MIN_NORM)
+        parts = torch.split(above[:, : sum(self.sizes)], self.sizes, dim=1)
+        for part, gradient in zip(parts, gradients, strict=True):
+            part.addcmul_(gradient.reshape(part.shape), scale)
+        return above

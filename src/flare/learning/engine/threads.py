@@ -1,0 +1,20 @@
+"""How many threads an operation has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """One thread for each operation on a CPU, so that how a sum is cut, and with it its bits, depends on no setting."""
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

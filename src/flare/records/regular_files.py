@@ -1,0 +1,96 @@
+"""The files of a run folder, opened so that what somebody put in their place can do no harm.
+
+A named pipe would make the reader wait for ever, a device has no end, a link leads to a file that is not ours to
+write, and a huge file would fill the memory. None of them is opened, or no more of it is read than is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from flare.atomic import whole_file, write_all
+from flare.reading import kind_of
+
+_FLAGS = (
+    getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+_CHUNK = 1 << 20
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file, never through a link and without waiting.
+
+    Raises ValueError where something else is there, FileNotFoundError where nothing is (unless `flags` create it).
+    """
+    refuse_irregular(path)  # before it is opened: some devices act on that
+    file = os.open(path, flags | _FLAGS, 0o666)
+    try:
+        _refuse_kind(path, os.fstat(file).st_mode)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def refuse_irregular(path: Path) -> None:
+    """ValueError where something is there that is no regular file."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    _refuse_kind(path, mode)
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """All of a regular file; ValueError where it is something else or has more than so many bytes."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(
+            f"{path} has more than {max_bytes} bytes, which such a file never has; put it back from a copy"
+        )
+    return content
+
+
+def folder_is_there(path: Path) -> bool:
+    """Whether a folder is there; ValueError where something else is, such as a link to one."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(mode):
+        raise ValueError(
+            f"{path} is {kind_of(mode)}, and must be a folder; nothing was changed: put the folder back, or move away "
+            "what is in its place"
+        )
+    return True
+
+
+def aside(path: Path) -> Path:
+    """The first of path.aside-1, path.aside-2, ... that is free: for what cannot be used any more but may be missed."""
+    number = 1
+    while os.path.lexists(kept := path.with_name(f"{path.name}.aside-{number}")):
+        number += 1
+    return kept
+
+
+def copy_aside(path: Path) -> Path:
+    """Copy a regular file to `aside(path)`, on the disk before this returns."""
+    kept = aside(path)
+    with os.fdopen(open_regular(path), "rb") as source, whole_file(kept, durable=True) as file:
+        while chunk := source.read(_CHUNK):
+            write_all(file, chunk)
+    return kept
+
+
+def _refuse_kind(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise ValueError(
+            f"{path} is {kind_of(mode)}; a run folder holds regular files only: put the file back, or give another "
+            "folder"
+        )

@@ -1,0 +1,106 @@
+"""What a policy may answer, and one clear error where it answered something else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flare.scheduling.problem import ABSURD, RoundProblem
+from flare.scheduling.registry import Choice, Memory, Policy
+from flare.types import Floats, Indices
+
+MAX_MEMORY_ARRAYS = 64
+MAX_MEMORY_NUMBERS = 100_000_000
+
+
+def as_choice(policy: Policy, answer: ArrayLike | Choice) -> Choice:
+    """The answer as a `Choice`: whole numbers name devices, an array of floats is one utility for each device."""
+    if isinstance(answer, Choice):
+        if answer.utility is not None and np.size(answer.selected):
+            raise ValueError(f"policy '{policy.name}' gave devices and utilities; a Choice has one of the two")
+        return answer
+    array = _array(policy, answer)
+    if array.size and np.issubdtype(array.dtype, np.floating):
+        return Choice(utility=array)
+    return Choice(array)
+
+
+def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike) -> Indices:
+    """The devices that a policy named, ascending; ValueError where they are none, or do not fit."""
+    answer = _array(policy, selected)
+    if answer.ndim != 1 or not (answer.size == 0 or np.issubdtype(answer.dtype, np.integer)):
+        raise ValueError(
+            f"policy '{policy.name}' answered {selected!r:.80}; it must answer a list of device indices "
+            "(for a mask, np.flatnonzero) or one utility for each device (an array of floats)"
+        )
+    devices = np.unique(answer.astype(np.intp))
+    if devices.size != answer.size:
+        raise ValueError(f"policy '{policy.name}' named a device twice")
+    if devices.size and not (devices[0] >= 0 and devices[-1] < problem.num_devices):
+        raise ValueError(f"policy '{policy.name}' named a device outside 0 to {problem.num_devices - 1}")
+    if not problem.fits(devices):
+        raise ValueError(
+            f"policy '{policy.name}' chose {devices.size} devices that need "
+            f"{math.fsum(problem.needed_hz[devices]):.6g} Hz to meet the deadline, of {problem.total_bandwidth_hz:.6g} "
+            f"Hz there are: build the choice with flare.scheduling.admit, or check it with problem.fits"
+        )
+    return devices
+
+
+def checked_utility(policy: Policy, problem: RoundProblem, utility: ArrayLike) -> Floats:
+    """The utilities that a policy gave; ValueError where they are not one number for each device."""
+    answer = _array(policy, utility)
+    if answer.dtype.kind not in "iuf" or answer.shape != (problem.num_devices,):
+        raise ValueError(
+            f"policy '{policy.name}' gave utilities of shape {answer.shape} and type {answer.dtype}; it must give one "
+            f"number for each of the {problem.num_devices} devices"
+        )
+    numbers = answer.astype(np.float64)
+    bad = np.flatnonzero(~(np.abs(numbers) <= ABSURD))
+    if bad.size:
+        raise ValueError(
+            f"policy '{policy.name}' gave device {bad[0]} the utility {numbers[bad[0]]:g}; it must be finite "
+            f"(and at most {ABSURD:g})"
+        )
+    return numbers
+
+
+def checked_memory(policy: Policy, memory: Mapping[str, Any] | None) -> Memory:
+    """A copy of what a policy remembers; ValueError where it is not a dict of arrays of numbers."""
+    if memory is None:
+        return {}
+    if not isinstance(memory, Mapping):
+        raise ValueError(
+            f"the memory of policy '{policy.name}' is a {type(memory).__name__}; it must be a dict of arrays by name"
+        )
+    if len(memory) > MAX_MEMORY_ARRAYS:
+        raise ValueError(
+            f"the memory of policy '{policy.name}' has {len(memory)} arrays; {MAX_MEMORY_ARRAYS} are the limit"
+        )
+    arrays: Memory = {}
+    for name, value in memory.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"the memory of policy '{policy.name}' has an array under {name!r:.80}; names are words")
+        array = _array(policy, value, f"the memory '{name:.80}' of policy '{policy.name}'")
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise ValueError(
+                f"the memory '{name:.80}' of policy '{policy.name}' is of type {array.dtype}; it must be an array of "
+                "numbers"
+            )
+        arrays[name] = array.astype(array.dtype.newbyteorder("="))
+    if sum(array.size for array in arrays.values()) > MAX_MEMORY_NUMBERS:
+        raise ValueError(
+            f"the memory of policy '{policy.name}' holds over {MAX_MEMORY_NUMBERS:,} numbers; that is the limit"
+        )
+    return arrays
+
+
+def _array(policy: Policy, value: Any, what: str | None = None) -> np.ndarray[Any, np.dtype[Any]]:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{what or f'what policy {policy.name!r} answered'} is no array: {error}") from None

@@ -1,0 +1,97 @@
+"""A hundred thousand rounds at the ends of what is accepted: every policy comes to an end and keeps its promises."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from flare.rng import stream
+from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
+from tests.cells import extreme_rounds
+from tests.conformance.checks import CERTIFICATE, finish_s
+
+NUM_ROUNDS = {"lp": 1_000}  # it calls a solver that takes milliseconds
+PATIENCE_S = 5.0  # of computing, for a round of a few devices that takes a millisecond
+
+
+def described(problem: RoundProblem) -> str:
+    names = ("tau", "compute_s", "snr_hz", "payload_bits", "total_bandwidth_hz", "deadline_s", "gamma")
+    return ", ".join(f"{name}={np.asarray(getattr(problem, name)).tolist()!r}" for name in names)
+
+
+@contextmanager
+def watchdog(policy: str, problem: RoundProblem, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Fail, with the round's numbers, where a round takes longer than it possibly can; or raises anything."""
+    where = f"policy {policy}, RoundProblem({described(problem)})"
+
+    def bark(*_: object) -> None:
+        pytest.fail(f"no end after {patience_s:g} s: {where}")
+
+    before = signal.signal(signal.SIGVTALRM, bark)
+    signal.setitimer(signal.ITIMER_VIRTUAL, patience_s)
+    try:
+        yield
+    except Exception as error:
+        pytest.fail(f"{type(error).__name__}: {error}: {where}")
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def assert_promises(policy: str, problem: RoundProblem, schedule: Schedule) -> None:
+    if schedule.num_selected == 0:
+        return
+    finish = finish_s(problem, schedule)
+    last = finish.max()
+    kept = {
+        "everybody gets a band": bool((schedule.bandwidth_hz[schedule.selected] > 0.0).all()),
+        "the deadline is met": last <= problem.deadline_s * (1.0 + CERTIFICATE),
+        "the latency is the last finish": math.isclose(schedule.latency_s, last, rel_tol=CERTIFICATE),
+        "the band is used up": abs(math.fsum(schedule.bandwidth_hz) / problem.total_bandwidth_hz - 1.0) <= CERTIFICATE,
+        "all finish at once": POLICIES[policy].split_evenly or (last - finish.min()) / last <= CERTIFICATE,
+        "the certificate says so": schedule.band_residual <= CERTIFICATE
+        and (POLICIES[policy].split_evenly or schedule.finish_spread <= CERTIFICATE),
+    }
+    for promise, is_kept in kept.items():
+        assert is_kept, f"{promise}: not by policy {policy} in RoundProblem({described(problem)})"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_policy_ends_and_keeps_its_promises_in_extreme_rounds(name: str) -> None:
+    served = 0
+    for turn, problem in enumerate(extreme_rounds(list(POLICIES).index(name), NUM_ROUNDS.get(name, 9_000))):
+        with watchdog(name, problem):
+            schedule = solve(problem, name, rng=stream(turn, "policy"))
+        assert_promises(name, problem, schedule)
+        served += schedule.num_selected > 0
+    assert served > 100
+
+
+def test_the_watchdog_barks_at_an_endless_loop() -> None:
+    def loop() -> None:
+        with watchdog("none", next(extreme_rounds(0, 1)), patience_s=0.05):
+            while True:
+                pass
+
+    with pytest.raises(pytest.fail.Exception, match=r"no end after 0\.05 s: policy none, RoundProblem"):
+        loop()
+
+
+def test_greedy_ends_where_uploads_are_negligible_beside_computing() -> None:
+    # The doubles near the wanted time are 4.5e-13 s apart; between two of them a need falls from infinite to 1e8 Hz.
+    problem = RoundProblem(
+        tau=[469723.05, 518682.21],
+        compute_s=[2207.975, 0.0],
+        snr_hz=[0.0087868653, 9.7992084e-06],
+        payload_bits=1.0107894e-4,
+        total_bandwidth_hz=6.1177539e14,
+        deadline_s=80553.03,
+    )
+    with watchdog("greedy", problem):
+        assert solve(problem, "greedy").selected.tolist() == [0, 1]

@@ -1,0 +1,116 @@
+"""Options of a policy from a file, from `--set` and from `-o`; and a run in which nobody ever sent says why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flare.config import Options, load
+from tests.hostile import flare
+
+SMALL = [
+    "--quiet", "--set", "wireless.num_devices=6", "--set", "wireless.deadline_s=5.0",
+    "--set", "learning.model=logistic",
+    "--set", "run.rounds=2",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def senders(folder: Path) -> list[int]:
+    """How many devices sent in each round."""
+    return [len(json.loads(line)["selected"]) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_an_option_by_file_setting_and_flag_is_the_same_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.toml").write_text('[scheduling]\npolicy = "random"\n[scheduling.options]\nnum_selected = 2\n')
+    policy = ["--set", "scheduling.policy=random"]
+    for name, arguments in {
+        "file": ["run.toml"],
+        "set": [*policy, "--set", "scheduling.options.num_selected=2"],
+        "flag": [*policy, "-o", "num_selected=2"],
+        "flag over file": ["run.toml", "--option", "num_selected=3"],
+    }.items():
+        code, _, err = flare(capsys, "run", *arguments, *SMALL, "--out", name)
+        assert (code, err) == (0, "")
+        number = 3 if name == "flag over file" else 2
+        assert senders(tmp_path / name) == [number, number]
+        assert load(tmp_path / name / "config.toml").scheduling.options == Options(num_selected=number)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "-o", "num_selected=2"], "policy 'exact' has no option 'num_selected' (its options: time_limit_s)"),
+        (["run", "-o", "rng=1"], "policy 'exact' has no option 'rng'"),
+        (["run", "-o", "problem=1"], "policy 'exact' has no option 'problem'"),
+        (["run", "--set", "scheduling.policy=random", "-o", "num_selected=0"], "num_selected is 0; it must be"),
+        (["run", "--set", "scheduling.policy=random", "-o", "num_selected=many"], "num_selected is 'many'; it must be"),
+        (["run", "-o", "num_selected"], "--option: 'num_selected' is not of the form name=value"),
+        (["run", "-o", "=3"], "--option: '=3' is not of the form name=value"),
+        (["run", "-o", "a b=3"], "scheduling.options: 'a b' is no name of an option"),
+        (["run", "--set", "scheduling.num_selected=3"], "scheduling.num_selected has moved"),
+        (
+            ["compare", "--policies", "exact,random", "-o", "window=3"],
+            "none of the policies has an option 'window' (their options: exact: time_limit_s; random: num_selected)",
+        ),
+        (["compare", "--resume", "x", "-o", "window=3"], "give --resume DIR alone"),
+        (["run", "--resume", "x", "-o", "window=3"], "give --resume DIR alone"),
+    ],
+)
+def test_a_wrong_option_is_found_before_anything_is_written(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = flare(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_comparison_each_policy_gets_the_options_that_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--policies", "exact,random,proportional-fair", "-o", "num_selected=2", "-o", "window=4.0"]
+    code, out, _ = flare(capsys, "compare", *given, *SMALL, "--out", "here")
+    assert code == 0
+    assert "random, num_selected=2" in out
+    got = {path.parent.name: load(path).scheduling.options for path in (tmp_path / "here").glob("*/config.toml")}
+    assert got == {
+        "flare-exact-seed0": Options(),
+        "flare-random-seed0": Options(num_selected=2),
+        "flare-proportional-fair-seed0": Options(num_selected=2, window=4.0),
+    }
+
+
+def test_the_options_are_in_what_config_prints_and_can_be_filled_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = flare(capsys, "config")[1]
+    assert "# options of the policy by name, such as num_selected = 10" in text
+    (tmp_path / "own.toml").write_text(
+        text.replace("[scheduling.options]\n", "[scheduling.options]\nnum_selected = 7\n")
+    )
+    assert load(tmp_path / "own.toml").scheduling.options == Options(num_selected=7)
+
+
+def test_a_run_in_which_nobody_sent_says_so_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hopeless = [*SMALL, "--set", "run.payload=wireless", "--set", "wireless.payload_bits=1e12"]
+    _, out, _ = flare(capsys, "run", *hopeless, "--out", "nobody")
+    assert senders(tmp_path / "nobody") == [0, 0]
+    assert "Nobody sent in any round of flare-exact-seed0" in out
+    assert "1 Tbit" in out
+    assert "the deadline is 5 s" in out
+    assert "wireless.deadline_s of at least" in out
+    why = json.loads(flare(capsys, "run", *hopeless, "--out", "nobody", "--force", "--json")[1])["why_nobody_sent"]
+    assert why in out
+    sent = json.loads(flare(capsys, "run", *SMALL, "--out", "some", "--json")[1])
+    assert sent["why_nobody_sent"] is None
+    _, out, _ = flare(capsys, "compare", *hopeless, "--policies", "exact,greedy", "--out", "both")
+    assert out.count("Nobody sent in any round of") == 2

@@ -1,0 +1,110 @@
+"""A run folder knows what its run is: it is not continued with other data, another model or other code."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+from flare.config import Config, override
+from flare.data.dataset import Dataset
+from flare.records import RunFolder
+from flare.rng import stream
+from flare.scheduling import POLICIES, admit, policy
+from flare.simulation import Member, Simulation, drive, resume
+
+CONFIG = override(
+    Config(),
+    [
+        "wireless.num_devices=4",
+        "wireless.deadline_s=1",
+        "learning.model=logistic",
+        "run.rounds=6",
+        "learning.device=cpu",
+    ],
+)
+
+
+def own_data(seed: int = 0) -> tuple[Dataset, list[np.ndarray]]:
+    """As many features and classes as the digits have, so that nothing but the folder can tell them apart."""
+    draw = stream(seed, "own data")
+    x = draw.normal(size=(200, 1, 8, 8)).astype(np.float32)
+    y = np.arange(200) % 10
+    return Dataset("mine", x[:160], y[:160], x[160:], y[160:], num_classes=10), np.split(np.arange(160), 4)
+
+
+def begun(path: Path, config: Config = CONFIG, **own: object) -> None:
+    """A run in the folder that was stopped after two rounds."""
+    turns = itertools.count()
+    with RunFolder.create(path, config) as folder:
+        drive([Member(Simulation(config, **own), folder)], stopping=lambda: next(turns) >= 2)  # type: ignore[arg-type]
+
+
+def continued(path: Path, config: Config = CONFIG, **own: object) -> list[dict[str, object]]:
+    with RunFolder.open(path) as folder:
+        member = Member(Simulation(config, **own), folder)  # type: ignore[arg-type]
+        resume(member)
+        drive([member])
+        return folder.records()
+
+
+def test_a_run_with_its_own_data_is_not_continued_with_the_digits(tmp_path: Path) -> None:
+    dataset, held = own_data()
+    begun(tmp_path / "run", dataset=dataset, held=held)
+    before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
+    command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "its data is own data, 160 samples, 10 classes" in " ".join(done.stderr.split())
+    assert "here it is digits, 1437 samples" in " ".join(done.stderr.split())
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before
+    assert len(continued(tmp_path / "run", dataset=dataset, held=held)) == 6
+
+
+def test_other_samples_another_division_or_another_model_is_another_run(tmp_path: Path) -> None:
+    dataset, held = own_data()
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    begun(tmp_path / "run", dataset=dataset, held=held, module=module)
+    other, _ = own_data(seed=1)
+    shifted = np.split(np.roll(np.arange(160), 1), 4)
+    wider = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    for part, changed in (
+        ("data", {"dataset": other, "held": held, "module": module}),
+        ("data", {"dataset": dataset, "held": shifted, "module": module}),
+        ("model", {"dataset": dataset, "held": held, "module": wider}),
+        ("model", {"dataset": dataset, "held": held}),
+    ):
+        with pytest.raises(ValueError, match=f"cannot be continued here: its {part} is own"):
+            continued(tmp_path / "run", **changed)
+    assert len(continued(tmp_path / "run", dataset=dataset, held=held, module=module)) == 6
+
+
+def test_another_policy_under_the_same_name_is_another_run(tmp_path: Path) -> None:
+    config = override(CONFIG, ["scheduling.policy=mine"])
+    try:
+
+        @policy("mine")
+        def strongest(problem):  # type: ignore[no-untyped-def]
+            return admit(problem, np.argsort(-problem.snr_hz))
+
+        begun(tmp_path / "run", config)
+        del POLICIES["mine"]
+
+        @policy("mine")
+        def weakest(problem):  # type: ignore[no-untyped-def]
+            return admit(problem, np.argsort(problem.snr_hz))
+
+        with pytest.raises(ValueError, match=r"its policy is mine \(own code \w+\), and here it is mine \(own code"):
+            continued(tmp_path / "run", config)
+    finally:
+        POLICIES.pop("mine", None)
+
+
+def test_a_folder_that_was_left_before_the_first_round_can_be_begun(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", CONFIG).close()
+    assert len(continued(tmp_path / "run")) == 6

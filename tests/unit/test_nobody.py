@@ -1,0 +1,69 @@
+"""Why nobody can send: what is said to help does help, and a little less does not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flare.scheduling import RoundProblem
+from flare.scheduling.nobody import obstacle, why_nobody
+from tests.cells import paper_cell
+
+
+def changed(problem: RoundProblem, **changes: float) -> RoundProblem:
+    return replace(problem, **changes)
+
+
+def hopeless(seed: int) -> RoundProblem:
+    """The paper's cell with updates of 68 Mbit."""
+    return changed(paper_cell(seed), payload_bits=68e6)
+
+
+def test_where_somebody_can_send_there_is_no_obstacle() -> None:
+    assert obstacle(paper_cell(0)) is None
+    assert "policy 'random' chose none of them" in why_nobody(paper_cell(0), "random")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_said_to_help_helps_and_a_little_less_does_not(seed: int) -> None:
+    problem = hopeless(seed)
+    found = obstacle(problem)
+    assert found is not None
+    assert found.deadline_s == pytest.approx(found.compute_s + found.upload_s, rel=1e-12)
+    for name, better in (("deadline_s", 1.0), ("total_bandwidth_hz", 1.0), ("payload_bits", -1.0)):
+        limit = getattr(found, name)
+        assert changed(problem, **{name: limit * (1.0 + better * 1e-6)}).reachable.size > 0
+        assert changed(problem, **{name: limit * (1.0 - better * 1e-6)}).reachable.size == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rounded_numbers_of_the_sentence_are_enough(seed: int) -> None:
+    problem = hopeless(seed)
+    said = why_nobody(problem, "exact")
+    assert "68 Mbit" in said
+    assert "400 ms" in said
+    numbers = {
+        "deadline_s": re.search(r"wireless\.deadline_s of at least (\S+?),", said),
+        "total_bandwidth_hz": re.search(r"wireless\.total_bandwidth_hz of at least (\S+?),", said),
+        "payload_bits": re.search(r"updates of at most (\S+) bit", said),
+    }
+    for name, match in numbers.items():
+        assert match is not None
+        assert changed(problem, **{name: float(match[1])}).reachable.size > 0
+
+
+def test_where_no_band_is_wide_enough_and_no_update_small_enough_only_the_deadline_helps() -> None:
+    problem = changed(paper_cell(0), deadline_s=1e-3)
+    assert (problem.compute_s >= problem.deadline_s).all()
+    said = why_nobody(problem, "exact")
+    assert "total_bandwidth_hz of" not in said
+    assert "updates of at most" not in said
+    assert re.search(r"it would take wireless\.deadline_s of at least \S+$", said)
+
+
+def test_a_channel_beyond_any_use_is_told_of_too() -> None:
+    problem = RoundProblem(np.ones(2), np.zeros(2), np.full(2, 1e-90), 1e7, 1e7, 0.4)
+    assert "wireless.deadline_s of at least 6.94e+96" in why_nobody(problem, "exact")
