@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from flare.config import Config, DataConfig, LearningConfig, RunConfig, SchedulingConfig, WirelessConfig
 from flare.records import RunFolder
 from flare.rng import stream
+from flare.rounds import RoundRecord
 
 
 def settings(policy: str = "greedy", method: str = "flare", seed: int = 0, **changes: Any) -> Config:
@@ -39,18 +40,19 @@ def write_run(
     infeasible: Collection[int] = (),
     tests: bool = True,
     status: str = "finished",
+    identity: Mapping[str, str] | None = None,
 ) -> Path:
     """A run of so many rounds. At `diverge_at` nothing is a number any more, and the run ends."""
     last = rounds - 1 if diverge_at is None else diverge_at
     clock_s = 0.0
-    with RunFolder.create(folder, config) as run:
+    with RunFolder.create(folder, config, identity=identity) as run:
         for round_ in range(last + 1):
             tested = tests and ((round_ + 1) % config.run.evaluate_every == 0 or round_ == last)
             record = _round(config, round_, nobody=round_ in infeasible, bound=bound)
             clock_s += record["deadline_s"] if record["latency_s"] is None else record["latency_s"]
             lost = round_ in infeasible or round_ == diverge_at
             record |= {"clock_s": clock_s, **_learned(config, round_, final_accuracy, tested=tested, lost=lost)}
-            run.append(record)
+            run.append(RoundRecord(**record).to_json())
         if status != "running":
             run.finish(status if diverge_at is None else "diverged", rounds=last + 1, clock_s=clock_s)
     return folder
@@ -71,6 +73,7 @@ def _round(config: Config, round_: int, *, nobody: bool, bound: bool) -> dict[st
     return {
         "round": round_,
         "status": "infeasible" if nobody else "optimal" if proven else "feasible",
+        "available": devices,
         "selected": selected,
         "tau": tau,
         "tau_bar": max(tau, default=None),
@@ -80,9 +83,14 @@ def _round(config: Config, round_: int, *, nobody: bool, bound: bool) -> dict[st
         "upload_s": [(latency_s - each_s) * late for each_s in compute_s],
         "latency_s": latency_s if number else None,
         "deadline_s": deadline_s,
+        "gamma": 10.0,
+        "smoothness": None,
         "compute_energy_j": [0.02 * steps for steps in tau],
         "upload_energy_j": [0.1 * (latency_s - each_s) for each_s in compute_s],
         "objective": objective,
+        "sent": selected,
+        "loss": [None] * number,
+        "update_norm": [None] * number,
         "lower_bound": objective / (1.0 if proven else draw.uniform(1.0, 1.2)) if bound and objective else None,
     }
 

@@ -11,15 +11,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flare.cli.reproducing import chosen, place_of, scale_of
+from flare.cli.reproduce import chosen, out_of, place_of, scale_of
 from flare.experiments import EXPERIMENTS, FIGURES
-from flare.experiments.trial import read_outcome
-from tests.integration.kill_helper import kill_when
-from tests.integration.test_cli_run import ENVIRONMENT, command, flare, refused
+from flare.records.run import read_run
+from flare.sweeps import Place
+from tests.integration.kill_helper import kill_when, num_lines
+from tests.integration.test_cli_run import ENVIRONMENT, command, flare, records, refused
 
 # Three runs that train in lockstep, then twelve that are only planned, one after the other.
 QUICK = ("reproduce", "fig3", "fig7", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out")
@@ -27,13 +30,22 @@ TRAINED, PLANNED = 3, 12
 
 
 def trials(folder: Path) -> dict[str, tuple[int, int]]:
-    """The runs that are finished, each with the file that keeps it and when that was written."""
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.glob("trials/*.json")}
+    """The runs that are finished, each with the file that says so and when that was written."""
+    return {
+        path.parent.name: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in folder.glob("trials/*/manifest.json")
+        if b'"status": "finished"' in path.read_bytes()
+    }
+
+
+def rounds(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """What all runs have recorded."""
+    return {path.name: records(path) for path in (folder / "trials").iterdir()}
 
 
 def written(folder: Path) -> dict[str, bytes]:
     """Everything but the runs."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "trials"]
+    paths = [path for path in folder.rglob("*") if path.is_file() and folder / "trials" not in path.parents]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
@@ -51,27 +63,39 @@ def test_the_folder_of_a_reproduction(whole: Path) -> None:
     assert not list(whole.rglob("*.part"))
 
 
-@pytest.mark.parametrize("enough", [0, TRAINED + 2], ids=["while-it-trains", "while-it-plans"])
-def test_killed_and_started_again(enough: int, whole: Path, tmp_path: Path) -> None:
+def in_the_middle(out: Path) -> bool:
+    """Whether runs have done some rounds, and none all of them."""
+    return any(num_lines(path) > 2 for path in out.glob("trials/*/rounds.jsonl")) and not trials(out)
+
+
+def while_it_plans(out: Path) -> bool:
+    return len(trials(out)) >= TRAINED + 2
+
+
+@pytest.mark.parametrize("moment", [in_the_middle, while_it_plans])
+def test_killed_and_started_again(moment: Callable[[Path], bool], whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    ended = kill_when(
-        command(*QUICK, "--quiet"),
-        lambda: (out / "trials").exists() and len(trials(out)) >= enough,
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-    )
+    ended = kill_when(command(*QUICK, "--quiet"), lambda: moment(out), cwd=tmp_path, env=ENVIRONMENT)
     assert ended.killed
     before = trials(out)
-    assert enough <= len(before) < TRAINED + PLANNED
-    assert all(read_outcome(out / "trials" / name) for name in before)
+    assert len(before) < TRAINED + PLANNED
+    assert all(read_run(out / "trials" / name).ended for name in before)
     assert not list(out.glob("*.json"))
     flare(*QUICK, "--quiet", cwd=tmp_path)
     after = trials(out)
     assert {name: after[name] for name in before} == before  # not one was done again
-    assert {path.name: path.read_bytes() for path in (out / "trials").glob("*.json")} == {
-        path.name: path.read_bytes() for path in (whole / "trials").iterdir()
-    }
+    assert rounds(out) == rounds(whole)
     assert written(out) == written(whole)
+
+
+def test_a_trial_is_a_run_like_any_other(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "out")
+    names = sorted(trials(whole))
+    flare("report", f"out/trials/{names[0]}", cwd=tmp_path)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    before = rounds(whole)
+    assert "finished" in flare("run", "--resume", f"out/trials/{names[0]}", "--quiet", cwd=tmp_path).stdout
+    assert rounds(tmp_path / "out") == before
 
 
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_does_the_rest(whole: Path, tmp_path: Path) -> None:
@@ -115,8 +139,8 @@ LONG = """
 import sys
 from pathlib import Path
 from flare.config import Config, override
-from flare.experiments.runner import Place, run_trials
-from flare.experiments.trial import Trial
+from flare.experiments.trial import Trial, run_trials
+from flare.sweeps import Place
 
 def trial(*settings):
     common = ["run.payload=wireless", "wireless.deadline_s=1.0", "run.evaluate_every=1000"]
@@ -124,7 +148,7 @@ def trial(*settings):
 
 if __name__ == "__main__":
     trials = [trial("learning.model=mlp", "run.rounds=1000000"), trial("learning.model=logistic", "run.rounds=2")]
-    run_trials(trials, Place(Path(sys.argv[1]), "cpu", 2))
+    run_trials(trials, Path(sys.argv[1]) / "trials", Place("cpu", 2))
 """
 
 
@@ -141,7 +165,7 @@ def test_no_process_outlives_the_command_that_was_killed(tmp_path: Path) -> None
     )
     try:
         for _ in range(600):
-            if list((tmp_path / "out").glob("*.json")):
+            if trials(tmp_path / "out"):
                 break
             assert process.poll() is None
             time.sleep(0.1)
@@ -228,8 +252,8 @@ def test_defaults_of_scale_and_place() -> None:
     assert scale_of(None, quick=False).seeds == (0, 1, 2, 3, 4)
     assert scale_of(None, quick=True).seeds == (0, 1)
     assert scale_of(3, quick=True).seeds == (0, 1, 2)
-    assert place_of(None, False, "cpu", None).folder == Path("results/trials")
-    assert place_of(None, True, "cpu", None).folder == Path("results-quick/trials")
-    here = place_of(Path("x"), True, "cpu", 3)
-    assert (here.folder, here.device, here.processes) == (Path("x/trials"), "cpu", 3)
-    assert place_of(None, False, "cpu", None).processes == 1
+    assert out_of(None, quick=False) == Path("results")
+    assert out_of(None, quick=True) == Path("results-quick")
+    assert out_of(Path("x"), quick=True) == Path("x")
+    assert place_of("cpu", 3) == Place("cpu", 3)
+    assert place_of("cpu", None).processes == 1

@@ -17,9 +17,9 @@ from flare.experiments import EXPERIMENTS, FIGURES, bounds, fig3, fig4, fig8, po
 from flare.experiments.claims import Claim, Verdict
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.reproduce import reproduce
-from flare.experiments.runner import Place
 from flare.experiments.trial import Outcome, Trial
 from flare.report.figures import house_style
+from flare.sweeps import Place
 from tests.made_up_outcomes import filled, luck, made_up, ranked
 
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
@@ -432,7 +432,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_at_toy_scale_from_end_to_end(name: str, tmp_path: Path) -> None:
     scale = Scale((0, 1), quick=True)
-    (one,) = reproduce([name], scale, Place(tmp_path / "trials", "cpu"), tmp_path)
+    (one,) = reproduce([name], scale, Place("cpu"), tmp_path)
     content = json.loads((tmp_path / f"{name}.json").read_text())
     assert content["name"] == name
     assert content["command"] == f"flare reproduce {name} --seeds 2 --quick"
@@ -468,7 +468,7 @@ def test_experiments_are_the_figures_and_what_goes_beyond() -> None:
 
 
 def test_what_is_unfinished_is_not_written(tmp_path: Path) -> None:
-    scale, place = Scale((0,), quick=True), Place(tmp_path / "trials", "cpu")
+    scale, place = Scale((0,), quick=True), Place("cpu")
     seen: list[Trial] = []
     made = reproduce(
         ["fig3", "fig7"],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flare.records import RunFolder
-from flare.report.run_groups import read_run
+from flare.records.run import read_run
 from tests.record_writer import CONFIG
 
 OLD = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"

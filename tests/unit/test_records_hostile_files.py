@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flare.records import RunFolder
-from flare.report.run_groups import read_run
+from flare.records.run import read_run
 from tests.hostile import flare
 from tests.made_up_runs import settings, write_run
 from tests.record_writer import CONFIG

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flare.config import Config
+from flare.records import RunFolder
+from flare.records.run import Run, read_run
 from flare.report.curves import (
     MAX_POINTS,
     Curve,
@@ -25,10 +28,13 @@ from flare.report.curves import (
     over_seeds,
     summarise,
 )
-from flare.report.group_labels import differing, labels_of
+from flare.report.group_labels import differing, labels_of, settings_of
 from flare.report.run_figures import MAX_CURVES, lines, looks
-from flare.report.run_groups import Group, Run, group_runs, read_run
+from flare.report.run_groups import Group, group_runs
+from flare.rounds import RoundRecord
 from tests.made_up_runs import settings, write_run
+
+FORMAT_1 = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"
 
 
 def group(*runs: Run) -> Group:
@@ -151,7 +157,7 @@ def replace_seed(run: Run, seed: int) -> Run:
 
 
 def labels(*configs: Config) -> list[str]:
-    return labels_of(configs)
+    return labels_of([settings_of(config) for config in configs])
 
 
 def test_labels_are_the_papers_names_and_what_differs() -> None:
@@ -197,10 +203,10 @@ def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
 )
 def test_no_two_groups_have_one_label(changes: list[dict[str, Any]]) -> None:
     configs = list(dict.fromkeys(settings(**each) for each in changes))
-    found = labels_of(configs)
+    found = labels(*configs)
     assert len(set(found)) == len(found)
     assert all(found)
-    assert all(differing([config, config]) == [] for config in configs)
+    assert all(differing([settings_of(config)] * 2) == [] for config in configs)
 
 
 def test_curves_differ_without_colour() -> None:
@@ -218,3 +224,113 @@ def test_a_panel_shows_every_mean_and_no_band_dwarfs_them() -> None:
         low, high = lines("round", "share", [curve], looks(1), percent=True).axes[0].get_ylim()
         assert low <= means[0]
         assert means[-1] <= high <= top + 1e-9
+
+
+# --- what a run is made of --------------------------------------------------------------------------------------
+
+
+def own(samples: str, held: str, weights: str = "650", model: str = "ab") -> dict[str, str]:
+    return {
+        "data": f"own data, 1437 samples, 10 classes ({samples}, held {held})",
+        "model": f"own model Sequential, {weights} weights ({model})",
+        "method": "flare",
+        "policy": "greedy",
+    }
+
+
+def made_of(tmp_path: Path, *identities: dict[str, str]) -> list[Group]:
+    """The groups of runs that differ in nothing but their seeds and in what they are made of."""
+    runs = [
+        read_run(write_run(tmp_path / f"{seed}", settings(seed=seed), rounds=2, identity=identity))
+        for seed, identity in enumerate(identities)
+    ]
+    return group_runs(runs)[0]
+
+
+def test_seeds_of_own_data_are_a_group_and_named_as_they_are(tmp_path: Path) -> None:
+    (found,) = made_of(tmp_path, own("aaaa", "1"), own("aaaa", "2", model="cd"))
+    assert [run.data for run in found.runs] == ["own data, 1437 samples, 10 classes"] * 2
+    assert found.runs[0].model == "own model Sequential, 650 weights"
+    assert found.label == "SPF"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (own("aaaa", "1"), own("bbbb", "1"), ["aaaa", "bbbb"]),
+        (own("aaaa", "1"), own("aaaa", "1", weights="12"), ["650 weights", "12 weights"]),
+        (own("aaaa", "1"), {}, ["own data", ""]),
+        ({"policy": "mine (own code 12ab)"}, {"policy": "mine (own code 34cd)"}, ["12ab", "34cd"]),
+        ({"data": "digits, 9 samples, 2 classes (aa, held 1)"}, {"data": "digits, 9 samples, 2 classes (bb, held 1)"},
+         ["(1)", "(2)"]),
+    ],
+    ids=["samples", "model", "named data", "code", "changed files"],
+)  # fmt: skip
+def test_runs_of_something_else_are_no_seeds_of_a_group(
+    one: dict[str, str], other: dict[str, str], words: list[str], tmp_path: Path
+) -> None:
+    groups = made_of(tmp_path, one, other)
+    assert len(groups) == 2
+    assert groups[0].label != groups[1].label
+    assert all(word in each.label for word, each in zip(words, groups, strict=True))
+
+
+def test_synthetic_data_are_drawn_with_the_seed(tmp_path: Path) -> None:
+    runs = [
+        read_run(write_run(tmp_path / f"{seed}", settings(seed=seed, name="synthetic"), rounds=2, identity=identity))
+        for seed, identity in enumerate([{"data": f"synthetic, 9 samples ({seed}, held 0)"} for seed in (0, 1)])
+    ]
+    assert len(group(*runs).runs) == 2
+
+
+def test_a_run_of_which_nothing_was_trained_has_not_diverged(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", settings(), rounds=6)
+    records = [RoundRecord.from_json(told) for told in RunFolder.open(folder).records()]
+    with RunFolder.create(tmp_path / "planned", settings(), facts={"trained": False}) as planned:
+        for record in records:
+            nothing = {"sent": [], "loss": [], "update_norm": [], "train_loss": None, "test_accuracy": None}
+            planned.append(replace(record, **nothing).to_json())  # type: ignore[arg-type]
+        planned.finish("finished")
+    run = read_run(tmp_path / "planned")
+    assert (run.trained, run.status) == (False, "finished")
+    np.testing.assert_array_equal(run.num_senders, read_run(folder).num_senders)
+    np.testing.assert_array_equal(run.participation(), read_run(folder).participation())
+
+
+# --- old folders ------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_format_1_is_read_as_one_of_today() -> None:
+    run = read_run(FORMAT_1)
+    told = [json.loads(line) for line in (FORMAT_1 / "rounds.jsonl").read_text().splitlines()]
+    assert run.num_rounds == len(told) == 4
+    assert (run.data, run.status, run.trained) == ("digits", "interrupted", True)
+    np.testing.assert_array_equal(run.of_round["clock_s"], [record["clock_s"] for record in told])
+    np.testing.assert_array_equal(run.of_selected["tau"], [tau for record in told for tau in record["tau"]])
+    np.testing.assert_array_equal(run.sent, [device for record in told for device in record["selected"]])
+    assert summarise(group(run), math.nan).total_rounds == 4
+
+
+def test_a_damaged_record_is_named_with_its_folder_and_round(tmp_path: Path) -> None:
+    sound = RunFolder.open(write_run(tmp_path / "sound", settings(), rounds=3)).records()
+    for name, value, words in (
+        ("sent", None, "has sent = None, which is no list of whole numbers"),
+        ("clock_s", "soon", "has clock_s = soon, which is no number"),
+        ("clock_s", True, "has clock_s = True, which is no number"),
+        ("clock_s", 10**400, "too large"),
+        ("sent", [], "values of loss for 0 devices sent"),
+        ("selected", [], "values of tau for 0 devices selected"),
+    ):
+        with RunFolder.create(tmp_path / "run", settings(), force=True) as folder:
+            folder.append(sound[0])
+            folder.append(sound[1] | {name: value})
+        with pytest.raises(ValueError, match=rf"run: round 2 of its records .*{words}.*; the run folder is damaged"):
+            read_run(tmp_path / "run")
+
+
+def test_a_device_that_cannot_be_is_damage(tmp_path: Path) -> None:
+    sound = RunFolder.open(write_run(tmp_path / "sound", settings(), rounds=1)).records()[0]
+    with RunFolder.create(tmp_path / "run", settings()) as folder:
+        folder.append(sound | {"sent": [10**12], "loss": [None], "update_norm": [None]})
+    with pytest.raises(ValueError, match="round 1 of its records names device 1000000000000"):
+        read_run(tmp_path / "run")

@@ -14,9 +14,10 @@ import pytest
 
 from flare.cli.report import report, run_folders_in
 from flare.records import RunFolder
+from flare.records.run import read_run
 from flare.report.curves import summarise
 from flare.report.run_figures import MAX_CURVES
-from flare.report.run_groups import group_runs, read_run
+from flare.report.run_groups import group_runs
 from flare.report.run_report import write_report
 from tests.made_up_runs import settings, write_run
 
@@ -178,7 +179,10 @@ def test_what_is_no_run_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"ends in \.html"):
         write_report([sound], sound / "config.toml")
     damaged, record = tmp_path / "damaged", RunFolder.open(sound).records()[0]
-    for change, message in (({"tau": [1] * 99}, "99 values of tau"), ({"tau": None}, "no list of tau")):
+    for change, message in (
+        ({"tau": [1] * 99}, "99 values of tau"),
+        ({"tau": None}, "tau = None, which is no list of numbers"),
+    ):
         with RunFolder.create(damaged, settings(), force=True) as run:
             run.append(record | change)
         with pytest.raises(ValueError, match=f"damaged: round 1 of its records has {message}"):

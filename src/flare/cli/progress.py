@@ -1,60 +1,83 @@
-"""What a person sees while runs go on: round, simulated time, devices, accuracy, loss, time left."""
+"""Runs are carried out while somebody looks on: round, simulated time, devices, accuracy, loss, time left."""
 
 from __future__ import annotations
 
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from flare.simulation import Member, RoundRecord
+from flare.records import RunFolder
+from flare.rounds import RoundRecord, RunStatus
+from flare.sweeps import Callback, Place, Task, run_tasks
 
-Callback = Callable[[Member, RoundRecord], None]
+CountCallback = Callable[[str, int, bool], None]
+"""Sees the key of a run, how many rounds it has done, and whether it has ended."""
 
 
-def showing(members: Sequence[Member], labels: Sequence[str], *, quiet: bool) -> AbstractContextManager[Callback]:
-    """A watcher that draws a line for each run on standard error, or none where `quiet`."""
-    return nullcontext(lambda member, record: None) if quiet else _lines(members, labels)
+def carry_out(tasks: Sequence[Task], labels: Sequence[str], *, again: str, quiet: bool, with_tensorboard: bool) -> None:
+    """Drive the runs to their end, or to the first Ctrl-C. `again` is the command that continues them."""
+    with (
+        interruptible() as stopping,
+        tensorboard(tasks, wanted=with_tensorboard) as log,
+        showing_runs(tasks, labels, quiet=quiet) as show,
+    ):
+
+        def callback(task: Task, record: RoundRecord, status: RunStatus) -> None:
+            log(task, record, status)
+            show(task, record, status)
+
+        try:
+            run_tasks(tasks, Place(), callback=callback, stopping=stopping)
+        except OSError as error:
+            raise OSError(f"{error} Continue with: {again}") from None
+
+
+def showing_runs(tasks: Sequence[Task], labels: Sequence[str], *, quiet: bool) -> AbstractContextManager[Callback]:
+    """A callback that draws a line for each run on standard error, or none where `quiet`."""
+    if quiet:
+        return nullcontext(lambda task, record, status: None)
+    console, label_of = Console(stderr=True), {task.key: label for task, label in zip(tasks, labels, strict=True)}
+    return _lines(console, tasks, label_of) if console.is_terminal else _plain_lines(console, label_of)
 
 
 @contextmanager
-def _lines(members: Sequence[Member], labels: Sequence[str]) -> Iterator[Callback]:
-    console = Console(stderr=True)
+def _lines(console: Console, tasks: Sequence[Task], label_of: Mapping[str, str]) -> Iterator[Callback]:
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         TextColumn("round {task.completed}/{task.total}  {task.fields[facts]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        *_clock_columns(),
         console=console,
         refresh_per_second=4,
-        transient=False,
     )
-    tasks: dict[str, TaskID] = {}
+    bars: dict[str, TaskID] = {}
     accuracy: dict[str, float] = {}
-    for member, label in zip(members, labels, strict=True):
-        total = member.simulation.config.run.rounds
-        tasks[member.key] = progress.add_task(label, total=total, completed=member.state.rounds_done, facts="")
+    for task in tasks:
+        total, done = task.config.run.rounds, _rounds_done(task)
+        bars[task.key] = progress.add_task(label_of[task.key], total=total, completed=done, facts="")
 
-    def callback(member: Member, record: RoundRecord) -> None:
+    def callback(task: Task, record: RoundRecord, _status: RunStatus) -> None:
         if record.test_accuracy is not None:
-            accuracy[member.key] = record.test_accuracy
-        progress.update(
-            tasks[member.key],
-            completed=record.round + 1,
-            facts=_facts(record, accuracy.get(member.key, math.nan)),
-        )
+            accuracy[task.key] = record.test_accuracy
+        facts = _facts(record, accuracy.get(task.key, math.nan))
+        progress.update(bars[task.key], completed=record.round + 1, facts=facts)
 
-    with progress if console.is_terminal else _plain(console, members, labels) as plain:
-        yield callback if console.is_terminal else plain  # type: ignore[misc]
+    with progress:
+        yield callback
+
+
+def _rounds_done(task: Task) -> int:
+    """How many rounds a run had when it was left."""
+    result = RunFolder.open(task.folder).manifest.get("result")
+    rounds = result.get("rounds") if isinstance(result, dict) else 0
+    return rounds if isinstance(rounds, int) else 0
 
 
 def _facts(record: RoundRecord, accuracy: float) -> str:
@@ -64,20 +87,53 @@ def _facts(record: RoundRecord, accuracy: float) -> str:
 
 
 @contextmanager
-def _plain(console: Console, members: Sequence[Member], labels: Sequence[str]) -> Iterator[Callback]:
+def _plain_lines(console: Console, label_of: Mapping[str, str]) -> Iterator[Callback]:
     """Where standard error is no terminal: a line every ten seconds or so."""
-    label_of = {member.key: label for member, label in zip(members, labels, strict=True)}
-    said = {member.key: time.monotonic() for member in members}
+    said = dict.fromkeys(label_of, time.monotonic())
 
-    def callback(member: Member, record: RoundRecord) -> None:
+    def callback(task: Task, record: RoundRecord, _status: RunStatus) -> None:
         now = time.monotonic()
-        last = record.round + 1 >= member.simulation.config.run.rounds
-        if last or now - said[member.key] > 10.0:
-            said[member.key] = now
+        last = record.round + 1 >= task.config.run.rounds
+        if last or now - said[task.key] > 10.0:
+            said[task.key] = now
             facts = _facts(record, math.nan if record.test_accuracy is None else record.test_accuracy)
-            console.print(f"{label_of[member.key]}: round {record.round + 1}  {facts}", highlight=False, soft_wrap=True)
+            console.print(f"{label_of[task.key]}: round {record.round + 1}  {facts}", highlight=False, soft_wrap=True)
 
     yield callback
+
+
+@contextmanager
+def showing_total(lengths: Mapping[str, float], *, quiet: bool) -> Iterator[CountCallback]:
+    """A callback that shows how many of many runs and of their rounds are done; `lengths` are rounds by key."""
+    if quiet:
+        yield lambda key, rounds, over: None
+        return
+    console = Console(stderr=True)
+    done: dict[str, float] = {}
+    total, ended, said = sum(lengths.values()), 0, time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.percentage:3.0f} %"),
+        *_clock_columns(), console=console, refresh_per_second=2,
+    )  # fmt: skip
+    line = bar.add_task(f"0 of {len(lengths)} runs", total=total)
+
+    def callback(key: str, rounds: int, over: bool) -> None:
+        nonlocal ended, said
+        before = done.get(key, 0.0)
+        done[key] = lengths[key] if over else min(0.99 * lengths[key], float(rounds))
+        ended += over
+        words = f"{ended} of {len(lengths)} runs"
+        bar.update(line, advance=done[key] - before, description=words)
+        if not console.is_terminal and time.monotonic() - said > 15.0:
+            said = time.monotonic()
+            console.print(f"{words}, {100.0 * sum(done.values()) / total:.0f} % of the rounds", highlight=False)
+
+    with bar if console.is_terminal else nullcontext():
+        yield callback
+
+
+def _clock_columns() -> tuple[TimeElapsedColumn, TextColumn, TimeRemainingColumn]:
+    return TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
 
 
 @contextmanager
@@ -100,21 +156,19 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def tensorboard(folders: Sequence[Path], members: Sequence[Member], *, wanted: bool) -> Iterator[Callback]:
-    """A watcher that also writes scalars for TensorBoard into each run folder."""
+def tensorboard(tasks: Sequence[Task], *, wanted: bool) -> Iterator[Callback]:
+    """A callback that also writes scalars for TensorBoard into each run folder."""
     if not wanted:
-        yield lambda member, record: None
+        yield lambda task, record, status: None
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    writers: dict[str, Any] = {
-        member.key: SummaryWriter(str(folder / "tensorboard")) for member, folder in zip(members, folders, strict=True)
-    }
+    writers: dict[str, Any] = {task.key: SummaryWriter(str(task.folder / "tensorboard")) for task in tasks}
 
-    def callback(member: Member, record: RoundRecord) -> None:
+    def callback(task: Task, record: RoundRecord, _status: RunStatus) -> None:
         for name in ("test_accuracy", "test_loss", "train_loss", "latency_s", "clock_s", "objective", "tau_bar"):
             if (value := getattr(record, name)) is not None:
-                writers[member.key].add_scalar(name, value, record.round)
+                writers[task.key].add_scalar(name, value, record.round)
 
     try:
         yield callback

@@ -1,11 +1,36 @@
-"""`flare reproduce`: the figures and claims of the paper, and what goes beyond them."""
+"""`flare reproduce`: the figures and claims of the paper, and what goes beyond them.
+
+What is imported inside the functions brings torch and matplotlib along, which take their time.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from flare.atomic import write_whole
+from flare.cli.guard import INTERRUPTED
+from flare.config import LearningConfig
+from flare.reading import read_small
+
+if TYPE_CHECKING:
+    from flare.experiments.claims import Claim
+    from flare.experiments.experiment import Scale
+    from flare.experiments.reproduce import Reproduced
+    from flare.sweeps import Place
+
+MAX_PROCESSES = 8
+_MAX_PAGE_BYTES = 1 << 24
 
 
 def reproduce(
@@ -32,12 +57,129 @@ def reproduce(
     json_: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
 ) -> None:
     """Reproduce figures of the paper and put its claims to the test. Started again, it does what is missing."""
-    from flare.cli import reproducing
+    wanted, scale, place = chosen(names), scale_of(seeds, quick), place_of(device, processes)
+    _go(wanted, scale, out_of(out, quick), place, quiet=quiet, as_json=json_)
 
-    reproducing.go(
-        reproducing.chosen(names),
-        reproducing.scale_of(seeds, quick),
-        reproducing.place_of(out, quick, device, processes),
-        quiet=quiet,
-        as_json=json_,
-    )
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The experiments that are asked for, each once, in our order."""
+    from flare.experiments import EXPERIMENTS, FIGURES
+
+    wanted: set[str] = set()
+    for name in names:
+        if name == "all":
+            wanted.update(FIGURES)
+        elif name == "beyond":
+            wanted.update(set(EXPERIMENTS) - set(FIGURES))
+        elif name in EXPERIMENTS:
+            wanted.add(name)
+        else:
+            raise ValueError(f"there is no experiment '{name}'; there are {', '.join(EXPERIMENTS)}, all and beyond")
+    return [name for name in EXPERIMENTS if name in wanted]
+
+
+def scale_of(seeds: int | None, quick: bool) -> Scale:
+    """Seeds 0, 1, ..., by default five, two with `--quick`."""
+    from flare.experiments.experiment import Scale
+
+    return Scale(tuple(range(seeds or (2 if quick else 5))), quick)
+
+
+def place_of(device: str, processes: int | None) -> Place:
+    """Who computes the runs."""
+    from flare.learning.engine import compute_device
+    from flare.sweeps import Place
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"--device is '{device}'; it must be one of auto, cpu, cuda")
+    where = compute_device(LearningConfig(device=device))
+    shared = min(MAX_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if where == "cuda" else 1
+    return Place(where, processes or shared)
+
+
+def out_of(out: Path | None, quick: bool) -> Path:
+    """The folder of the results; those of small settings are never mixed with the paper's."""
+    return out or Path("results-quick" if quick else "results")
+
+
+def _go(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet: bool, as_json: bool) -> None:
+    """Carry out the experiments, or what is missing of them, and say what the claims came to."""
+    from flare.experiments import EXPERIMENTS
+    from flare.experiments.page import page
+    from flare.experiments.reproduce import claim_as_json
+
+    if len(names) == len(EXPERIMENTS):
+        _refuse_other_page(_page_of(out))
+    made, stopped = _made(names, scale, out, place, quiet=quiet or as_json)
+    if len(made) == len(EXPERIMENTS):
+        write_whole(_page_of(out), page(made, out.resolve().name).encode())
+        if not as_json:
+            print(f"The page of results is {_page_of(out)}.")
+    if as_json:
+        print(json.dumps([claim_as_json(claim) for one in made for claim in one.claims], indent=2))
+    else:
+        _print(made, out, quick=scale.quick)
+    if stopped:
+        print("interrupted; the same command continues with what is missing", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _made(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet: bool) -> tuple[list[Reproduced], bool]:
+    """The experiments that are complete, and whether the rest was stopped."""
+    from flare.cli.progress import interruptible, showing_total
+    from flare.cli.run_setup import fetch_if_needed
+    from flare.experiments import EXPERIMENTS
+    from flare.experiments.reproduce import reproduce
+    from flare.sweeps import length
+
+    trials = {trial.key: trial for name in names for trial in EXPERIMENTS[name].trials(scale)}
+    for data in sorted({trial.config.data for trial in trials.values()}, key=lambda data: data.name):
+        fetch_if_needed(data)
+    lengths = {key: length(trial.config) for key, trial in trials.items()}
+    with interruptible() as stopping, showing_total(lengths, quiet=quiet) as show:
+        made = reproduce(
+            names,
+            scale,
+            place,
+            out,
+            callback=lambda trial, rounds, over: show(trial.key, rounds, over),
+            stopping=stopping,
+        )
+        return made, stopping()
+
+
+def _page_of(out: Path) -> Path:
+    """The page of results lies beside their folder."""
+    folder = out.resolve()
+    return folder.with_name(f"{folder.name}.md")
+
+
+def _refuse_other_page(path: Path) -> None:
+    """Write over no file that is not a page of results."""
+    from flare.experiments.page import TITLE
+
+    if path.exists() and not read_small(path, _MAX_PAGE_BYTES).startswith(TITLE.encode()):
+        raise ValueError(f"{path}: is in the way of the page of results; move it, or give another --out")
+
+
+def _print(made: Sequence[Reproduced], out: Path, *, quick: bool) -> None:
+    claims = [claim for one in made for claim in one.claims]
+    if claims:
+        Console(highlight=False, width=None if sys.stdout.isatty() else 150).print(claims_table(claims))
+        counts = Counter(claim.verdict.value for claim in claims)
+        print("; ".join(f"{number} {verdict}" for verdict, number in counts.items()) + ".")
+    if quick:
+        print("Small settings stand in for the paper's: the verdicts say that everything runs, nothing of the paper.")
+    if made:
+        print(f"Numbers and figures are in {out}.")
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """A line for each claim."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("claim", "verdict", "effect, 95 % interval", "tests that hold", "measure"):
+        table.add_column(heading, overflow="fold")
+    for one in claims:
+        held = sum(test.verdict.value == "holds" for test in one.tests)
+        table.add_row(one.name, one.verdict.value, str(one.effect), f"{held} of {len(one.tests)}", one.measure)
+    return table

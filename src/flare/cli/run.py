@@ -48,24 +48,28 @@ def run(
     tensorboard_: TensorBoard = False,
 ) -> None:
     """Train one model over one cell: by default FLARE with proven optimal scheduling, on embedded data."""
-    from flare.cli import run_runs
+    from flare.cli import run_results, run_setup  # here, because torch takes its time to import
+    from flare.cli.progress import carry_out
+    from flare.records.run import read_run
+    from flare.sweeps import begun
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
         _refuse_changes(config_file, [*(settings or []), *(option or [])], out, force)
-        folder, members = resume_, [run_runs.resumed(resume_)]
+        folder, tasks = resume_, [begun(resume_)]
     else:
         whole = _settings_of(config_file, settings or [], option or [])
-        folder = out or run_runs.new_folder(Path("runs"), run_runs.run_name(whole))
-        members = run_runs.created([folder], [whole], force)
+        folder = out or run_setup.new_folder(Path("runs"), run_setup.run_name(whole))
+        tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
-    label = run_runs.run_name(members[0].simulation.config)
-    outcomes = run_runs.go(members, [folder], [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    label = run_setup.run_name(tasks[0].config)
+    carry_out(tasks, [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    made = read_run(folder)
     if json_:
-        print(json.dumps(outcomes[0], indent=2))
+        print(json.dumps(run_results.outcome(made), indent=2))
     else:
-        run_runs.print_outcome(outcomes[0])
-    run_runs.end(outcomes, again)
+        run_results.print_outcome(run_results.outcome(made))
+    run_results.end([made], again)
 
 
 def compare(
@@ -91,7 +95,11 @@ def compare(
     tensorboard_: TensorBoard = False,
 ) -> None:
     """Train several methods and policies with several seeds, in lockstep, and write the report."""
-    from flare.cli import run_runs
+    from flare.cli import run_results, run_setup  # here, because torch and matplotlib take their time to import
+    from flare.cli.progress import carry_out
+    from flare.records.run import read_run
+    from flare.report.run_report import write_page
+    from flare.sweeps import begun, listed
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
@@ -104,24 +112,26 @@ def compare(
             "" if seeds is None else "seeds",
         ]
         _refuse_changes(config_file, changes, out, force)
-        folders = run_runs.listed(resume_)
-        members = [run_runs.resumed(folder) for folder in folders]
-        base = resume_
+        base, tasks = resume_, [begun(folder) for folder in listed(resume_)]
     else:
         whole = _settings_of(config_file, settings or [], option or [])
-        configs = run_runs.combinations(whole, entry or [], methods, policies, seeds or 1)
-        base = out or run_runs.new_folder(Path("runs"), "compare")
-        folders = [base / run_runs.run_name(one) for one in configs]
-        members = run_runs.created(folders, configs, force, listing=base)
-    again = f"flare compare --resume {base}"
-    labels = [folder.name for folder in folders]
-    outcomes = run_runs.go(members, folders, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+        configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1)
+        base = out or run_setup.new_folder(Path("runs"), "compare")
+        folders = [base / run_setup.run_name(one) for one in configs]
+        tasks = run_setup.created(folders, configs, force, listing=base)
+    again, page = f"flare compare --resume {base}", base / "report.html"
+    labels = [task.folder.name for task in tasks]
+    carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    runs = [read_run(task.folder) for task in tasks]
+    outcomes = [run_results.outcome(run) for run in runs]
+    write_page(runs, page)
     if json_:
         print(json.dumps(outcomes, indent=2))
-    run_runs.report_on(folders, base / "report.html", quietly=json_)
-    for one in [] if json_ else outcomes:
-        run_runs.print_nobody(one)
-    run_runs.end(outcomes, again)
+    else:
+        run_results.print_table(runs, page)
+        for one in outcomes:
+            run_results.print_nobody(one)
+    run_results.end(runs, again)
 
 
 def _settings_of(config_file: Path | None, settings: Sequence[str], options: Sequence[str]) -> Config:

@@ -1,6 +1,6 @@
 """Reproduces experiments: runs what is missing, decides the claims, writes numbers and figures.
 
-OUT/trials/KEY.json     a finished run; shared by all experiments that ask for it
+OUT/trials/KEY/         the run folder of a trial; shared by all experiments that ask for it
 OUT/NAME.json           the numbers of an experiment and its claims
 OUT/figures/NAME.png    and svg, pdf
 """
@@ -22,10 +22,10 @@ from flare.experiments import EXPERIMENTS, measures
 from flare.experiments.claims import Claim
 from flare.experiments.drawing import accuracy_by_rounds
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.runner import Callback, Place, run_trials
-from flare.experiments.trial import Outcome
+from flare.experiments.trial import Callback, Outcome, run_trials
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
+from flare.sweeps import Place
 
 MEASURES = {
     name: getattr(measures, name)
@@ -66,7 +66,7 @@ def reproduce(
     experiments = [EXPERIMENTS[name] for name in names]
     trials = {one.name: one.trials(scale) for one in experiments}
     everything = [trial for each in trials.values() for trial in each]
-    outcomes = run_trials(everything, place, callback=callback, stopping=stopping)
+    outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping)
     made = []
     for one in experiments:
         if all(trial.key in outcomes for trial in trials[one.name]):
@@ -74,6 +74,11 @@ def reproduce(
             made.append(Reproduced(one, results, tuple(one.claims(results))))
             write(made[-1], out)
     return made
+
+
+def trials_in(out: Path) -> Path:
+    """The folder of the trials."""
+    return out / "trials"
 
 
 def write(one: Reproduced, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""One run of an experiment, what is kept of it, and the file that keeps it.
+"""One run of an experiment: what names it, and what its run folder says for the measures.
 
 A trial is named by its configuration alone: experiments that ask for the same run share it, and a reproduction that was
 stopped finds what it has already done.
@@ -7,22 +7,20 @@ stopped finds what it has already done.
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flare.atomic import write_whole
 from flare.config import Config
-from flare.simulation import RoundRecord
+from flare.records.run import Run, read_run
+from flare.simulation import RoundRecord, RunStatus
+from flare.sweeps import Place, Task, anywhere, run_tasks
 from flare.types import Floats
 
-_FORMAT = 1  # of the files; part of a trial's name, so that another format is another file
-_DIGITS = 7  # significant digits kept
+_FORMAT = 1  # part of a trial's name: raised where the same settings would give another run
 
 
 @dataclass(frozen=True)
@@ -42,21 +40,20 @@ class Trial:
     @property
     def key(self) -> str:
         """The name of the run: the same for the same settings, wherever and by whatever engine it is computed."""
-        settings = replace(self.config, learning=replace(self.config.learning, engine="auto", device="auto"))
-        text = "\n".join([f"{_FORMAT} {self.plan_only}", *_changes("", settings, Config())])
+        text = "\n".join([f"{_FORMAT} {self.plan_only}", *_changes("", anywhere(self.config), Config())])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What is kept of a run. The first arrays have shape (rounds,), the last three (tests,)."""
+    """What the measures see of a run. The first arrays have shape (rounds,), the last three (tests,)."""
 
     status: str
     num_classes: int
     clock_s: Floats
     train_loss: Floats  # mean over the local steps of the devices; nan where nobody sent
     devices: Floats  # how many sent
-    tau: Floats  # mean steps of those that sent; nan where nobody did
+    tau: Floats  # mean steps of those that were selected; nan where nobody was
     objective: Floats  # P2's, nan where nobody sent
     lower_bound: Floats  # of P2's objective, nan where not asked for
     test_round: Floats  # rounds done at the test
@@ -69,10 +66,83 @@ class Outcome:
         return self.status == "diverged"
 
 
-_OF_ROUND = ("clock_s", "train_loss", "objective", "lower_bound")
-_BY_ROUND = (*_OF_ROUND, "devices", "tau")
-_BY_TEST = ("test_round", "test_accuracy", "test_loss")
-_ARRAYS = (*_BY_ROUND, *_BY_TEST)
+Callback = Callable[[Trial, int, bool], None]
+"""Sees the number of rounds that a trial has done, and whether it has ended."""
+
+
+def run_trials(
+    trials: Iterable[Trial],
+    folder: Path,
+    place: Place,
+    *,
+    callback: Callback = lambda trial, rounds, ended: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> dict[str, Outcome]:
+    """The outcome of every trial by its key, fewer where `stopping` says so; run folders FOLDER/KEY keep them.
+
+    Trials with the same key are one run. Those that are there are not run again; the callback sees them first.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = {trial.key: trial for trial in trials}
+    done: dict[str, Outcome] = {}
+    for key, trial in wanted.items():
+        if not stopping() and (outcome := read_outcome(folder / key, trial)) is not None:
+            done[key] = outcome
+            callback(trial, len(outcome.clock_s), True)
+    missing = {key: trial for key, trial in wanted.items() if key not in done}
+
+    def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
+        callback(wanted[task.key], record.round + 1, status is not RunStatus.RUNNING)
+
+    run_tasks([task_of(trial, folder) for trial in missing.values()], place, callback=tell, stopping=stopping)
+    for key, trial in missing.items():
+        if (outcome := read_outcome(folder / key, trial)) is not None:
+            done[key] = outcome
+    return {key: done[key] for key in wanted if key in done}
+
+
+def task_of(trial: Trial, folder: Path) -> Task:
+    """The run of a trial, in the folder of all trials. Only what the measures need is kept when it has ended."""
+    return Task(
+        trial.key,
+        trial.config,
+        folder / trial.key,
+        trained=not trial.plan_only,
+        keep_checkpoints=False,
+        expendable=True,
+    )
+
+
+def read_outcome(folder: Path, trial: Trial) -> Outcome | None:
+    """What the run folder of a trial says; None where there is none that has ended and can be used."""
+    try:
+        run = read_run(folder)
+        if not run.ended or Trial("", "", run.config, not run.trained).key != trial.key:
+            return None
+        return outcome_of(run)
+    except (OSError, ValueError):
+        return None
+
+
+def outcome_of(run: Run) -> Outcome:
+    """A run as the measures see it; ValueError where it does not say how many classes its data have."""
+    num_classes = run.manifest.get("num_classes")
+    if not isinstance(num_classes, int) or num_classes < 1:
+        raise ValueError(f"{run.folder}: its manifest does not say how many classes the data have")
+    tests = run.evaluated
+    return Outcome(
+        status=run.status,
+        num_classes=num_classes,
+        clock_s=run.of_round["clock_s"],
+        train_loss=run.of_round["train_loss"],
+        devices=run.num_senders.astype(np.float64),
+        tau=run.round_mean("tau"),
+        objective=run.of_round["objective"],
+        lower_bound=run.of_round["lower_bound"],
+        test_round=(tests + 1).astype(np.float64),
+        test_accuracy=run.of_round["test_accuracy"][tests],
+        test_loss=run.of_round["test_loss"][tests],
+    )
 
 
 def _changes(section: str, settings: Any, default: Any) -> list[str]:
@@ -85,56 +155,3 @@ def _changes(section: str, settings: Any, default: Any) -> list[str]:
         elif value != usual:
             changed.append(f"{name}={value!r}")
     return changed
-
-
-def outcome_of(records: Sequence[RoundRecord], status: str, num_classes: int) -> Outcome:
-    """What is kept of the records of a run."""
-    tests = [record for record in records if record.test_accuracy is not None]
-    return Outcome(
-        status=status,
-        num_classes=num_classes,
-        devices=np.array([float(len(record.selected)) for record in records]),
-        tau=np.array([_mean(record.tau) for record in records]),
-        test_round=np.array([float(record.round + 1) for record in tests]),
-        test_accuracy=_numbers(tests, "test_accuracy"),
-        test_loss=_numbers(tests, "test_loss"),
-        **{name: _numbers(records, name) for name in _OF_ROUND},
-    )
-
-
-def write_outcome(path: Path, trial: Trial, outcome: Outcome) -> None:
-    """Write the file of a finished run, whole or not at all."""
-    arrays = {name: [_short(value) for value in getattr(outcome, name).tolist()] for name in _ARRAYS}
-    content = {"key": trial.key, "status": outcome.status, "num_classes": outcome.num_classes} | arrays
-    write_whole(path, json.dumps(content, separators=(",", ":"), allow_nan=False).encode())
-
-
-def read_outcome(path: Path) -> Outcome | None:
-    """What a file keeps; None where there is none, or none that can be used: the run is then done again."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        arrays = {name: _array(content[name]) for name in _ARRAYS}
-        if content["key"] != path.stem:
-            return None
-        lengths = [{len(arrays[name]) for name in names} for names in (_BY_ROUND, _BY_TEST)]
-        if any(len(different) > 1 for different in lengths):
-            return None
-        return Outcome(status=str(content["status"]), num_classes=int(content["num_classes"]), **arrays)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return None
-
-
-def _numbers(records: Sequence[RoundRecord], name: str) -> Floats:
-    return _array([getattr(record, name) for record in records])
-
-
-def _array(values: Sequence[float | None]) -> Floats:
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
-
-
-def _short(value: float) -> float | None:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None

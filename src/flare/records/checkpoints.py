@@ -25,9 +25,9 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(((int(match[1]), each) for match, each in found if match), reverse=True)
 
 
-def drop_old(folder: Path) -> None:
-    """Remove all checkpoints but the last two."""
-    for _, old in checkpoints(folder)[_KEPT:]:
+def drop_old(folder: Path, kept: int = _KEPT) -> None:
+    """Remove all checkpoints but the last ones."""
+    for _, old in checkpoints(folder)[kept:]:
         old.unlink()
 
 

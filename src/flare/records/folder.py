@@ -25,7 +25,7 @@ from flare.atomic import sync_folder, write_whole
 from flare.config import Config, to_toml
 from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
-from flare.records.checkpoints import checkpoint_path, drop_old
+from flare.records.checkpoints import checkpoint_path, checkpoints, drop_old
 from flare.records.disk_errors import telling
 from flare.records.layout import CHECKPOINTS, CONFIG, ROUNDS, refuse_occupied, remove_partial, remove_run
 from flare.records.lines import Mark, first_mark, max_line_bytes, to_json
@@ -202,6 +202,16 @@ class RunFolder:
     def refuse_other(self, identity: Mapping[str, str]) -> None:
         """ValueError where the run was made of something else, with the parts that differ; to call before `restore`."""
         manifests.refuse_other(self.path, self.manifest, identity)
+
+    def drop_checkpoints(self) -> None:
+        """Remove all checkpoints, of a run that has ended: what is left is all that a report needs."""
+        self._writable()
+        drop_old(self.path / CHECKPOINTS, kept=0)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there is a checkpoint to continue from."""
+        return bool(checkpoints(self.path / CHECKPOINTS))
 
     def iter_records(self) -> Iterator[dict[str, Any]]:
         """The recorded rounds one by one, also while another process writes; as they were written, or ValueError."""

@@ -15,9 +15,11 @@ from flare.rounds.state import RunState, RunStatus, from_tensors, to_tensors
 class RunKeeper:
     """Writes a run into its folder; with none, nowhere. Whoever supplies the rounds, the folder is written by this."""
 
-    def __init__(self, folder: RunFolder | None, *, checkpoint_every: int) -> None:
+    def __init__(self, folder: RunFolder | None, *, checkpoint_every: int, keep_checkpoints: bool = True) -> None:
+        """`keep_checkpoints`: also when the run has ended; otherwise they go then, since they may be large."""
         self.folder = folder
         self._every = checkpoint_every
+        self._keep = keep_checkpoints
 
     def restored(self, driver: str, identity: Mapping[str, str]) -> tuple[RunState, dict[str, Any]] | None:
         """Where the newest sound checkpoint left the run, with the numbers kept beside it, and its records cut back to
@@ -49,10 +51,12 @@ class RunKeeper:
         if self.folder is None:
             return
         over = state.status is not RunStatus.RUNNING
-        if over or state.rounds_done % self._every == 0:
+        if self._keep if over else state.rounds_done % self._every == 0:
             self._checkpoint(state, numbers)
         if over:
             self.finish(state)
+            if not self._keep:
+                self.folder.drop_checkpoints()
 
     def suspend(self, state: RunState, numbers: Mapping[str, Any] | None = None) -> None:
         """Leave a run that goes on to be continued some other time."""

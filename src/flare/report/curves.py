@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from flare.report.run_groups import Group, Run
+from flare.records.run import Run
+from flare.report.run_groups import Group
 from flare.types import Floats, Indices
 
 MAX_POINTS = 120
@@ -156,7 +157,7 @@ def summarise(group: Group, common_s: float) -> Summary:
         rounds=(min(run.num_rounds for run in runs), max(run.num_rounds for run in runs)),
         clock_s=estimate([run.of_round["clock_s"][-1] if run.num_rounds else 0.0 for run in runs]),
         devices=_mean([run.num_senders for run in runs]),
-        tau=_mean([run.of_sender["tau"] for run in runs]),
+        tau=_mean([run.of_selected["tau"] for run in runs]),
         gap=_mean([run.gap() for run in runs]),
         energy_j=_mean([np.array([run.round_energy_j().sum()]) for run in runs]),
         infeasible=sum(int(run.infeasible.sum()) for run in runs),

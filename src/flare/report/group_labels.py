@@ -42,6 +42,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.model": str,
     "wireless.num_devices": lambda value: f"{value} devices",
     "run.rounds": lambda value: f"{value} rounds",
+    **dict.fromkeys(("own data", "own model", "own method", "own policy"), str),  # what a program put in their place
 }
 # Settings that mean nothing unless another one has a certain value.
 _ONLY_WITH = {
@@ -72,18 +73,16 @@ def settings_of(config: Config) -> Settings:
     return table
 
 
-def differing(configs: Sequence[Config]) -> list[str]:
-    """The settings in which configurations differ, the seed aside; those that say most first."""
-    tables = [settings_of(config) for config in configs]
-    first = [METHOD, POLICY, *_WRITTEN]
+def differing(tables: Sequence[Settings]) -> list[str]:
+    """The settings in which groups differ, the seed aside; those that say most first."""
+    first = [key for key in (METHOD, POLICY, *_WRITTEN) if key in tables[0]]
     order = first + [key for key in tables[0] if key not in first]
     return [key for key in order if key != "seed" and any(table[key] != tables[0][key] for table in tables)]
 
 
-def labels_of(configs: Sequence[Config]) -> list[str]:
-    """A label for each configuration, no two the same if no two configurations are; one alone is method and policy."""
-    tables = [settings_of(config) for config in configs]
-    keys = differing(configs) if configs else []
+def labels_of(tables: Sequence[Settings]) -> list[str]:
+    """A label for the settings of each group, no two the same; one alone is method and policy."""
+    keys = differing(tables) if tables else []
     names = _names(tables, keys)
     rest = [key for key in keys if key not in (METHOD, POLICY)]
     sure = MAX_PARTS - any(names)

@@ -9,11 +9,12 @@ from html import escape
 import numpy as np
 from matplotlib.figure import Figure
 
+from flare.records.run import Run
 from flare.report import run_figures as draw
 from flare.report.curves import Curve
 from flare.report.inline_svg import inline_svg
 from flare.report.page import figure, key
-from flare.report.run_groups import Group, Run
+from flare.report.run_groups import Group
 from flare.types import Floats
 
 

@@ -11,17 +11,18 @@ from typing import Any
 
 from flare.atomic import write_whole
 from flare.config import Config, to_toml
+from flare.records.run import Run, read_run
 from flare.report.curves import Summary, common_time_s, summarise
-from flare.report.group_labels import differing, settings_of
+from flare.report.group_labels import differing
 from flare.report.page import document, table
-from flare.report.run_groups import Group, Run, group_runs, read_run
+from flare.report.run_groups import Group, group_runs
 from flare.report.run_sections import all_sections
 from flare.report.run_words import headline, percent, plural, remarks_on, title
 from flare.units import human
 
 
 def write_report(folders: Sequence[Path], out: Path) -> None:
-    """Write the report of run folders into the HTML file `out`. The file appears whole or not at all.
+    """Write the report of run folders into the HTML file `out`, a folder that is given twice once.
 
     Raises ValueError where a folder is no run folder or is damaged and where `out` is not the name of an HTML file,
     OSError where it cannot be written.
@@ -31,7 +32,12 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
     if not folders:
         raise ValueError("there is nothing to report: give at least one run folder")
     unique = list({folder.resolve(): folder for folder in folders}.values())
-    page = report_page([read_run(folder) for folder in unique])
+    write_page([read_run(folder) for folder in unique], out)
+
+
+def write_page(runs: Sequence[Run], out: Path) -> None:
+    """Write the report of runs into a file, which appears whole or not at all; OSError where it cannot be written."""
+    page = report_page(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         write_whole(out, page.encode("utf-8"))
@@ -118,10 +124,10 @@ def _number(value: float) -> str:
 
 
 def _configurations(groups: Sequence[Group]) -> str:
-    keys = differing([group.config for group in groups])
+    keys = differing([group.settings for group in groups])
     parts = ["<section>\n<h2>Configuration</h2>\n"]
     if keys:
-        settings = [settings_of(group.config) for group in groups]
+        settings = [group.settings for group in groups]
         rows = [[f"<code>{key}</code>", *(escape(_value(each[key])) for each in settings)] for key in keys]
         header = ["setting", *(escape(group.label) for group in groups)]
         parts.append(f"<details open><summary>What differs</summary>{table('What differs', header, rows)}</details>\n")

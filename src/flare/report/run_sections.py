@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flare.records.run import Run
 from flare.report import run_figures as draw
 from flare.report.curves import (
     MAX_POINTS,
@@ -18,7 +19,7 @@ from flare.report.curves import (
     over_seeds,
 )
 from flare.report.panels import key_to, labels_of, line_panel, nothing, panel, range_panel, section, spoken
-from flare.report.run_groups import Group, Run
+from flare.report.run_groups import Group
 from flare.units import human
 
 BAND = (
@@ -84,9 +85,9 @@ def _loss(groups: Sequence[Group]) -> str:
 def _participation(groups: Sequence[Group]) -> str:
     seeds = set.intersection(*({run.config.seed for run in group.runs} for group in groups))
     shown = [next((run for run in group.runs if run.config.seed in seeds), group.runs[0]) for group in groups]
-    shares = np.full((len(groups), max(run.config.wireless.num_devices for run in shown)), np.nan)
+    shares = np.full((len(groups), max(run.num_devices for run in shown)), np.nan)
     for row, run in zip(shares, shown, strict=True):
-        row[: run.config.wireless.num_devices] = run.participation()
+        row[: run.num_devices] = run.participation()
     order = np.argsort(-np.nansum(shares, axis=0), kind="stable")
     never = [int((row == 0.0).sum()) for row in shares]
     which = f"seed {min(seeds)}" if seeds else "the first seed of each"
@@ -113,8 +114,10 @@ def _participation(groups: Sequence[Group]) -> str:
 
 def _ranked(group: Group) -> Curve:
     """Share of the rounds against the rank of a device in its run."""
-    table = np.array([np.sort(run.participation())[::-1] for run in group.runs])  # (seeds, devices)
-    devices = table.shape[1]
+    devices = max(run.num_devices for run in group.runs)
+    table = np.zeros((len(group.runs), devices))
+    for row, run in zip(table, group.runs, strict=True):
+        row[: run.num_devices] = np.sort(run.participation())[::-1]
     places = evenly(devices)
     return over_seeds(100.0 * (1.0 + places) / devices, table[:, places])
 
@@ -137,24 +140,24 @@ def _work(groups: Sequence[Group]) -> str:
         range_panel(
             "steps",
             "Local steps",
-            "τ of every sender; the upright line is the mean of the reference τ̄.",
+            "τ of every selected device; the upright line is the mean of the reference τ̄.",
             "local steps τ",
             groups,
-            lambda run: run.of_sender["tau"],
+            lambda run: run.of_selected["tau"],
             tau_bars,
         ),
         range_panel(
             "rates",
             "Learning rates",
-            "Of every sender.",
+            "Of every selected device.",
             "local learning rate",
             groups,
-            lambda run: run.of_sender["lr"],
+            lambda run: run.of_selected["lr"],
         ),
         range_panel(
             "energy",
             "Energy a round",
-            "All senders together, computing and upload.",
+            "All selected devices together, computing and upload.",
             "energy (J)",
             groups,
             Run.round_energy_j,
@@ -174,8 +177,8 @@ def _time(groups: Sequence[Group]) -> str:
         panel(
             "latency",
             "Time of a round",
-            "Mean over senders and rounds. Waiting: for the last sender. A round in which nobody can send lasts until "
-            "the deadline.",
+            "Mean over selected devices and rounds. Waiting: for the last of them. A round in which nobody can send "
+            "lasts until the deadline.",
             spoken(
                 groups, splits_s.sum(axis=1).tolist(), lambda value_s: human(value_s, "s", 3), "Mean time of a round: "
             ),

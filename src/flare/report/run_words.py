@@ -6,18 +6,16 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from flare.records.run import Run
 from flare.report.curves import Estimate, Summary
 from flare.report.group_labels import differing
-from flare.report.run_groups import Group, Run
+from flare.report.run_groups import Group
 from flare.units import human
-
-ENDED = ("finished", "reached", "diverged")
-"""How a run says that it will not go on; "reached" is its target accuracy."""
 
 
 def title(groups: Sequence[Group]) -> str:
     """The page in one line."""
-    data = " and ".join(sorted({group.config.data.name for group in groups}))
+    data = " and ".join(sorted({group.runs[0].data for group in groups}))
     names = ", ".join(group.label for group in groups) if len(groups) <= 6 else f"{len(groups)} settings"
     return f"{names} on {data}"
 
@@ -58,18 +56,18 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     """The size of the comparison, and what all its runs have in common."""
     runs = sum(len(group.runs) for group in groups)
     number = plural(runs, "run") if len(groups) == 1 else f"{plural(runs, 'run')} of {len(groups)} settings"
-    differ = set(differing([group.config for group in groups]))
-    config = groups[0].config
+    differ = set(differing([group.settings for group in groups]))
+    config, first = groups[0].config, groups[0].runs[0]
     common = {
-        "data.name": f"data {config.data.name}",
+        "data.name": "" if "own data" in differ else f"data {first.data}",
         "data.partition": f"partition {config.data.partition}",
         "wireless.num_devices": plural(config.wireless.num_devices, "device"),
-        "learning.model": f"model {config.learning.model}",
+        "learning.model": "" if "own model" in differ else f"model {first.model}",
         "learning.method": f"method {config.learning.method}",
         "scheduling.policy": f"policy {config.scheduling.policy}",
         "wireless.deadline_s": f"deadline {human(config.wireless.deadline_s, 's')}",
     }
-    shared = ", ".join(words for key, words in common.items() if key not in differ)
+    shared = ", ".join(words for key, words in common.items() if words and key not in differ)
     shortest, longest = min(line.rounds[0] for line in lines), max(line.rounds[1] for line in lines)
     rounds = plural(longest, "round") if shortest == longest else f"{shortest} to {plural(longest, 'round')}"
     each, all_ = (" each", "all with ") if runs > 1 else ("", "")
@@ -86,7 +84,7 @@ def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequ
     nobody, rounds = sum(line.infeasible for line in lines), sum(line.total_rounds for line in lines)
     if nobody:
         remarks.append(f"In {nobody:,} of {rounds:,} rounds ({nobody / rounds:.1%}) nobody could send.")
-    unfinished = sum(run.status not in ENDED for group in groups for run in group.runs)
+    unfinished = sum(not run.ended for group in groups for run in group.runs)
     if unfinished:
         remarks.append(f"{plural(unfinished, 'run')} had not come to an end; the tables show which.")
     if left_out:

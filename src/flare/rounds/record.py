@@ -81,19 +81,20 @@ _WORDS = {
     "list[float | None]": "list of numbers or nulls",
     "list[dict[str, Any]]": "list of objects",
 }
+_TYPES: dict[str, frozenset[type]] = {  # of what json reads: bool is no int
+    "int": frozenset({int}),
+    "float": frozenset({int, float}),
+    "float | None": frozenset({int, float, type(None)}),
+    "str": frozenset({str}),
+    "dict[str, Any]": frozenset({dict}),
+}
 
 
 def _is_a(value: Any, kind: str) -> bool:
     if kind.startswith("list["):
-        inner = kind[5:-1]
-        return isinstance(value, list) and all(_is_a(each, inner) for each in value)
-    if kind == "float | None":
-        return value is None or _is_a(value, "float")
-    if kind == "dict[str, Any]":
-        return isinstance(value, dict)
-    if kind == "str":
-        return isinstance(value, str)
-    return isinstance(value, int if kind == "int" else int | float) and not isinstance(value, bool)
+        inner = _TYPES[kind[5:-1]]
+        return isinstance(value, list) and all(map(inner.__contains__, map(type, value)))
+    return type(value) in _TYPES[kind]
 
 
 def number(value: float) -> float | None:

@@ -24,12 +24,13 @@ from flare.simulation.run import Simulation
 class Member:
     """A run in a lockstep group: its simulation, where it stands, and where it is written down (None: nowhere).
 
-    `key` names it to whoever drives it.
+    `key` names it to whoever drives it. `keep_checkpoints`: also when the run has ended.
     """
 
     simulation: Simulation
     folder: RunFolder | None = None
     key: str = ""
+    keep_checkpoints: bool = True
     state: RunState = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +39,8 @@ class Member:
     @property
     def keeper(self) -> RunKeeper:
         """What writes it down."""
-        return RunKeeper(self.folder, checkpoint_every=self.simulation.config.run.checkpoint_every)
+        every = self.simulation.config.run.checkpoint_every
+        return RunKeeper(self.folder, checkpoint_every=every, keep_checkpoints=self.keep_checkpoints)
 
 
 Ask = TypeVar("Ask")
@@ -52,6 +54,39 @@ def drive(
     """Run every member to its end. `callback` sees each record; where `stopping` says so, all runs are checkpointed
     after the turn and left to be resumed."""
     groups = _engine_groups(members)
+
+    def turn() -> None:
+        for engine, group in groups:
+            going = list(_going(group))
+            if going:
+                _turn(engine, going, callback)
+
+    _until_the_end(members, turn, stopping)
+
+
+def plan_rounds(
+    member: Member, *, callback: Callback | None = None, stopping: Callable[[], bool] = lambda: False
+) -> None:
+    """Carry out all rounds of a run in which nothing is trained: who would send, on what bandwidth, how long.
+
+    These rounds are quick: a checkpoint is written only where `stopping` says so, and at the end.
+    """
+
+    def turn() -> None:
+        start = time.perf_counter()
+        state, record = member.simulation.untrained(member.state, member.simulation.plan(member.state))
+        member.keeper.append(replace(record, wall_s=time.perf_counter() - start))
+        member.state = state
+        if state.status is not RunStatus.RUNNING:
+            member.keeper.save(state)
+        if callback is not None:
+            callback(member, record)
+
+    _until_the_end([member], turn, stopping)
+
+
+def _until_the_end(members: Sequence[Member], turn: Callable[[], None], stopping: Callable[[], bool]) -> None:
+    """Take turns until every run has ended or is to stop; those that go on are left to be resumed."""
     for member in members:
         if member.folder is not None:
             member.keeper.identify(member.simulation.identity)
@@ -59,23 +94,11 @@ def drive(
             member.keeper.finish(member.state)
     try:
         while any(_going(members)) and not stopping():
-            for engine, group in groups:
-                going = list(_going(group))
-                if going:
-                    _turn(engine, going, callback)
+            turn()
     except KeyboardInterrupt:
         _suspend(members)
         raise
     _suspend(members)
-
-
-def plan_rounds(simulation: Simulation) -> list[RoundRecord]:
-    """The records of all rounds of a run in which nothing is trained: who would send, on what bandwidth, how long."""
-    state, records = simulation.start(), []
-    while state.status is RunStatus.RUNNING:
-        state, record = simulation.untrained(state, simulation.plan(state))
-        records.append(record)
-    return records
 
 
 def resume(member: Member) -> None:

@@ -1,0 +1,99 @@
+"""Which runs `flare run` and `flare compare` carry out, and in which folders: settings into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from flare.cli.data import watched
+from flare.config import Config, DataConfig, Options
+from flare.data.catalogue import CATALOGUE
+from flare.data.fetch import cache_state, fetch
+from flare.learning.methods import make_method
+from flare.scheduling import get_policy
+from flare.sweeps import Task, begin
+
+
+def combinations(whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int) -> list[Config]:
+    """One configuration for each pair of method and policy and each seed.
+
+    A policy gets those of the options that it has; ValueError for an option that none of the policies has.
+    """
+    pairs = [_pair(entry) for entry in entries]
+    if methods or policies or not pairs:
+        pairs += [
+            (method, policy)
+            for method in _words(methods) or [whole.learning.method]
+            for policy in _words(policies) or [whole.scheduling.policy]
+        ]
+    if len(set(pairs)) < len(pairs):
+        raise ValueError("a pair of method and policy is given twice; each is run once")
+    options = _options_of([policy for _, policy in pairs], whole.scheduling.options)
+    return [
+        replace(
+            whole,
+            seed=whole.seed + seed,
+            learning=replace(whole.learning, method=method),
+            scheduling=replace(whole.scheduling, policy=policy, options=options[policy]),
+        )
+        for method, policy in pairs
+        for seed in range(seeds)
+    ]
+
+
+def _options_of(policies: Sequence[str], given: Options) -> dict[str, Options]:
+    """The options of each policy of a comparison."""
+    known = {name: get_policy(name).options for name in policies}
+    unknown = next((option for option in given if not any(option in names for names in known.values())), None)
+    if unknown is not None:
+        listed = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in known.items())
+        raise ValueError(f"none of the policies has an option '{unknown}' (their options: {listed})")
+    return {name: given.only(names) for name, names in known.items()}
+
+
+def _pair(entry: str) -> tuple[str, str]:
+    method, colon, policy = entry.partition(":")
+    if not colon or not method or not policy:
+        raise ValueError(f"--entry: '{entry}' is not of the form METHOD:POLICY, such as flare:greedy")
+    return method, policy
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def created(
+    folders: Sequence[Path], configs: Sequence[Config], force: bool, *, listing: Path | None = None
+) -> list[Task]:
+    """New runs. Everything that can be wrong with their settings is found before a folder is touched.
+
+    The runs of a comparison are first listed in the folder `listing`.
+    """
+    for one in configs:
+        get_policy(one.scheduling.policy).check_options(one.scheduling.options)
+        make_method(one.learning)
+        fetch_if_needed(one.data)
+    tasks = [Task(str(folder), one, folder) for folder, one in zip(folders, configs, strict=True)]
+    begin(tasks, force=force, listing=listing)
+    return tasks
+
+
+def fetch_if_needed(data: DataConfig) -> None:
+    """Bring a data set that is not there yet into the cache, with a progress bar."""
+    if data.name in CATALOGUE and not data.folder and cache_state(data.name) != "cached":
+        with watched() as progress:
+            fetch(data.name, folder="", progress=progress)
+
+
+def run_name(whole: Config) -> str:
+    """What a run is called."""
+    return f"{whole.learning.method}-{whole.scheduling.policy}-seed{whole.seed}"
+
+
+def new_folder(base: Path, name: str) -> Path:
+    """The first of name, name-2, name-3, ... that is not there yet."""
+    number = 1
+    while (folder := base / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return folder

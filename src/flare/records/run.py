@@ -1,0 +1,232 @@
+"""A run as numbers: what its folder says of every round, as arrays. The one reader of run folders."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.config import Config
+from flare.records.folder import RunFolder
+from flare.records.old_format import FORMAT_1, completed
+from flare.rounds.record import RoundRecord
+from flare.types import Floats, Indices
+
+ENDED = ("finished", "reached", "diverged")
+"""How a run says that it will not go on; "reached" is its target accuracy."""
+OF_ROUND = (
+    "clock_s", "latency_s", "deadline_s", "tau_bar", "objective", "lower_bound",
+    "train_loss", "test_accuracy", "test_loss",
+)  # fmt: skip
+MAX_DEVICES = 10_000_000
+"""More than any run has: a higher number in a record is damage."""
+OF_SELECTED = ("tau", "lr", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What one run wrote down.
+
+    infeasible     whether nobody could send, shape (rounds,)
+    of_round       each quantity of `OF_ROUND`, shape (rounds,), nan where nothing was recorded
+    num_selected   shape (rounds,)
+    selected       the devices, shape (selected of all rounds,), round after round
+    of_selected    each quantity of `OF_SELECTED`, in the order of `selected`
+    num_sent       shape (rounds,): in a simulation all that are selected send, on real devices some may fail
+    sent           the devices, shape (sent in all rounds,), round after round
+    """
+
+    folder: Path
+    config: Config
+    manifest: Mapping[str, Any]
+    infeasible: NDArray[np.bool_]
+    of_round: Mapping[str, Floats]
+    num_selected: Indices
+    selected: Indices
+    of_selected: Mapping[str, Floats]
+    num_sent: Indices
+    sent: Indices
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds recorded."""
+        return len(self.num_selected)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of the cell; real ones may have joined beyond those of the settings."""
+        highest = max(int(devices.max(initial=-1)) for devices in (self.selected, self.sent))
+        return max(self.config.wireless.num_devices, highest + 1)
+
+    @property
+    def trained(self) -> bool:
+        """Whether models were trained; otherwise the rounds were only scheduled."""
+        return is_trained(self.manifest)
+
+    @property
+    def num_senders(self) -> Indices:
+        """How many devices sent in each round; where nothing was trained, would have sent."""
+        return self.num_sent if self.trained else self.num_selected
+
+    @property
+    def status(self) -> str:
+        """How the run ended, in the manifest's word; "diverged" where its last training loss is not a number."""
+        sent = np.flatnonzero(self.num_sent)
+        lost = len(sent) > 0 and math.isnan(self.of_round["train_loss"][sent[-1]])
+        return "diverged" if lost else str(self.manifest.get("status") or "unknown")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run will not go on."""
+        return self.status in ENDED
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run ended with weights that are not numbers."""
+        return self.status == "diverged"
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What the run is made of beside its settings, part by part; parts that the folder does not tell are not in."""
+        told = self.manifest.get("identity")
+        return {str(part): str(words) for part, words in told.items()} if isinstance(told, dict) else {}
+
+    @property
+    def data(self) -> str:
+        """The data in words: the name of the data set, or what a program put in its place."""
+        return _own(self.identity.get("data", "")) or self.config.data.name
+
+    @property
+    def model(self) -> str:
+        """The model in words: its name, or what a program put in its place."""
+        return _own(self.identity.get("model", "")) or self.config.learning.model
+
+    @cached_property
+    def evaluated(self) -> Indices:
+        """The rounds after which the model was tested."""
+        return np.flatnonzero(np.isfinite(self.of_round["test_accuracy"]))
+
+    def round_mean(self, name: str) -> Floats:
+        """The mean over the selected devices of each round, nan where there are none, shape (rounds,)."""
+        return self._round_sum(self.of_selected[name]) / np.where(self.num_selected > 0, self.num_selected, np.nan)
+
+    def round_energy_j(self) -> Floats:
+        """Energy of all devices in each round, shape (rounds,)."""
+        return self._round_sum(self.of_selected["compute_energy_j"] + self.of_selected["upload_energy_j"])
+
+    def _round_sum(self, values: Floats) -> Floats:
+        total = np.zeros(self.num_rounds)
+        np.add.at(total, np.repeat(np.arange(self.num_rounds), self.num_selected), values)
+        return total
+
+    def gap(self) -> Floats:
+        """How far each round's objective lies above its proven bound, as a share of it; nan where none is known."""
+        bound = np.where(self.of_round["lower_bound"] > 0.0, self.of_round["lower_bound"], np.nan)
+        return np.where(self.infeasible, np.nan, self.of_round["objective"] / bound - 1.0)
+
+    def participation(self) -> Floats:
+        """In which share of the rounds each device sent, shape (devices,)."""
+        senders = self.sent if self.trained else self.selected
+        return np.bincount(senders, minlength=self.num_devices) / max(1, self.num_rounds)
+
+    def round_split_s(self) -> Floats:
+        """Where the time of an average round goes: computing, upload, waiting, nobody feasible; shape (4,)."""
+        if self.num_rounds == 0:
+            return np.zeros(4)
+        some = self.num_selected > 0
+        compute_s = np.where(some, self.round_mean("compute_s"), 0.0)
+        upload_s = np.where(some, self.round_mean("upload_s"), 0.0)
+        waiting_s = np.where(some, np.maximum(0.0, self.of_round["latency_s"] - compute_s - upload_s), 0.0)
+        nobody_s = np.where(some, 0.0, self.of_round["deadline_s"])
+        return np.array([np.nanmean(each) for each in (compute_s, upload_s, waiting_s, nobody_s)])
+
+
+def is_trained(manifest: Mapping[str, Any]) -> bool:
+    """Whether models are trained in a run; otherwise its rounds are only scheduled."""
+    return manifest.get("trained", True) is not False
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder, of format 1 too; ValueError where it is none, or where a file in it is damaged."""
+    opened = RunFolder.open(folder)
+    columns = _Columns()
+    for number, record in enumerate(_records(opened), start=1):
+        try:
+            columns.add(record)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{folder}: round {number} of its records {error}; the run folder is damaged") from None
+    return columns.run(folder, opened.config, opened.manifest)
+
+
+def _records(folder: RunFolder) -> Iterator[dict[str, Any]]:
+    """The rounds of a folder, all in the words of today's format."""
+    if folder.manifest["format_version"] != FORMAT_1:
+        return folder.iter_records()
+    return (completed(record, folder.config.wireless.num_devices) for record in folder.iter_records())
+
+
+class _Columns:
+    """Grows the arrays of a run round by round, eight bytes a number."""
+
+    def __init__(self) -> None:
+        self._infeasible: list[bool] = []
+        self._of_round = {name: array("d") for name in OF_ROUND}
+        self._of_selected = {name: array("d") for name in OF_SELECTED}
+        self._num_selected, self._selected = array("q"), array("q")
+        self._num_sent, self._sent = array("q"), array("q")
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        """Take in a round; ValueError says what is wrong with it."""
+        record = RoundRecord.from_json(told)
+        for device in (*record.selected, *record.sent):
+            if not 0 <= device < MAX_DEVICES:
+                raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
+        self._infeasible.append(record.status == "infeasible")
+        for name, column in self._of_round.items():
+            column.append(_number(getattr(record, name)))
+        for name, column in self._of_selected.items():
+            column.extend(map(_number, getattr(record, name)))
+        self._num_selected.append(len(record.selected))
+        self._selected.extend(record.selected)
+        self._num_sent.append(len(record.sent))
+        self._sent.extend(record.sent)
+
+    def run(self, folder: Path, config: Config, manifest: Mapping[str, Any]) -> Run:
+        """All rounds that were taken in."""
+        return Run(
+            folder=folder,
+            config=config,
+            manifest=manifest,
+            infeasible=np.array(self._infeasible, dtype=bool),
+            of_round={name: _floats(column) for name, column in self._of_round.items()},
+            num_selected=_indices(self._num_selected),
+            selected=_indices(self._selected),
+            of_selected={name: _floats(column) for name, column in self._of_selected.items()},
+            num_sent=_indices(self._num_sent),
+            sent=_indices(self._sent),
+        )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+def _indices(values: Iterable[int]) -> Indices:
+    return np.array(values, dtype=np.intp)
+
+
+def _own(words: str) -> str:
+    """The words of a program's own data or model without the checksums behind them; none for what settings name."""
+    return words.partition(" (")[0] if words.startswith("own ") else ""

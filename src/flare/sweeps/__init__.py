@@ -1,0 +1,10 @@
+"""Many runs, each in its folder: carried out in lockstep, by one process or several, and continued where they stopped.
+
+run_tasks(tasks, Place(), callback=..., stopping=...)
+"""
+
+from flare.sweeps.batches import length
+from flare.sweeps.runner import run_tasks
+from flare.sweeps.task import Callback, Place, Task, anywhere, begin, begun, listed
+
+__all__ = ["Callback", "Place", "Task", "anywhere", "begin", "begun", "length", "listed", "run_tasks"]

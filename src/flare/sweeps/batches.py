@@ -1,0 +1,42 @@
+"""Which runs go in lockstep: those of one model and about one length, the costliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flare.config import Config
+from flare.learning.engine import compute_device
+from flare.sweeps.task import Place, Task, placed
+
+_MAX_ON_GPU, _MAX_ON_CPU = 80, 16  # runs in a batch: a GPU wants many devices at once; all their models are in memory
+_WEIGHTS = {"cifar-cnn": 3.0, "mnist-cnn": 1.0}  # of a round, against that of mnist-cnn
+_SMALL_MODEL, _NOT_TRAINED = 0.1, 0.02
+_BITS_PER_S = 1.3e8  # about what all devices of a cell together send
+
+
+def length(config: Config) -> float:
+    """About how many rounds a run has."""
+    run = config.run
+    return min(float(run.rounds), run.seconds / config.wireless.deadline_s if run.seconds else float("inf"))
+
+
+def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
+    """Lockstep groups, the costliest first; where there are several processes, one or more for each."""
+    kinds: dict[tuple[object, ...], list[Task]] = {}
+    for task in tasks:
+        kinds.setdefault((task.trained, task.config.data.name, task.config.learning.model), []).append(task)
+    made = []
+    for kind in kinds.values():
+        kind.sort(key=_cost, reverse=True)
+        on_gpu = compute_device(placed(kind[0], place).learning) == "cuda"
+        size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.processes)))
+        made += [kind[first : first + size] for first in range(0, len(kind), size)]
+    return sorted(made, key=lambda batch: sum(map(_cost, batch)), reverse=True)
+
+
+def _cost(task: Task) -> float:
+    """A rough measure of the work in a run, to deal the long ones out first."""
+    wireless = task.config.wireless
+    share = min(1.0, wireless.deadline_s * _BITS_PER_S / wireless.payload_bits / wireless.num_devices)
+    weight = _WEIGHTS.get(task.config.learning.model, _SMALL_MODEL) if task.trained else _NOT_TRAINED
+    return length(task.config) * weight * (0.3 + share)
