@@ -15,6 +15,7 @@ import pytest
 
 from flare.cli.run import require_tensorboard
 from flare.records import RunFolder
+from tests.integration.kill_helper import kill_when, num_lines
 
 SMALL = [
     "--set", "wireless.num_devices=8",
@@ -191,6 +192,25 @@ def test_a_comparison_is_resumed_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "all" / "fedavg-cp-seed0").rename(tmp_path / "elsewhere")
     assert "fedavg-cp-seed0" in refused("compare", "--resume", "all", cwd=tmp_path)
     assert "no folder of a comparison" in refused("compare", "--resume", "elsewhere", cwd=tmp_path)
+
+
+def test_a_comparison_that_was_stopped_goes_on_to_the_same_runs(tmp_path: Path) -> None:
+    pair = ["--entry", "flare:cp", "--entry", "fedavg:cp", *SMALL, "--set", "run.rounds=60", "--quiet"]
+    flare("compare", *pair, "--out", "whole", cwd=tmp_path)
+    rounds = tmp_path / "cut" / "fedavg-cp-seed0" / "rounds.jsonl"
+    ended = kill_when(
+        command("compare", *pair, "--out", "cut"),
+        lambda: rounds.exists() and num_lines(rounds) > 10,
+        with_signal=signal.SIGINT,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+    )
+    assert (ended.killed, ended.returncode) == (True, 130)
+    assert "interrupted; continue with: flare compare --resume cut" in ended.output
+    assert 10 < len(records(rounds.parent)) < 60
+    flare("compare", "--resume", "cut", "--quiet", cwd=tmp_path)
+    for name in ("flare-cp-seed0", "fedavg-cp-seed0"):
+        assert records(tmp_path / "cut" / name) == records(tmp_path / "whole" / name)
 
 
 def test_tensorboard_that_is_not_installed_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,3 +225,27 @@ def test_two_folders_with_one_run_are_said(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / f"{rounds} rounds", settings(), rounds=rounds) for rounds in (3, 7)]
     text = page_of(tmp_path, folders).text
     assert f"Left out, since another folder holds the same configuration and seed: {folders[0]}." in text
+
+
+def test_a_folder_of_format_1_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"
+    report([old], tmp_path / "page.html")
+    page = checked((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "1 run, 4 rounds; data digits" in page.text
+    assert "interrupted" in page.text
+
+
+def test_the_page_names_the_real_data_and_model(tmp_path: Path) -> None:
+    identity = {
+        "data": "own data, 90 samples, 3 classes (0123456789abcdef, held fedcba9876543210)",
+        "model": "own model Residual, 650 weights (0123456789abcdef)",
+    }
+    folders = [write_run(tmp_path / f"{i}", settings(seed=i), rounds=2, identity=identity) for i in range(2)]
+    page = page_of(tmp_path, folders)
+    assert "SPF on own data, 90 samples, 3 classes" in page.text
+    assert "data own data, 90 samples, 3 classes, partition iid" in page.text
+    assert "model own model Residual, 650 weights" in page.text
+    assert "data digits" not in page.text
+    both = page_of(tmp_path, [*folders, write_run(tmp_path / "digits", settings(), rounds=2)])
+    assert "3 runs of 2 settings" in both.text
+    assert "own data" in both.text.split("What differs")[1]

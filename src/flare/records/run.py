@@ -186,14 +186,16 @@ class _Columns:
     def add(self, told: Mapping[str, Any]) -> None:
         """Take in a round; ValueError says what is wrong with it."""
         record = RoundRecord.from_json(told)
-        for device in (*record.selected, *record.sent):
+        devices = (*record.selected, *record.sent)
+        for device in (min(devices, default=0), max(devices, default=0)):
             if not 0 <= device < MAX_DEVICES:
                 raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
         self._infeasible.append(record.status == "infeasible")
         for name, column in self._of_round.items():
             column.append(_number(getattr(record, name)))
         for name, column in self._of_selected.items():
-            column.extend(map(_number, getattr(record, name)))
+            values = getattr(record, name)
+            column.extend(map(_number, values) if None in values else values)
         self._num_selected.append(len(record.selected))
         self._selected.extend(record.selected)
         self._num_sent.append(len(record.sent))

@@ -92,8 +92,7 @@ _TYPES: dict[str, frozenset[type]] = {  # of what json reads: bool is no int
 
 def _is_a(value: Any, kind: str) -> bool:
     if kind.startswith("list["):
-        inner = _TYPES[kind[5:-1]]
-        return isinstance(value, list) and all(map(inner.__contains__, map(type, value)))
+        return isinstance(value, list) and set(map(type, value)) <= _TYPES[kind[5:-1]]
     return type(value) in _TYPES[kind]
 
 
