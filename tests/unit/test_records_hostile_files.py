@@ -164,8 +164,10 @@ def make_huge(at):
     ],
 )
 def test_a_huge_file_is_refused_unread(path, little_memory, name, message):
-    make_huge(path / name)
-    for call in (lambda: RunFolder.open(path).records(), lambda: read_run(path)):
+    whole = write_run(path.with_name("whole"), settings(), rounds=8)  # rounds that a reader of runs takes in
+    for folder in (path, whole):
+        make_huge(folder / name)
+    for call in (lambda: RunFolder.open(path).records(), lambda: read_run(whole)):
         with pytest.raises(ValueError, match=message):
             call()
 
