@@ -29,7 +29,7 @@ from flare.config import Config, override
 from flare.data import from_arrays
 from flare.data.dataset import Dataset
 from flare.learning.engine import SequentialEngine
-from flare.learning.methods import Flare
+from flare.learning.methods.base import MeanReducer
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.simulation import Member, RoundRecord, Simulation, drive
@@ -64,22 +64,21 @@ def settings(rounds: int, model: str) -> Config:
 
 def share_of_a_round(rounds: int) -> dict[str, float]:
     """The simulator's share of each round's time, by timing the steps and the averaging inside it."""
-    trained: list[float] = []
-    averaged: list[float] = []
-
+    spent = {"steps": 0.0, "averaging": 0.0}
     data = images(4000)
     config = settings(rounds, "mnist-cnn")
     held = np.split(np.arange(4000), 40)
     with (
         tempfile.TemporaryDirectory() as folder,
-        timing(SequentialEngine, "train", trained),
-        timing(Flare, "aggregate", averaged),
+        timing(SequentialEngine, "train", spent, "steps"),
+        timing(MeanReducer, "add", spent, "averaging"),
+        timing(MeanReducer, "end", spent, "averaging"),
     ):
         member = Member(Simulation(config, dataset=data, held=held), RunFolder.create(Path(folder) / "run", config))
-        ends = [time.perf_counter()]
-        drive([member], callback=lambda _, record: ends.append(time.perf_counter()))
+        ends = [(time.perf_counter(), *spent.values())]
+        drive([member], callback=lambda _, record: ends.append((time.perf_counter(), *spent.values())))
     # The first rounds warm up, the last also tests.
-    whole, steps, averaging = (np.array(each)[2:-1] for each in (np.diff(ends), trained, averaged))
+    whole, steps, averaging = np.diff(np.array(ends), axis=0)[2:-1].T
     return {
         "round_s": statistics.median(whole),
         "simulator_s": statistics.median(whole - steps - averaging),
@@ -89,14 +88,14 @@ def share_of_a_round(rounds: int) -> dict[str, float]:
 
 
 @contextmanager
-def timing(owner: type, name: str, seconds: list[float]) -> Iterator[None]:
-    """Inside the block, each call of the method appends how long it took."""
+def timing(owner: type, name: str, spent: dict[str, float], part: str) -> Iterator[None]:
+    """Inside the block, how long each call of the method took is added to a part."""
     plain: Any = getattr(owner, name)
 
     def timed(*arguments: Any) -> Any:
         start = time.perf_counter()
         answer = plain(*arguments)
-        seconds.append(time.perf_counter() - start)
+        spent[part] += time.perf_counter() - start
         return answer
 
     setattr(owner, name, timed)
