@@ -203,7 +203,7 @@ def report(results: dict[str, Any]) -> str:
             f"- {name}, time by K: {per_size}. Exponent from 1,000 devices on: {results['exponents'][name]:.2f}."
         )
     lines.append(
-        "- `greedy` looks at all devices of a small cell for every choice; from 1,000 devices on it goes by windows of "
+        "- `greedy` looks at all devices of a small cell for every choice; from 4,000 devices on it goes by windows of "
         "time that hold few devices each, and chooses the same. Times are medians over 3 cells."
     )
     return "\n".join([*lines, "", "![time against the number of devices](scheduling.png)", ""])

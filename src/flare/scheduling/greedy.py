@@ -24,7 +24,7 @@ from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
 from flare.types import Floats, Indices
 
-_LARGE = 1_000  # devices from which on looking at all of them for every choice takes longer than windows do
+_LARGE = 4_000  # devices from which on looking at all of them for every choice takes longer than windows do
 
 
 @dataclass
