@@ -73,6 +73,18 @@ def test_policy_ends_and_keeps_its_promises_in_extreme_rounds(name: str) -> None
     assert served > 100
 
 
+@pytest.mark.filterwarnings("error")
+def test_greedy_chooses_the_same_in_windows_in_extreme_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = list(extreme_rounds(99, 1_000))
+    chosen = []
+    for large in (1, math.inf):
+        monkeypatch.setattr("flare.scheduling.greedy._LARGE", large)
+        for problem in rounds:
+            with watchdog("greedy", problem):
+                chosen.append(solve(problem, "greedy").selected.tolist())
+    assert chosen[: len(rounds)] == chosen[len(rounds) :]
+
+
 def test_the_watchdog_barks_at_an_endless_loop() -> None:
     def loop() -> None:
         with watchdog("none", next(extreme_rounds(0, 1)), patience_s=0.05):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -45,3 +47,8 @@ def test_lp_where_nobody_can_is_infeasible() -> None:
 def test_lp_reaches_the_optimum_at_gamma_0() -> None:
     problem = hand_cell([6.0, 5.0, 3.0], [0.9, 0.3, 0.3], gamma=0.0)
     assert solve(problem, "lp").objective == solve(problem, "exact").objective
+
+
+def test_lp_where_the_solver_gives_up_takes_the_largest_tau(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scipy.optimize.linprog", lambda **_: SimpleNamespace(x=None))
+    assert solve(hand_cell([5.0, 6.0, 3.0], [0.3, 0.9, 0.3], gamma=0.0), "lp").selected.tolist() == [1]

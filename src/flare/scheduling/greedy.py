@@ -24,7 +24,7 @@ from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
 from flare.types import Floats, Indices
 
-_LARGE = 1_000  # devices from which on looking at all of them for every choice takes longer than windows do
+_LARGE = 4_000  # devices from which on looking at all of them for every choice takes longer than windows do
 
 
 @dataclass
@@ -92,6 +92,10 @@ class _Probes:
 
     def next_device(self, improving: int) -> int | None:
         """Alg. 1, lines 5-13: the device among the first `improving` that delays the round least, None if none fits."""
+        left = np.flatnonzero(self.later[-1].free_hz[:improving] < np.inf)
+        if len(left) == 1:  # nobody to compare with
+            needed_hz = self.later[-1].chosen_hz + float(self.later[-1].free_hz[left[0]])
+            return int(left[0]) if needed_hz <= self.problem.capacity_hz else None
         band = self.problem.total_bandwidth_hz
         while True:
             lower, upper = self.lower, self.later[0]

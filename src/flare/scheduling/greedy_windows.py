@@ -41,7 +41,7 @@ class Chooser:
         self.free = np.ones(len(order), dtype=bool)
         self.chosen = np.zeros(len(order), dtype=np.intp)
         self.num_chosen = 0
-        self.now_s = first_s  # the wanted time lies after it
+        self.now_s = min(first_s, problem.deadline_s)  # the wanted time lies after it
         self.reach = 1  # how many times more devices than expected a window is made for
         self.last_sums = (math.nan, 0, 0.0, 0.0)  # time, number, and what `chosen_values` said
         self.outer: _Outlook | None = None
@@ -95,11 +95,11 @@ class Chooser:
     def _open(self, improving: int) -> bool:
         """Open an inner window from now on; False where no device is left to choose."""
         if self.outer is None or improving > self.outer.end:
-            devices = np.flatnonzero(self.free[:improving])
-            if devices.size == 0:
+            if not self.free[:improving].any():
                 return False
+            end = min(improving + improving // 8 + 64, len(self.free))  # more may come to improve while it lasts
             number = self.reach * min(max(self.num_chosen // 2, 8), _OUTER_CHOICES)
-            everyone = _Outlook(self.problem.deadline_s, improving, math.inf, devices)
+            everyone = _Outlook(self.problem.deadline_s, end, math.inf, np.flatnonzero(self.free[:end]))
             self.outer = self._narrowed(everyone, number, improving)[0]
         # The cubics are off by about (number / chosen)^3; that shall stay small beside the distance of two devices.
         number = self.reach * max(min(self.num_chosen // 40, 24), int(self.num_chosen ** (2.0 / 3.0) / 10.0), 1)
@@ -107,7 +107,7 @@ class Chooser:
         outlook, hz, hi_hz = self._narrowed(replace(self.outer, devices=there), number, improving)
         sums = [self.chosen_values(time_s) for time_s in (self.now_s, outlook.hi_s)]
         chosen = _Curve.between(outlook.hi_s - self.now_s, *(np.atleast_1d(one) for ends in sums for one in ends))
-        self.inner = _Window(self.now_s, outlook, hz, hi_hz, chosen, sums[1][0])
+        self.inner = _Window(self.now_s, outlook, hz, hi_hz, chosen, sums[1][0], self.snr_hz[outlook.devices])
         return True
 
     def _narrowed(self, wide: _Outlook, number: int, improving: int) -> tuple[_Outlook, _Curve, Floats]:
@@ -205,9 +205,13 @@ class _Window:
     hi_hz: Floats
     chosen: _Curve
     chosen_hi_hz: float
+    snr_hz: Floats
 
     def __post_init__(self) -> None:
         self.hi_s, self.cut_hz, self.devices = self.outlook.hi_s, self.outlook.cut_hz, self.outlook.devices
+        self.x = 0.5  # the part of the window that has passed at the last choice
+        self.bend, self.fall = np.abs(self.hz.a3), np.abs(self.hz.a1)
+        self.rounding = _ROUNDING * self.hz.a0 * (1.0 + self.hz.a0 / self.snr_hz)
 
     def choose(self, device: int) -> None:
         """Move a device of the window to those chosen."""
@@ -237,26 +241,24 @@ class _Window:
 
     def _least(self, chooser: Chooser, first: int) -> tuple[int, float]:
         """Which of the first devices has the least need at the wanted time, and an upper bound on that need."""
-        x, at = 0.5, -1
+        x, at = self.x, -1
         for _ in range(6):
             need = self.hz.at(x, first)
             best = int(need.argmin())
             if best == at:
                 break
-            at = best
-            x = self._when(chooser.band, at, x)
-        need = self.hz.at(x, first)
-        at = int(need.argmin())
+            at, x = best, self._when(chooser.band, best, x)
+        else:
+            need = self.hz.at(x, first)
+            at = int(need.argmin())
+        self.x = x
         _, g1, g2, g3 = self.chosen.one(0)
         _, a1, a2, a3 = self.hz.one(at)
         bend = x * (1.0 - x)
         slope = -((3.0 * (g3 + a3) * x + 2.0 * (g2 + a2)) * x + g1 + a1)
         late = (abs(g3) + abs(a3)) * bend + _ROUNDING * chooser.band  # by so much the sum may be off
         off_x = late / slope if slope > 0.0 else 1.0
-        snr_hz = chooser.snr_hz[self.devices[:first]]
-        free_hz = np.where(need < math.inf, self.hz.a0[:first], 0.0)
-        doubt = np.abs(self.hz.a3[:first]) * bend + np.abs(self.hz.a1[:first]) * off_x
-        doubt += _ROUNDING * free_hz * (1.0 + free_hz / snr_hz)
+        doubt = self.bend[:first] * bend + self.fall[:first] * off_x + self.rounding[:first]
         rivals = np.flatnonzero(need - doubt <= need[at] + doubt[at])
         trusted = self.chosen.known[0] and self.hz.known[at] and off_x < 1.0
         if trusted and (len(rivals) == 1 or self._same(chooser, rivals)):

@@ -34,7 +34,7 @@ TIME_LIMIT_S = 10.0
 """After so long the best set found is taken, with the bound proven so far."""
 _RELATIVE = 1e-12  # utilities closer than this are equal: sums differ by rounding alone
 _ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a sum of bandwidths
-_MAX_STATES = 4_000_000  # more changes at once are not gone through: they would take gigabytes
+_MAX_STATES = 1_000_000  # more changes at once are not gone through: they would take gigabytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ def lp(problem: RoundProblem) -> Indices:
 
 
 def _relaxation(nu: Floats, band_share: Floats) -> tuple[Floats, float]:
-    """Solve P5 for (alpha, theta); variables are alpha_1 .. alpha_n, theta."""
+    """Solve P5 for (alpha, theta); variables are alpha_1 .. alpha_n, theta. `nu` ascends."""
     from scipy.optimize import linprog  # here, because it takes longer to import than all other policies together
     from scipy.sparse import coo_array
 
@@ -55,6 +55,6 @@ def _relaxation(nu: Floats, band_share: Floats) -> tuple[Floats, float]:
         bounds=[(0.0, 1.0)] * (n + 1),
         method="highs",
     )
-    if answer.x is None:
-        raise RuntimeError(f"the linear program P5 was not solved: {answer.message}")
+    if answer.x is None:  # numbers too far apart for the solver; the largest tau alone is an optimum (erratum 4)
+        return np.append(1.0, np.zeros(n - 1)), 1.0
     return np.asarray(answer.x[:n]), float(answer.x[n])
