@@ -24,7 +24,11 @@ RUNS: dict[str, dict[str, Any]] = json.loads((BEFORE / "records.json").read_text
 RENAMED = {"lipschitz": "smoothness"}
 MOVED = ("scheduling.num_selected", "scheduling.options.num_selected")
 LEARNED = {"train_loss", "test_loss", "test_accuracy"}
-SAME_ENGINE, OTHER_ENGINE = 1e-12, 1e-6  # relative; on Flower a device sends what it learned in another order
+MADE_WITH = ("2.13.0+cpu", "AVX512")  # torch and processor
+ON_SAME = (torch.__version__, torch.backends.cpu.get_cpu_capability()) == MADE_WITH
+# Relative: of schedules, of what is learned, and on Flower, where updates are added in the order of their arrival. With
+# another torch or processor sums are cut otherwise, and some rounds of training make more of that.
+SCHEDULED, LEARNED_HERE, ON_FLOWER = (1e-15, 1e-12, 1e-6) if ON_SAME else (1e-9, 1e-4, 1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def test_a_run_gives_what_it_gave_before(name: str, weights: Any, tmp_path: Path
     kind = name.partition("-")[0]
     make = {"flower": on_flower, "resume": resumed}.get(kind, straight)
     records, final = make(config, tmp_path / "run")
-    tolerance = OTHER_ENGINE if kind == "flower" else SAME_ENGINE
+    tolerance = ON_FLOWER if kind == "flower" else LEARNED_HERE
     before = RUNS[name]["records"]
     assert len(records) == len(before)
     for now, then in zip(records, before, strict=True):
@@ -47,6 +51,8 @@ def test_a_run_gives_what_it_gave_before(name: str, weights: Any, tmp_path: Path
             found = now[RENAMED.get(key, key)]
             if key in LEARNED and value is not None:
                 assert found == pytest.approx(value, rel=tolerance), key
+            elif isinstance(value, float) or (isinstance(value, list) and value and isinstance(value[0], float)):
+                assert found == pytest.approx(value, rel=SCHEDULED, abs=0.0), key
             else:
                 assert found == value, key
     assert final.numpy()[:2000] == pytest.approx(weights[name], rel=tolerance, abs=tolerance)

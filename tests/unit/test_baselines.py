@@ -132,12 +132,12 @@ def test_all_takes_the_largest_number_that_fits() -> None:
 def test_proportional_fair_prefers_a_channel_that_is_good_for_itself() -> None:
     cell = changed(hand_cell([1.0] * 3, [0.1] * 3, gamma=1.0), snr_hz=[1e8, 1e9, 1e10])
     before = solve(cell, "proportional-fair", rng=stream(0), num_selected=1)
-    np.testing.assert_array_equal(before.memory["average_snr_hz"], cell.snr_hz)
+    np.testing.assert_array_equal(before.memory["device_average_snr_hz"], cell.snr_hz)
     risen = changed(cell, snr_hz=[2e8, 1e9, 0.9e10])  # the weakest doubles, the strongest falls
     after = solve(risen, "proportional-fair", rng=stream(1), num_selected=1, memory=before.memory, window=4.0)
     assert after.selected.tolist() == [0]
     np.testing.assert_allclose(
-        after.memory["average_snr_hz"], [1.25e8, 1e9, 0.975e10], rtol=1e-15
+        after.memory["device_average_snr_hz"], [1.25e8, 1e9, 0.975e10], rtol=1e-15
     )  # a quarter of the way
 
 

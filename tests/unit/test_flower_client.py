@@ -179,6 +179,30 @@ def test_what_a_method_adds_to_the_gradient_is_added_to_any_step_of_the_users() 
     assert answer.content.array_records["arrays"]["weight"].numpy().item() == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_drift_is_taken_by_name_whatever_the_order_of_the_servers_arrays() -> None:
+    start = {"weight": np.zeros((1, 2), dtype=np.float32), "bias": np.zeros(1, dtype=np.float32)}
+    drift = {"weight": np.array([[1.0, 2.0]], dtype=np.float32), "bias": np.array([4.0], dtype=np.float32)}
+    app = client_app(model=lambda _: nn.Linear(2, 1), batches=lambda *_: [0.0], train_step=lambda *_: 0.0)
+    for order in (["weight", "bias"], ["bias", "weight"]):
+        arrays, added = (ArrayRecord({name: Array(each[name]) for name in order}) for each in (start, drift))
+        content = {"arrays": arrays, "drift": added, "config": work(steps=1)}
+        delta = app(message("train", content), context()).content.array_records["arrays"]
+        assert delta["weight"].numpy().tolist() == [[-0.5, -1.0]]
+        assert delta["bias"].numpy().tolist() == [-2.0]
+
+
+def test_an_own_loss_is_what_the_default_step_descends() -> None:
+    app = client_app(
+        model=lambda _: nn.Linear(1, 1, bias=False),
+        batches=lambda *_: [(torch.ones(1, 1), torch.tensor([[3.0]]))],
+        loss_of=squared_error,
+    )
+    start = ArrayRecord({"weight": Array(np.zeros((1, 1), dtype=np.float32))})
+    answer = app(message("train", {"arrays": start, "config": work(steps=1)}), context())
+    assert answer.content.array_records["arrays"]["weight"].numpy().item() == pytest.approx(1.5)  # 0.5 * 3
+    assert answer.content.metric_records["metrics"]["loss"] == pytest.approx(4.5)
+
+
 def squared_error(module: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     x, y = batch
     return 0.5 * ((module(x) - y) ** 2).mean()

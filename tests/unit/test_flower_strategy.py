@@ -489,7 +489,7 @@ def test_a_folder_of_other_settings_or_of_another_model_is_refused(tmp_path: Pat
 def test_runs_of_the_simulator_and_of_flower_do_not_continue_each_other(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "simulated", settings()):
         pass
-    with pytest.raises(ValueError, match="holds a simulated run; give another folder"):
+    with pytest.raises(ValueError, match="is a run on simulation, not on flower; continue it there"):
         run({1: node()}, settings(), tmp_path / "simulated")
     run({1: node()}, settings(), tmp_path / "flower")
     command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "flower")]
@@ -537,6 +537,8 @@ def test_under_fedlin_a_node_without_a_gradient_is_out_of_the_round(tmp_path: Pa
     run({1: with_gradient, 2: without, 3: node()}, config, tmp_path / "run", timeout=0.5)
     (record,) = records(tmp_path / "run")
     assert record["available"] == 2  # the third does not say how many samples it holds
+    assert record["sent"] == [0]
+    assert record["lr"][1] is None
     assert {(each["node"], each["why"]) for each in record["faults"]} >= {
         ("2", "no answer within 0.5 s"),
         ("3", "num_samples is missing"),

@@ -25,6 +25,7 @@ from flare.rounds import (
     first_state,
     local_rules,
     plan_round,
+    untrained,
 )
 from flare.rounds.memory import PolicyMemory
 from flare.rounds.state import from_tensors, to_tensors
@@ -57,7 +58,7 @@ def start(base: BaseStation, num_devices: int) -> RunState:
 def begun(base: BaseStation, state: RunState, reported: Observation) -> tuple[Plan, Arrivals]:
     plan = plan_round(base, state, reported)
     assert plan is not None
-    gradients = [torch.ones(WEIGHTS)] * len(plan.selected) if base.method.needs_gradients else []
+    gradients = [(device, torch.ones(WEIGHTS)) for device in plan.selected.tolist()]
     return plan, Arrivals(base, state, plan, local_rules(base, plan, gradients))
 
 
@@ -121,27 +122,59 @@ def test_newcomers_have_a_history_of_nothing_and_a_policy_sees_those_that_are_th
     assert state.history.label_counts[4].tolist() == [0.0, 9.0]
 
 
+def test_times_that_were_measured_are_remembered_rather_than_planned_ones() -> None:
+    base = station()
+    _, arrivals = begun(base, start(base, 2), seen([0, 1], 2))
+    arrivals.add(0, sent(1.0), compute_s=3.0, upload_s=0.25)
+    arrivals.add(1, sent(1.0), compute_s=4.0)
+    state, record = arrivals.end()
+    assert state.history.compute_s.tolist() == [3.0, 4.0]
+    assert state.history.upload_s.tolist() == [0.25, record.upload_s[1]]
+
+
+def test_a_round_in_which_nothing_is_trained_counts_its_selected_as_senders() -> None:
+    base = station()
+    state = start(base, 2)
+    plan = plan_round(base, state, seen([0, 1], 2))
+    after, record = untrained(base, state, plan)
+    assert after.history.times_sent.tolist() == [1.0, 1.0]
+    assert record.sent == []
+
+
+def test_a_device_whose_gradient_did_not_come_is_out_of_the_round() -> None:
+    base = station("learning.method=fedlin")
+    plan = plan_round(base, start(base, 3), seen([0, 1, 2], 3))
+    assert plan is not None
+    rules = local_rules(base, plan, [(2, torch.ones(WEIGHTS)), (0, 3.0 * torch.ones(WEIGHTS))])
+    assert list(rules) == [0, 2]
+    assert all(rule.drift is not None and rule.drift.tolist() == [2.0] * WEIGHTS for rule in rules.values())
+    assert local_rules(base, plan, []) == {}
+
+
 # What a policy remembers
 
 
 def test_memory_follows_the_devices_as_they_come_and_go() -> None:
     memory = PolicyMemory()
     assert memory.recall(seen([0, 1], 2)) == {}
-    memory = memory.after(seen([0, 2], 3), {"queue": np.array([[1, 1], [5, 5]]), "round": np.array(7)})
-    found = memory.recall(seen([1, 2], 4))
-    assert found["queue"].tolist() == [[5, 5], [5, 5]]  # the newcomer has the middle of those that are known and here
-    assert found["round"] == 7
-    assert found["queue"].dtype == np.int64
-    memory = memory.after(seen([1, 2], 4), {"queue": np.array([[8, 9], [6, 6]])})
-    assert memory.recall(seen([0, 1, 2], 4))["queue"].tolist() == [[1, 1], [8, 9], [6, 6]]
-    assert memory.recall(seen([3], 4)) == {}  # nobody here is known
-    assert "round" not in memory.recall(seen([0], 4))  # what is not handed over again is forgotten
+    told = {"device_queue": np.array([[1, 1], [5, 5]]), "of_labels": np.array([7, 8])}  # as long as devices are there
+    memory = memory.after(seen([0, 2], 3), told)
+    found = memory.recall(seen([1, 2, 3], 4))
+    assert found["device_queue"].tolist() == [[5, 5]] * 3  # newcomers have the middle of those that are known and here
+    assert found["of_labels"].tolist() == [7, 8]
+    assert found["device_queue"].dtype == np.int64
+    memory = memory.after(seen([1, 2], 4), {"device_queue": np.array([[8, 9], [6, 6]]), "of_labels": np.array([9, 9])})
+    assert memory.recall(seen([0, 1, 2], 4))["device_queue"].tolist() == [[1, 1], [8, 9], [6, 6]]
+    assert list(memory.recall(seen([3], 4))) == ["of_labels"]  # nobody here is known
+    later = memory.after(seen([0, 1], 4), {"device_queue": np.array([[1, 1], [8, 9]]), "device_new": np.array([3, 4])})
+    assert later.recall(seen([0, 2], 4))["device_new"].tolist() == [3, 3]  # 2 was known, but not under this name
+    assert "of_labels" not in later.recall(seen([0], 4))  # what is not handed over again is forgotten
     assert memory.after(seen([0], 4), {}) is memory
 
 
 def test_a_whole_cell_gets_its_arrays_as_they_were() -> None:
     everybody = seen([0, 1, 2], 3)
-    told = {"place": np.array([2.0, 0.0, 1.0]), "table": np.zeros((2, 5)), "one": np.array(True)}
+    told = {"device_place": np.array([2.0, 0.0, 1.0]), "table": np.zeros((2, 5)), "one": np.array(True)}
     found = PolicyMemory().after(everybody, told).recall(everybody)
     assert found.keys() == told.keys()
     assert all(np.array_equal(found[name], told[name]) for name in told)
@@ -196,6 +229,9 @@ def test_where_nobody_is_there_the_deadline_passes() -> None:
     assert plan_round(base, state, nobody) is None
     after, record = Arrivals(base, state, None, {}).end()
     assert (record.status, record.available, record.clock_s) == ("infeasible", 0, 5.0)
+    sent_before = replace(state, history=replace(state.history, rounds_since_sent=np.array([1.0, np.inf])))
+    aged, _ = Arrivals(base, sent_before, None, {}).end()
+    assert aged.history.rounds_since_sent.tolist() == [2.0, np.inf]
     assert after.status is RunStatus.FINISHED
     assert RoundRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
 
@@ -218,7 +254,7 @@ def test_a_state_comes_back_from_its_tensors() -> None:
 
     @policy("remembering")
     def remembering(problem, *, memory):  # type: ignore[no-untyped-def]
-        return Choice([0], memory={"rows": np.ones((2, 3), dtype=np.int32), "all": np.array([[True]])})
+        return Choice([0], memory={"device_rows": np.ones((2, 3), dtype=np.int32), "all": np.array([[True]])})
 
     try:
         base = replace(base, config=override(base.config, ["scheduling.policy=remembering"]))
@@ -234,7 +270,7 @@ def test_a_state_comes_back_from_its_tensors() -> None:
     for name, value in vars(state.history).items():
         assert np.array_equal(getattr(again.history, name), value, equal_nan=True), name
     found, kept = (each.memory.recall(seen([0, 1], 2)) for each in (again, state))
-    assert found.keys() == kept.keys() == {"rows", "all"}
+    assert found.keys() == kept.keys() == {"device_rows", "all"}
     assert all(np.array_equal(found[name], kept[name]) and found[name].dtype == kept[name].dtype for name in kept)
 
 

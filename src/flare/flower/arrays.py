@@ -28,7 +28,9 @@ def trained_arrays(module: nn.Module) -> ArrayRecord:
 def difference(module: nn.Module, start: ArrayRecord) -> ArrayRecord:
     """A device's update: its trained parameters less those that it was sent."""
     model = FlatModel(module)
-    return _record((name, part - _tensor(start[name])) for name, part in model.views(model.flatten()).items())
+    return _record(
+        (name, part - _tensor(start[name]).to(part.device)) for name, part in model.views(model.flatten()).items()
+    )
 
 
 def load_arrays(module: nn.Module, arrays: ArrayRecord) -> None:

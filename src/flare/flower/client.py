@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from flare.flower.arrays import Layout, difference, load_arrays, trained_arrays
 from flare.flower.device import Ask, own_resources
 from flare.flower.resources import RECORD
 from flare.learning.flat import FlatModel
+from flare.learning.job import drift_less_own
 
 DRIFT = "drift"
 """The record of a vector that is added to every gradient of the round."""
@@ -81,7 +83,7 @@ def client_app(
     *,
     model: MakeModel,
     batches: Batches,
-    train_step: TrainStep = sgd_step,
+    train_step: TrainStep | None = None,
     resources: OwnResources = own_resources,
     all_batches: AllBatches | None = None,
     loss_of: Loss = mean_cross_entropy,
@@ -92,20 +94,22 @@ def client_app(
     ----------
     model : makes the module; its weights are then set to those that the server sends.
     batches : the batches to learn from this round, one for each of `work.steps` (more are not used).
-    train_step : takes one step on a batch at the given rate, changing the module; returns the loss. The rate is the
-        server's: FLARE scales it so that devices with few steps get as far as those with many. What a method adds to
-        the gradient (FedProx, SCAFFOLD, FedLin) is added after it.
+    train_step : takes one step on a batch at the given rate, changing the module; returns the loss. By default one of
+        gradient descent on `loss_of`. The rate is the server's: FLARE scales it so that devices with few steps get as
+        far as those with many. What a method adds to the gradient (FedProx, SCAFFOLD, FedLin) is added after it.
     resources : what this device can do; by default what it measures, or its node configuration says.
     all_batches : all data of this device once, in batches (samples, labels). Only FedLin needs it, which asks for the
-        gradient of all data first; such a node must also report `num_samples`, which this then does.
-    loss_of : the mean loss of a batch, for that gradient.
+        gradient of all data first, and to know how many samples there are.
+    loss_of : the mean loss of a batch.
     """
     app = ClientApp()
+    one_step = partial(sgd_step, loss_of=loss_of) if train_step is None else train_step
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        answer = dict(resources(context, _read(Ask, message)))
-        if all_batches is not None and "num_samples" not in answer:
+        ask = _read(Ask, message)
+        answer = dict(resources(context, ask))
+        if ask.needs_samples and all_batches is not None and "num_samples" not in answer:
             answer["num_samples"] = sum(len(batch[1]) for batch in all_batches(context))
         numbers = MetricRecord({name: float(value) for name, value in answer.items()})
         return Message(RecordDict({RECORD: numbers}), reply_to=message)
@@ -126,7 +130,7 @@ def client_app(
         arrays = message.content.array_records["arrays"]
         module = model(context)
         load_arrays(module, arrays)
-        step = _correcting(train_step, module, work, _drift(message, context, work))
+        step = _correcting(one_step, module, work, _drift(message, context, work, module))
         losses = [step(batch) for batch in itertools.islice(batches(context, work), work.steps)]
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
@@ -148,11 +152,12 @@ def _correcting(train_step: TrainStep, module: nn.Module, work: Work, drift: Ten
         return lambda batch: train_step(module, batch, work.lr)
     model = FlatModel(module)
     start = model.flatten()
+    constant = torch.zeros_like(start) if drift is None else drift.to(start.device)
 
     def step(batch: Any) -> float:
         before = model.flatten()
         loss = train_step(module, batch, work.lr)
-        added = work.mu * (before - start) + (0.0 if drift is None else drift)  # (weights,)
+        added = work.mu * (before - start) + constant  # (weights,)
         with torch.no_grad():
             for parameter, part in zip(model.parameters, model.views(added).values(), strict=True):
                 parameter.sub_(part, alpha=work.lr)
@@ -161,26 +166,25 @@ def _correcting(train_step: TrainStep, module: nn.Module, work: Work, drift: Ten
     return step
 
 
-def _drift(message: Message, context: Context, work: Work) -> Tensor | None:
-    """What is added to every gradient, shape (weights,); None: nothing."""
+def _drift(message: Message, context: Context, work: Work, module: nn.Module) -> Tensor | None:
+    """What is added to every gradient, shape (weights,), in the order of the module's own parameters; None: nothing."""
     if DRIFT not in message.content:
         return None
-    sent = message.content.array_records[DRIFT]
-    layout = Layout(sent)
-    drift = layout.flatten(sent)
+    layout = Layout(trained_arrays(module))
+    drift = layout.flatten(message.content.array_records[DRIFT])
     if not work.subtract_own_gradient:
         return drift
     kept = context.state.config_records.get(f"{_KEPT}.round")
     if kept is None or kept["round"] != work.round:
         raise ValueError("this node has no gradient of its own for this round: it was started anew since")
-    return drift - layout.flatten(context.state.array_records[_KEPT])
+    return drift_less_own(drift, layout.flatten(context.state.array_records[_KEPT]))
 
 
 def _gradient_arrays(module: nn.Module, arrays: ArrayRecord, batches: Iterable[Any], loss_of: Loss) -> ArrayRecord:
     """The gradient of the mean loss over all batches at the weights in `arrays`."""
     load_arrays(module, arrays)
     model = FlatModel(module)
-    total, count = torch.zeros(model.num_weights), 0
+    total, count = torch.zeros_like(model.flatten()), 0
     for batch in batches:
         gradients = torch.autograd.grad(loss_of(module, batch), model.parameters, materialize_grads=True)
         total += len(batch[1]) * torch.cat([each.reshape(-1) for each in gradients])

@@ -33,6 +33,7 @@ class Ask:
     power_w: float
     bandwidth_hz: float
     uplink_bps: float  # as measured on this node's last updates; 0: not
+    needs_samples: bool = False  # whether the method needs to know how many samples a device holds
 
 
 def own_resources(context: Context, ask: Ask) -> dict[str, float]:

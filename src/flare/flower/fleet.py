@@ -34,10 +34,14 @@ class Uplink:
         """A question without a model was answered after so long."""
         self.overhead_s = min(self.overhead_s, after_s)
 
+    def upload_s(self, transfer_s: float) -> float | None:
+        """How long an update took to come, work and overhead aside; None: it cannot be told."""
+        return transfer_s - self.overhead_s if transfer_s > self.overhead_s else None  # None of nan too
+
     def sent(self, index: int, bits: float, transfer_s: float) -> None:
         """An update of so many bits took so long, work aside."""
-        if transfer_s > self.overhead_s:  # false of nan; shorter than its overhead tells nothing
-            self.rates[index] = bits / (transfer_s - self.overhead_s)
+        if (upload_s := self.upload_s(transfer_s)) is not None:
+            self.rates[index] = bits / upload_s
 
     def rate_bps(self, index: int) -> float:
         """The best guess in a round; 0: none."""

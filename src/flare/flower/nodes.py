@@ -20,6 +20,7 @@ from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet
 from flare.flower.resources import Resources, read_resources
 from flare.learning.engine.threads import one_thread
+from flare.learning.flat import update_bits
 from flare.learning.job import LocalRule, Update
 from flare.rounds import Arrivals, Plan
 from flare.units import dbm_to_watt
@@ -28,11 +29,13 @@ _CPU = torch.device("cpu")
 _MAX = 1e9  # greatest loss and seconds of work that a node may report
 
 
-def query_messages(nodes: Iterable[int], config: Config, index: int, fleet: Fleet, *, ttl_s: float) -> list[Message]:
+def query_messages(
+    nodes: Iterable[int], config: Config, index: int, fleet: Fleet, *, needs_samples: bool, ttl_s: float
+) -> list[Message]:
     """Asks each node what it can do."""
     messages = []
     for node in nodes:
-        ask = _ask(config, index, fleet.uplink(node).rate_bps(index))
+        ask = _ask(config, index, fleet.uplink(node).rate_bps(index), needs_samples)
         content = RecordDict({"config": ConfigRecord(dict(vars(ask)))})
         messages.append(Message(content, node, MessageType.QUERY, ttl=ttl_s, group_id=str(index)))
     return messages
@@ -53,7 +56,12 @@ def read_queries(
 
 
 def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule], tau_bar: float) -> dict[int, Work]:
-    """What each device is to do."""
+    """What each device is to do; ValueError where a rule asks for what nodes cannot do."""
+    if any(any(rule.kind) for rule in rules.values()):
+        raise ValueError(
+            f"learning.method is '{config.learning.method}', whose devices take gradients uphill, train a part of the "
+            "model or compare features; nodes of Flower do not: take another method"
+        )
     bandwidth_hz = plan.schedule.bandwidth_hz[plan.schedule.selected].tolist()
     granted_hz = dict(zip(plan.selected.tolist(), bandwidth_hz, strict=True))
     return {
@@ -88,13 +96,18 @@ def gradient_message(node: int, index: int, arrays: ArrayRecord, *, ttl_s: float
     return Message(content, node, f"{MessageType.TRAIN}.{GRADIENT}", ttl=ttl_s, group_id=str(index))
 
 
-def gradients(answers: Iterable[Answer], layout: Layout, max_norm: float, faults: Faults) -> Iterator[Tensor]:
-    """The sound gradients, one at a time: each lies in the same room until the next is asked for."""
+def gradients(
+    answers: Iterable[Answer], devices: Mapping[int, int], layout: Layout, *, max_norm: float, faults: Faults
+) -> Iterator[tuple[int, Tensor]]:
+    """The sound gradients with their devices, one at a time: each lies in the same room until the next is asked for.
+    `devices` has the device of each node."""
     for answer in answers:
         try:
-            yield _read_vector(answer.message, layout, what="gradient", max_norm=max_norm)
+            gradient = _read_vector(answer.message, layout, what="gradient", max_norm=max_norm)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
+            continue
+        yield devices[answer.node], gradient
 
 
 def take_in(
@@ -115,11 +128,14 @@ def take_in(
                 raise ValueError("it was not asked")
             with one_thread(_CPU):  # threads cost more than they save on sums this short
                 trained = _read_trained(answer.message, layout, steps=work.steps, max_norm=max_norm)
-                arrivals.add(work.device, trained.update)
+                upload_s = fleet.uplink(answer.node).upload_s(answer.after_s - trained.work_s)
+                arrivals.add(work.device, trained.update, compute_s=trained.work_s, upload_s=upload_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        fleet.uplink(answer.node).sent(work.round, 32.0 * layout.num_weights, answer.after_s - trained.work_s)
+        fleet.uplink(answer.node).sent(
+            work.round, float(update_bits(layout.num_weights)), answer.after_s - trained.work_s
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +146,7 @@ class Trained:
     work_s: float  # between question and answer on the node itself
 
 
-def _ask(config: Config, index: int, uplink_bps: float) -> Ask:
+def _ask(config: Config, index: int, uplink_bps: float, needs_samples: bool) -> Ask:
     """What a node is told when it is asked."""
     wireless = config.wireless
     return Ask(
@@ -140,6 +156,7 @@ def _ask(config: Config, index: int, uplink_bps: float) -> Ask:
         power_w=dbm_to_watt(wireless.power_dbm),
         bandwidth_hz=wireless.total_bandwidth_hz,
         uplink_bps=uplink_bps,
+        needs_samples=needs_samples,
     )
 
 

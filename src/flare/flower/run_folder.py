@@ -6,11 +6,10 @@ from pathlib import Path
 
 from flare.flower.arrays import Layout
 from flare.records import RunFolder
+from flare.records.manifest import is_run_folder
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import BaseStation
 from flare.rounds.identity import code_identity
-
-_MANIFEST = "manifest.json"
 
 
 def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper:
@@ -21,15 +20,13 @@ def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper
     """
     if path is None:
         return RunKeeper(None, checkpoint_every=1)
-    shapes = {name: list(shape) for name, shape in layout.shapes.items()}
-    if not (path / _MANIFEST).exists():
+    shapes = [[name, list(shape)] for name, shape in layout.shapes.items()]  # in their order, which the weights have
+    if not is_run_folder(path):
         folder = RunFolder.create(
             path, station.config, facts={"driver": "flower", "arrays": shapes}, identity=code_identity(station)
         )
         return RunKeeper(folder, checkpoint_every=1)
     folder = RunFolder.open(path)
-    if folder.manifest.get("driver") != "flower":
-        raise ValueError(f"{path} holds a simulated run; give another folder")
     if folder.config != station.config:
         raise ValueError(f"{path} holds a run of other settings; give another folder, or the same settings")
     if folder.manifest.get("arrays") != shapes:

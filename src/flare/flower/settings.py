@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 from flare.config import Config, override
 from flare.learning.methods import make_method
-from flare.scheduling import get_policy
+from flare.rounds.base_station import policy_options
+from flare.scheduling import lacks_number
 
 Value = bool | int | float | str
 
@@ -25,20 +25,6 @@ def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = No
     return override(base or Config(), (f"{key}={json.dumps(value)}" for key, value in own.items()))
 
 
-def policy_options(config: Config) -> dict[str, Any]:
-    """The options of the policy in the settings; ValueError for one that it does not have, and for `ps` without its
-    number of devices."""
-    policy = get_policy(config.scheduling.policy)
-    given = dict(config.scheduling.options)
-    policy.check_options(given)
-    if policy.name == "ps" and "num_selected" not in given:
-        raise ValueError(
-            "policy 'ps' needs scheduling.options.num_selected here: the simulator tunes it on its cell, and a fleet "
-            "has none"
-        )
-    return given
-
-
 def refuse_settings(config: Config) -> None:
     """ValueError where the settings ask for what a fleet cannot have."""
     make_method(config.learning)
@@ -49,4 +35,8 @@ def refuse_settings(config: Config) -> None:
         raise ValueError(f'learning.tau_bar is "safe", which {no_data}; take another')
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
-    policy_options(config)
+    if lacks_number(config.scheduling.policy, policy_options(config)):
+        raise ValueError(
+            f"policy '{config.scheduling.policy}' needs scheduling.options.num_selected here: the simulator tunes it "
+            "on its cell, and a fleet has none"
+        )

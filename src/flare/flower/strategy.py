@@ -31,7 +31,7 @@ from flare.flower.nodes import (
 )
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened
-from flare.flower.settings import policy_options, refuse_settings
+from flare.flower.settings import refuse_settings
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Score
 from flare.learning.methods import make_method
@@ -49,6 +49,7 @@ from flare.rounds import (
     wants_score,
     with_score,
 )
+from flare.rounds.base_station import policy_options
 from flare.rounds.identity import code_identity
 
 _CPU = torch.device("cpu")
@@ -173,7 +174,12 @@ class FlareStrategy(Strategy):
         needs_gradients = run.station.method.needs_gradients
         ttl_s = 1.1 * self._timeout_s  # then the SuperLink forgets it, and nobody works for a round that is over
         asked = query_messages(
-            grid.get_node_ids(), self.config, index, self._fleet, ttl_s=1.1 * self._patience_s("query")
+            grid.get_node_ids(),
+            self.config,
+            index,
+            self._fleet,
+            needs_samples=needs_gradients,
+            ttl_s=1.1 * self._patience_s("query"),
         )
         said = read_queries(
             self._exchange(grid, asked, "query"),
@@ -252,7 +258,9 @@ class FlareStrategy(Strategy):
         answers = self._exchange(grid, asked, "train")
         max_norm = self._max_norm(run) / self.config.learning.local_lr  # one step along it is then a sound update
         with one_thread(_CPU):
-            return local_rules(run.station, plan, gradients(answers, run.layout, max_norm, self._faults))
+            device_of = {node: device for device, node in nodes.items()}
+            told = gradients(answers, device_of, run.layout, max_norm=max_norm, faults=self._faults)
+            return local_rules(run.station, plan, told)
 
     def _end_round(self, answers: Iterable[Answer]) -> tuple[MetricRecord | None, MetricRecord | None]:
         """Take in the answers, move the model, test it if it is time, and write the round down; the metrics of training
@@ -284,7 +292,7 @@ class FlareStrategy(Strategy):
         if state.status is not RunStatus.RUNNING:
             run.keeper.close()
         _say(record)
-        return _train_metrics(list(this.arrivals.losses.values())), score
+        return _train_metrics(record), score
 
     def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""
@@ -357,15 +365,17 @@ class _Round:
 
 
 def _score(metrics: MetricRecord) -> Score:
-    told = (metrics.get(name, math.nan) for name in ("accuracy", "loss"))
-    accuracy, loss = (float(each) if isinstance(each, int | float) else math.nan for each in told)
-    return Score(accuracy, loss)
+    accuracy, loss = metrics.get("accuracy"), metrics.get("loss", math.nan)
+    if not isinstance(accuracy, int | float) or not isinstance(loss, int | float):
+        given = ", ".join(metrics) or "nothing"
+        raise ValueError(f"evaluate_fn gave {given}; it must give the number 'accuracy', or None for no test")
+    return Score(float(accuracy), float(loss))
 
 
-def _train_metrics(losses: Sequence[float]) -> MetricRecord | None:
-    if not losses:
+def _train_metrics(record: RoundRecord) -> MetricRecord | None:
+    if not record.sent or record.train_loss is None:
         return None
-    return MetricRecord({"train_loss": math.fsum(losses) / len(losses), "num_devices": len(losses)})
+    return MetricRecord({"train_loss": record.train_loss, "num_devices": len(record.sent)})
 
 
 def _say(record: RoundRecord) -> None:

@@ -32,11 +32,6 @@ class FlatModel:
         self.sizes = [parameter.numel() for parameter in self.parameters]
         self.num_weights = sum(self.sizes)
 
-    @property
-    def num_bits(self) -> int:
-        """The size of an update in float32."""
-        return 32 * self.num_weights
-
     def flatten(self) -> Tensor:
         """A copy of the module's parameters, shape (weights,)."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
@@ -49,6 +44,11 @@ class FlatModel:
             name: part.view((*leading, *shape))
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
+
+
+def update_bits(num_weights: int) -> int:
+    """The size of an update in float32."""
+    return 32 * num_weights
 
 
 def own_copy(module: nn.Module, device: str | torch.device) -> FlatModel:

@@ -169,6 +169,11 @@ def make_update(delta: Tensor, losses: list[Tensor]) -> Update:
     return Update(delta, loss, squared_loss, float(norm_of(delta)))
 
 
+def drift_less_own(drift: Tensor, own_gradient: Tensor) -> Tensor:
+    """What a device adds to its gradients that takes its own gradient at the start from the drift."""
+    return (drift - own_gradient).float()
+
+
 def norm_of(delta: Tensor) -> Tensor:
     """The length of an update, summed in float64: a number on the device of the update."""
     norm: Tensor = torch.linalg.vector_norm(delta, dtype=torch.float64)

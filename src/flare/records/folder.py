@@ -149,6 +149,11 @@ class RunFolder:
             write_whole(path, *pieces, durable=True)
             drop_old(path.parent)
 
+    def refuse_old_format(self) -> None:
+        """ValueError where the folder is of format 1, which can be read and not continued."""
+        if self._is_old:
+            refuse_to_continue(self.path, self.manifest.get("flare"))
+
     def restore(self) -> Snapshot | None:
         """The newest snapshot that fits to the records, and the records cut back to its round; None: start from the
         beginning.
@@ -157,8 +162,7 @@ class RunFolder:
         too (flare.records.recovery). Raises ValueError where another process writes, the configuration was changed,
         no checkpoint fits to the records or the folder is of format 1; OSError where the folder cannot be written.
         """
-        if self._is_old:
-            refuse_to_continue(self.path, self.manifest.get("flare"))
+        self.refuse_old_format()
         manifests.refuse_changed_config(self.manifest, self.path / CONFIG)
         try:
             with self._resumable("the run folder", self.path):

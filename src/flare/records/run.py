@@ -102,12 +102,12 @@ class Run:
     @property
     def data(self) -> str:
         """The data in words: the name of the data set, or what a program put in its place."""
-        return _own(self.identity.get("data", "")) or self.config.data.name
+        return self.identity.get("data", self.config.data.name)
 
     @property
     def model(self) -> str:
         """The model in words: its name, or what a program put in its place."""
-        return _own(self.identity.get("model", "")) or self.config.learning.model
+        return self.identity.get("model", self.config.learning.model)
 
     @cached_property
     def evaluated(self) -> Indices:
@@ -227,8 +227,3 @@ def _floats(values: Iterable[float]) -> Floats:
 
 def _indices(values: Iterable[int]) -> Indices:
     return np.array(values, dtype=np.intp)
-
-
-def _own(words: str) -> str:
-    """The words of a program's own data or model without the checksums behind them; none for what settings name."""
-    return words.partition(" (")[0] if words.startswith("own ") else ""

@@ -29,6 +29,7 @@ class RunKeeper:
         made_by = self.folder.manifest.get("driver", "simulation")
         if made_by != driver:
             raise ValueError(f"{self.folder.path} is a run on {made_by}, not on {driver}; continue it there")
+        self.folder.refuse_old_format()
         if self.folder.manifest.get("identity") or next(self.folder.iter_records(), None) is not None:
             self.folder.refuse_other(identity)  # of a run that was killed before it began nothing is known
         snapshot = self.folder.restore()
@@ -51,7 +52,8 @@ class RunKeeper:
         if self.folder is None:
             return
         over = state.status is not RunStatus.RUNNING
-        if self._keep if over else state.rounds_done % self._every == 0:
+        due = state.rounds_done % self._every == 0
+        if (over and self._keep) or (due and not over):
             self._checkpoint(state, numbers)
         if over:
             self.finish(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flare.config import Config
@@ -55,19 +55,19 @@ def _made_of(run: Run) -> tuple[str, ...]:
     model (its start is drawn with the seed), and the code of a method or policy; nothing for runs of settings alone
     that do not tell.
     """
-    return (_samples_checksum(run), run.model, *(run.identity.get(part, "") for part in ("method", "policy")))
-
-
-def _samples_checksum(run: Run) -> str:
-    """The first checksum in words such as "own data, 1437 samples, 10 classes (3f..., held 9a...)"."""
-    if run.data == "synthetic":
-        return ""
-    return run.identity.get("data", "").rpartition(" (")[2].partition(",")[0]
+    parts = ["layers", "method code", "policy code"] + ([] if run.data == "synthetic" else ["samples"])
+    return tuple(run.identity.get(part, "") for part in parts)
 
 
 def _settings(run: Run) -> Settings:
-    words = {part: run.identity.get(part, "") for part in ("method", "policy")}
-    own = {f"own {part}": each if " (own code" in each else "" for part, each in words.items()}
-    own["own data"] = f"{run.data} {_samples_checksum(run)[:6]}" if run.data != run.config.data.name else ""
-    own["own model"] = run.model if run.model != run.config.learning.model else ""
+    """The settings, and beside them what a program put in the place of some."""
+    told = run.identity
+    own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy")}
+    own["own data"] = f"{run.data} {_short(told, 'samples')}" if run.data != run.config.data.name else ""
+    own["own model"] = f"{run.model} {_short(told, 'layers')}" if run.model != run.config.learning.model else ""
     return settings_of(run.config) | own
+
+
+def _short(identity: Mapping[str, str], part: str) -> str:
+    """The first digits of a checksum: enough to tell two apart."""
+    return identity.get(part, "")[:6]

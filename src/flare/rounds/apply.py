@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
+import numpy as np
 import torch
 
 from flare.learning.job import LocalRule, Score, Update, norm_of
@@ -17,6 +18,7 @@ from flare.rounds.record import RoundRecord, number
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
+from flare.types import Floats
 
 
 @final
@@ -32,14 +34,20 @@ class Arrivals:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
         self._reducer = station.method.reducer(plan.method, plan.now) if plan is not None and rules else None
         self._sent: dict[int, Update] = {}
+        self._times: dict[int, tuple[float | None, float | None]] = {}  # measured
 
     @property
     def losses(self) -> dict[int, float]:
         """The training loss of each device that has sent."""
         return {device: update.loss for device, update in self._sent.items()}
 
-    def add(self, device: int, update: Update) -> None:
-        """Take in the update of a device; ValueError where it is not to send, or has sent."""
+    def add(
+        self, device: int, update: Update, *, compute_s: float | None = None, upload_s: float | None = None
+    ) -> None:
+        """Take in the update of a device; ValueError where it is not to send, or has sent.
+
+        `compute_s` and `upload_s` are the times that it took, where they were measured; the plan's count otherwise.
+        """
         if device not in self._rules or device in self._sent:
             raise ValueError(f"device {device} sent twice, or was not asked")
         assert self._reducer is not None
@@ -47,6 +55,7 @@ class Arrivals:
             update = replace(update, norm=float(norm_of(update.delta)))
         self._reducer.add(device, self._rules[device], update)
         self._sent[device] = replace(update, delta=update.delta.new_empty(0))  # its numbers are kept, its vector is not
+        self._times[device] = (compute_s, upload_s)
 
     def end(self, *, faults: Sequence[Mapping[str, Any]] = ()) -> tuple[RunState, RoundRecord]:
         """The state after the round, and its record without the test scores and the time that it took."""
@@ -67,7 +76,7 @@ class Arrivals:
             weights=weights,
             method=method,
             memory=state.memory.after(plan.seen, plan.schedule.memory),
-            history=_history(plan, sent),
+            history=_history(plan, sent, self._times),
             status=status,
         )
         record = replace(
@@ -88,12 +97,13 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     if plan is None:
         return _nobody_there(station, state, ())
     lasted_s = plan.schedule.latency_s if len(plan.selected) else plan.problem.deadline_s
+    unseen = {device: Update(torch.empty(0), math.nan) for device in plan.selected.tolist()}  # as if they had sent
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
         clock_s=state.clock_s + lasted_s,
         memory=state.memory.after(plan.seen, plan.schedule.memory),
-        history=plan.history,
+        history=_history(plan, unseen, dict.fromkeys(unseen, (None, None))),
     )
     record = _planned_record(state.rounds_done, plan, after.clock_s, smoothness=station.smoothness)
     return ended(station.config.run, after), record
@@ -112,21 +122,27 @@ def _nobody_there(
 ) -> tuple[RunState, RoundRecord]:
     """Where no device is there, the deadline passes."""
     deadline_s = station.config.wireless.deadline_s
-    after = replace(state, rounds_done=state.rounds_done + 1, clock_s=state.clock_s + deadline_s)
+    none: Floats = np.zeros(0)
+    after = replace(
+        state,
+        rounds_done=state.rounds_done + 1,
+        clock_s=state.clock_s + deadline_s,
+        history=after_round(state.history, {}, compute_s=none, upload_s=none, energy_j=none),
+    )
     record = _idle_record(state.rounds_done, deadline_s, after.clock_s)
     return ended(station.config.run, after), replace(record, faults=[dict(each) for each in faults])
 
 
-def _history(plan: Plan, sent: Mapping[int, Update]) -> History:
-    """The history with what the devices that sent have shown."""
+def _history(plan: Plan, sent: Mapping[int, Update], times: Mapping[int, tuple[float | None, float | None]]) -> History:
+    """The history with what the devices that sent have shown; their times as measured, or else as planned."""
     place = {device: k for k, device in enumerate(plan.selected.tolist())}
     among = [place[device] for device in sent]  # their places among the selected
     at = plan.schedule.selected[among]
     return after_round(
         plan.history,
         sent,
-        compute_s=plan.problem.compute_s[at],
-        upload_s=plan.upload_s[among],
+        compute_s=_known([times[device][0] for device in sent], plan.problem.compute_s[at]),
+        upload_s=_known([times[device][1] for device in sent], plan.upload_s[among]),
         energy_j=plan.compute_energy_j[at] + plan.upload_energy_j[among],
     )
 
@@ -180,6 +196,10 @@ def _idle_record(index: int, deadline_s: float, clock_s: float) -> RoundRecord:
         objective=None,
         lower_bound=None,
     )
+
+
+def _known(measured: Sequence[float | None], planned: Floats) -> Floats:
+    return np.array([each if own is None else own for own, each in zip(measured, planned.tolist(), strict=True)])
 
 
 def _mean(values: Iterable[float]) -> float:

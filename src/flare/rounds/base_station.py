@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flare.config import Config
+from flare.learning.flat import update_bits
 from flare.learning.methods import Method
+from flare.scheduling import get_policy
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
 
@@ -30,7 +32,9 @@ class BaseStation:
     def payload_bits(self) -> float:
         """S: what a device sends in a round, with the control variates or gradients that its method adds."""
         own = self.config.run.payload == "model"
-        return self.method.uplink_models * float(32 * self.num_weights if own else self.config.wireless.payload_bits)
+        return self.method.uplink_models * float(
+            update_bits(self.num_weights) if own else self.config.wireless.payload_bits
+        )
 
     def gamma(self, tau: Floats) -> float:
         """The weight of participation in a round: as set, eta_g / L, or eta_g / (L eta_l tau_bar).
@@ -59,6 +63,13 @@ class BaseStation:
         if not is_safe(self.config) or self.smoothness is None:
             return math.inf
         return safe_tau_bar(self.smoothness, self.config.learning.local_lr)
+
+
+def policy_options(config: Config) -> dict[str, Any]:
+    """The options of the policy in the settings; ValueError for one that it does not have."""
+    given = dict(config.scheduling.options)
+    get_policy(config.scheduling.policy).check_options(given)
+    return given
 
 
 def is_safe(config: Config) -> bool:

@@ -1,9 +1,13 @@
-"""What of a run is a user's own code: its policy and its method, by a checksum of their source text."""
+"""What a run is beside its settings: checksums of arrays, and of the policy and the method if they are a user's own."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flare.rounds.base_station import BaseStation
 from flare.scheduling import get_policy
@@ -12,20 +16,33 @@ _DIGITS = 16  # of a checksum
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
-    """The method and the policy of a run, in words that change with the code of a user's own."""
+    """The names of method and policy, and the checksum of the code of each that is a user's own.
+
+    The code is the text of the class or function itself: what it calls elsewhere is not looked into.
+    """
     learning, scheduling = station.config.learning, station.config.scheduling
-    return {
-        "method": _words(learning.method, type(station.method)),
-        "policy": _words(scheduling.policy, get_policy(scheduling.policy).function),
-    }
+    method = _part("method", learning.method, type(station.method))
+    return method | _part("policy", scheduling.policy, get_policy(scheduling.policy).function)
 
 
-def _words(name: str, code: object) -> str:
-    """The name, and of a user's own code the checksum of its source text; what is flare's has the version of flare."""
-    if getattr(code, "__module__", "").split(".")[0] == "flare":
-        return name
+def checksum(*arrays: NDArray[Any]) -> str:
+    """Of the numbers, types and shapes of arrays."""
+    sha256 = hashlib.sha256()
+    for each in arrays:
+        sha256.update(f"{each.dtype.str}{each.shape}".encode())
+        sha256.update(np.ascontiguousarray(each).data)
+    return sha256.hexdigest()[:_DIGITS]
+
+
+def source_of(code: type | Any) -> str:
+    """The text of a class or function; empty where there is none, as of what was typed into a console."""
     try:
-        source = inspect.getsource(code)  # type: ignore[arg-type]
-    except (OSError, TypeError):  # typed into a console: there is no text to compare
-        return f"{name} (own code, no source)"
-    return f"{name} (own code {hashlib.sha256(source.encode()).hexdigest()[:_DIGITS]})"
+        return inspect.getsource(code)
+    except (OSError, TypeError):
+        return ""
+
+
+def _part(part: str, name: str, code: Any) -> dict[str, str]:
+    if getattr(code, "__module__", "").split(".")[0] == "flare":
+        return {part: name}
+    return {part: name, f"{part} code": hashlib.sha256(source_of(code).encode()).hexdigest()[:_DIGITS]}

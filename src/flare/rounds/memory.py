@@ -1,7 +1,8 @@
 """What a policy remembers from round to round, kept for devices that come and go.
 
-A policy hands over arrays. Those with one entry for each device of the round are kept by device: the policy is given
-the entries of the devices that are there, in their order, whoever was there before. Others are kept as they are.
+A policy hands over arrays by name. Those whose name begins with "device_" have one entry for each device of the round
+and are kept by device: the policy is given the entries of the devices that are there, in their order, whoever was there
+before. Others are kept as they are.
 """
 
 from __future__ import annotations
@@ -14,76 +15,78 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.rounds.observation import Observation
+from flare.scheduling.registry import OF_DEVICES
+from flare.types import Indices
 
 Array = NDArray[Any]
+_PREFIX, _KNOWN_PREFIX = "memory.", "memory_known."
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class PolicyMemory:
-    """`of_devices` has arrays of shape (devices, ...), `known` says whose entries they hold, `of_run` has the rest."""
+    """`arrays` by name, those of devices over all devices, shape (devices, ...); `known` says, for each of these, which
+    devices have an entry, shape (devices,)."""
 
-    of_devices: Mapping[str, Array] = field(default_factory=dict)
-    of_run: Mapping[str, Array] = field(default_factory=dict)
-    known: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    known: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def recall(self, seen: Observation) -> dict[str, Array]:
-        """What the policy is given: nothing in its first round; for a newcomer the middle value of the others."""
-        known = self._known(seen.num_devices)[seen.devices]
-        if self.of_devices and not known.any():
-            return {}
-        rows = {name: _rows(values, seen.devices, known) for name, values in self.of_devices.items()}
-        return rows | dict(self.of_run)
+        """What the policy is given, nothing in its first round. A newcomer has the middle value of the others that are
+        there; an array of which no device that is there has an entry is left out."""
+        recalled = {}
+        for name, values in self.arrays.items():
+            rows = _rows(values, self.known[name], seen.devices) if name in self.known else values
+            if rows is not None:
+                recalled[name] = rows
+        return recalled
 
     def after(self, seen: Observation, told: Mapping[str, Array]) -> PolicyMemory:
         """The memory when a policy has handed over `told`; where that is nothing, it stays as it is."""
         if not told:
             return self
-        mine = {name: each for name, each in told.items() if np.ndim(each) and len(each) == seen.num_present}
-        known = self._known(seen.num_devices)
-        known[seen.devices] = True
-        of_devices = {name: self._with(name, each, seen) for name, each in mine.items()}
-        return PolicyMemory(of_devices, {name: each for name, each in told.items() if name not in mine}, known)
+        arrays, known = {}, {}
+        for name, each in told.items():
+            arrays[name] = np.asarray(each)
+            if name.startswith(OF_DEVICES):
+                arrays[name], known[name] = self._with_rows(name, arrays[name], seen)
+        return PolicyMemory(arrays, known)
 
     def to_arrays(self) -> dict[str, Array]:
         """For a checkpoint."""
-        arrays = {f"memory.device.{name}": each for name, each in self.of_devices.items()}
-        arrays |= {f"memory.run.{name}": each for name, each in self.of_run.items()}
-        return arrays | ({"memory_known": self.known} if len(self.known) else {})
+        named = {f"{_PREFIX}{name}": each for name, each in self.arrays.items()}
+        return named | {f"{_KNOWN_PREFIX}{name}": each for name, each in self.known.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> PolicyMemory:
         """What `to_arrays` took apart, among other arrays."""
 
-        def below(part: str) -> dict[str, Array]:
-            return {name.removeprefix(part): each for name, each in arrays.items() if name.startswith(part)}
+        def below(prefix: str) -> dict[str, Array]:
+            return {name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)}
 
-        known = arrays.get("memory_known", np.zeros(0, dtype=bool))
-        return cls(below("memory.device."), below("memory.run."), known)
+        return cls(below(_PREFIX), below(_KNOWN_PREFIX))
 
-    def _known(self, num_devices: int) -> NDArray[np.bool_]:
-        known = np.zeros(num_devices, dtype=bool)
-        known[: len(self.known)] = self.known
-        return known
-
-    def _with(self, name: str, rows: Array, seen: Observation) -> Array:
-        """The array over all devices with new rows for those that are there."""
-        rows = np.asarray(rows)
-        if seen.num_present == seen.num_devices:
-            return rows
-        before = self.of_devices.get(name)
+    def _with_rows(self, name: str, rows: Array, seen: Observation) -> tuple[Array, NDArray[np.bool_]]:
+        """The array over all devices with new rows for those that are there, and who has an entry."""
         everyone = np.zeros((seen.num_devices, *rows.shape[1:]), dtype=rows.dtype)
+        known = np.zeros(seen.num_devices, dtype=bool)
+        before = self.arrays.get(name)
         if before is not None and before.shape[1:] == rows.shape[1:]:
             everyone[: len(before)] = before
+            known[: len(before)] = self.known[name]
         everyone[seen.devices] = rows
-        return everyone
+        known[seen.devices] = True
+        return everyone, known
 
 
-def _rows(values: Array, devices: NDArray[np.intp], known: NDArray[np.bool_]) -> Array:
-    """The entries of the devices; the middle value of those known where there is none."""
-    if known.all():
-        return values[devices]
+def _rows(values: Array, known: NDArray[np.bool_], devices: Indices) -> Array | None:
+    """The entries of the devices, of a newcomer the middle value of the others'; None where all are newcomers."""
+    has = np.zeros(len(devices), dtype=bool)
+    old = devices < len(known)
+    has[old] = known[devices[old]]
+    if not has.any():
+        return None
     rows = np.empty((len(devices), *values.shape[1:]), dtype=values.dtype)
-    rows[known] = values[devices[known]]
-    rows[~known] = np.sort(rows[known], axis=0)[np.count_nonzero(known) // 2]
+    rows[has] = values[devices[has]]
+    rows[~has] = np.sort(rows[has], axis=0)[np.count_nonzero(has) // 2]
     return rows

@@ -58,7 +58,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     """Schedule the devices that are there; None where there are none."""
     if seen.num_present == 0:
         return None
-    problem, energy_j = round_problem(station, seen)
+    problem, energy_j = problem_of(station, seen)
     history = informed(state.history, seen)
     schedule, bound = _schedule(station, state, seen, problem, history)
     tau = seen.over_all(problem.tau)
@@ -75,7 +75,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     return Plan(seen, problem, schedule, bound, now, method, history, energy_j)
 
 
-def round_problem(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
+def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
     """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
     wireless = station.config.wireless
     tau = station.method.steps(seen.tau)
@@ -117,19 +117,23 @@ def _schedule(
     return schedule, bound
 
 
-def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[Tensor] = ()) -> dict[int, LocalRule]:
+def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int, Tensor]] = ()) -> dict[int, LocalRule]:
     """How each selected device steps, by device, in their order; none where nobody is selected.
 
-    `gradients` are those of the selected devices at the global weights, where the method needs them; one at a time.
+    Where the method needs them, `gradients` are those of the selected devices at the global weights, each with its
+    device, one at a time; a device that did not send its gradient is out of the round.
     """
     if len(plan.selected) == 0:
         return {}
-    mean, common = RunningMean(), None
-    for gradient in gradients:
-        mean.add(gradient)
+    mean, common, taking_part = RunningMean(), None, set(plan.selected.tolist())
     if station.method.needs_gradients:
-        if mean.count == 0:  # nodes that were to send theirs and did not
+        taking_part = set()
+        for device, gradient in gradients:
+            mean.add(gradient)
+            taking_part.add(device)
+        if not taking_part:
             return {}
         common = mean.end()
     rules = station.method.rules(plan.method, plan.now, common)
-    return dict(zip(plan.selected.tolist(), rules, strict=True))
+    asked = zip(plan.selected.tolist(), rules, strict=True)
+    return {device: rule for device, rule in asked if device in taking_part}

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, final
 
-RECORD_VERSION = 2
-"""Of the description; a run folder carries it as its format."""
-
 
 @final
 @dataclass(frozen=True)

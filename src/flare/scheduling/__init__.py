@@ -3,7 +3,7 @@
 from flare.scheduling import exact, greedy, linear, baselines  # noqa: F401, I001  (they register the policies, in this order)
 from flare.scheduling.admission import admit
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
-from flare.scheduling.baselines import tune_num_selected
+from flare.scheduling.baselines import lacks_number, tune_num_selected
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, get_policy, policy
@@ -23,6 +23,7 @@ __all__ = [
     "admit",
     "even_split",
     "get_policy",
+    "lacks_number",
     "optimal_split",
     "policy",
     "solve",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flare.scheduling.problem import ABSURD, RoundProblem
-from flare.scheduling.registry import Choice, Memory, Policy
+from flare.scheduling.registry import OF_DEVICES, Choice, Memory, Policy
 from flare.types import Floats, Indices
 
 MAX_MEMORY_ARRAYS = 64
@@ -69,8 +69,9 @@ def checked_utility(policy: Policy, problem: RoundProblem, utility: ArrayLike) -
     return numbers
 
 
-def checked_memory(policy: Policy, memory: Mapping[str, Any] | None) -> Memory:
-    """A copy of what a policy remembers; ValueError where it is not a dict of arrays of numbers."""
+def checked_memory(policy: Policy, memory: Mapping[str, Any] | None, num_devices: int) -> Memory:
+    """A copy of what a policy remembers; ValueError where it is not a dict of arrays of numbers, or where an array of
+    the devices (its name begins with "device_") does not have one entry for each device of the round."""
     if memory is None:
         return {}
     if not isinstance(memory, Mapping):
@@ -90,6 +91,11 @@ def checked_memory(policy: Policy, memory: Mapping[str, Any] | None) -> Memory:
             raise ValueError(
                 f"the memory '{name:.80}' of policy '{policy.name}' is of type {array.dtype}; it must be an array of "
                 "numbers"
+            )
+        if name.startswith(OF_DEVICES) and (array.ndim == 0 or len(array) != num_devices):
+            raise ValueError(
+                f"the memory '{name:.80}' of policy '{policy.name}' has shape {array.shape}, the round has "
+                f"{num_devices} devices: an array whose name begins with '{OF_DEVICES}' has one entry for each"
             )
         arrays[name] = array.astype(array.dtype.newbyteorder("="))
     if sum(array.size for array in arrays.values()) > MAX_MEMORY_NUMBERS:

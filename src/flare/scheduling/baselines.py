@@ -6,7 +6,8 @@ for themselves: a base station that knows the channel does not call them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,11 @@ GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
 def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
     """Pre-tuned random: devices in random order while the deadline holds, up to a tuned number of them."""
     return admit(problem, _shuffled(problem, rng), max_devices=_positive(num_selected))
+
+
+def lacks_number(policy: str, options: Mapping[str, Any]) -> bool:
+    """Whether a policy is to be tuned to a number of devices (`tune_num_selected`) and its options give none."""
+    return policy == "ps" and "num_selected" not in options
 
 
 def tune_num_selected(
@@ -113,7 +119,7 @@ def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int
 def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: int = 10) -> Choice:
     """Draw from four groups: fixed, called with probability 0.05, 0.15, 0.2 and 0.6 (Fig. 4)."""
     # The groups are drawn once, "before training".
-    drawn_before = _remembered(problem, memory, "group")
+    drawn_before = _remembered(memory, "device_group")
     if drawn_before is None:
         drawn_before = np.empty(problem.num_devices)
         drawn_before[_shuffled(problem, rng)] = np.arange(problem.num_devices) * 4 // problem.num_devices
@@ -123,7 +129,7 @@ def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, 
     drawn = rng.choice(
         order, size=min(_positive(num_selected), len(order)), replace=False, p=chance[order] / chance.sum()
     )
-    return Choice(admit(problem, drawn), memory={"group": drawn_before})
+    return Choice(admit(problem, drawn), memory={"device_group": drawn_before})
 
 
 @policy("round-robin")
@@ -132,13 +138,13 @@ def round_robin(
 ) -> Choice:
     """Longest wait first: while the deadline holds."""
     # Each device's place in the queue is drawn once; whoever was served goes to its end.
-    place_before = _remembered(problem, memory, "place")
+    place_before = _remembered(memory, "device_place")
     queue = _shuffled(problem, rng) if place_before is None else np.argsort(place_before)
     selected = admit(problem, queue, max_devices=_optional(num_selected))
     served = np.isin(queue, selected)
     place = np.empty(problem.num_devices)
     place[np.concatenate((queue[~served], queue[served]))] = np.arange(problem.num_devices)
-    return Choice(selected, memory={"place": place})
+    return Choice(selected, memory={"device_place": place})
 
 
 @policy("proportional-fair")
@@ -155,11 +161,11 @@ def proportional_fair(
     # ordered at random.
     if not window >= 1.0:
         raise ValueError(f"window is {window!r}; it must be at least 1 round")
-    before = _remembered(problem, memory, "average_snr_hz")
+    before = _remembered(memory, "device_average_snr_hz")
     average = problem.snr_hz.copy() if before is None else before + (problem.snr_hz - before) / window
     order = _shuffled(problem, rng, average)
     order = order[np.argsort(-(problem.snr_hz / average)[order], kind="stable")]
-    return Choice(admit(problem, order, max_devices=_optional(num_selected)), memory={"average_snr_hz": average})
+    return Choice(admit(problem, order, max_devices=_optional(num_selected)), memory={"device_average_snr_hz": average})
 
 
 @policy("all")
@@ -168,16 +174,9 @@ def everyone(problem: RoundProblem) -> Indices:
     return admit(problem, _by(problem, problem.needed_hz), stop_at_first=True)
 
 
-def _remembered(problem: RoundProblem, memory: Memory, name: str) -> Floats | None:
+def _remembered(memory: Memory, name: str) -> Floats | None:
     """What a policy remembers under a name, one number for each device; None in the first round."""
-    if name not in memory:
-        return None
-    if memory[name].shape != (problem.num_devices,):
-        raise ValueError(
-            f"memory '{name}' has shape {memory[name].shape}, the round has {problem.num_devices} devices: pass the "
-            "memory of the same cell's last round, or None to start"
-        )
-    return memory[name].astype(np.float64)
+    return memory[name].astype(np.float64) if name in memory else None
 
 
 def _by(problem: RoundProblem, value: Floats) -> Indices:

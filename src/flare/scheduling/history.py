@@ -18,11 +18,11 @@ class History:
     times_sent          in how many rounds its update has arrived; 0 at first
     rounds_since_sent   how many rounds ago the last one was (1: in the round before this one); infinite: never
     last_loss           its mean training loss when it last sent; nan: it has not sent
-    mean_squared_loss   the mean of the squared losses of its samples then; nan: not known
+    mean_squared_loss   the mean over its steps then of the squared loss of the batch; nan: not known
     update_norm         the length of its last update, sqrt(sum of squares); nan: it has not sent
     num_samples         training samples that it holds; nan: not known
-    compute_s           how long it last computed, as measured; nan: not known
-    upload_s            how long it last sent, as measured; nan: not known
+    compute_s           how long it last computed, as measured, or as planned where nobody measures; nan: not known
+    upload_s            how long it last sent, likewise; nan: not known
     energy_j            what it has spent so far on computing and sending; 0 at first
     label_counts        samples that it holds of each class, shape (devices, classes); None where the run does not
                         share them

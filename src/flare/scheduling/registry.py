@@ -25,9 +25,9 @@ Beside the problem a policy may take, by these names:
               number type, `{}` in the first round
     others    options, each with a default value, which the caller of `solve` sets by keyword
 
-An array of the memory whose first axis has one entry for each device of the round belongs to the devices: where devices
-come and go, as in a real fleet, each takes its entry along, and a newcomer gets one that stands in the middle. Other
-arrays are handed on as they are.
+An array of the memory whose name begins with "device_" has one entry for each device of the round: where devices come
+and go, as in a real fleet, each takes its entry along, and a newcomer gets one that stands in the middle. Other arrays
+are handed on as they are.
 
 Where the devices or utilities are not all that a policy has to say, it returns a `Choice`. Dividing the band, checking
 the deadline and computing the objective are not its business: `solve` does that the same way for all.
@@ -48,6 +48,8 @@ from flare.scheduling.options import Option, check_options, options_of, split_op
 
 Memory = dict[str, NDArray[Any]]
 """What a policy hands to its own next round: arrays by name; empty where it remembers nothing."""
+OF_DEVICES = "device_"
+"""How the name of an array of a memory begins that has one entry for each device."""
 
 
 @dataclass(frozen=True)

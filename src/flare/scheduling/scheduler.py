@@ -104,7 +104,7 @@ def _certified(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _P
         finish_spread=allocation.finish_spread,
         utility=picked.utility,
         utility_bound=picked.utility_bound,
-        memory=checked_memory(chosen, choice.memory),
+        memory=checked_memory(chosen, choice.memory, problem.num_devices),
     )
 
 
@@ -132,7 +132,7 @@ def _asked_for(
             )
         arguments["history"] = known
     if chosen.remembers:
-        arguments["memory"] = checked_memory(chosen, memory)
+        arguments["memory"] = checked_memory(chosen, memory, problem.num_devices)
     return arguments
 
 
@@ -156,5 +156,5 @@ def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Pick
         policy=chosen.name,
         utility=picked.utility,
         utility_bound=picked.utility_bound,
-        memory=checked_memory(chosen, choice.memory),
+        memory=checked_memory(chosen, choice.memory, problem.num_devices),
     )

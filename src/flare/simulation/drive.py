@@ -32,15 +32,12 @@ class Member:
     key: str = ""
     keep_checkpoints: bool = True
     state: RunState = field(init=False)
+    keeper: RunKeeper = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = self.simulation.start()
-
-    @property
-    def keeper(self) -> RunKeeper:
-        """What writes it down."""
         every = self.simulation.config.run.checkpoint_every
-        return RunKeeper(self.folder, checkpoint_every=every, keep_checkpoints=self.keep_checkpoints)
+        self.keeper = RunKeeper(self.folder, checkpoint_every=every, keep_checkpoints=self.keep_checkpoints)
 
 
 Ask = TypeVar("Ask")
@@ -75,7 +72,8 @@ def plan_rounds(
     def turn() -> None:
         start = time.perf_counter()
         state, record = member.simulation.untrained(member.state, member.simulation.plan(member.state))
-        member.keeper.append(replace(record, wall_s=time.perf_counter() - start))
+        record = replace(record, wall_s=time.perf_counter() - start)
+        member.keeper.append(record)
         member.state = state
         if state.status is not RunStatus.RUNNING:
             member.keeper.save(state)

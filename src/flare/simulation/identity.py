@@ -6,47 +6,39 @@ alone do not say what a Python program handed to `Simulation`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flare.data.dataset import Dataset
+from flare.rounds.identity import checksum, source_of
 from flare.types import Indices
 
-_DIGITS = 16  # of a checksum
 
-
-def dataset_words(dataset: Dataset, held: Sequence[Indices], *, own: bool) -> str:
-    """The data and who holds them, such as "digits, 1437 samples, 10 classes (3f...)"."""
-    whose = "own data" if own else dataset.name
+def data_identity(dataset: Dataset, held: Sequence[Indices], name: str, *, own: bool) -> dict[str, str]:
+    """The data in words, the samples, and who holds them."""
     sizes = f"{len(dataset.train_y)} samples, {dataset.num_classes} classes"
-    return f"{whose}, {sizes} ({_samples_checksum(dataset)}, held {_checksum(*held)})"
+    return {
+        "data": f"own data, {sizes}" if own else name,
+        "samples": _samples_checksum(dataset),
+        "division": checksum(*held),
+    }
 
 
-def model_words(module: nn.Module, start: Tensor, name: str, *, own: bool) -> str:
-    """The model with its start weights and constant buffers."""
-    whose = f"own model {type(module).__name__}" if own else name
+def model_identity(module: nn.Module, start: Tensor, name: str, *, own: bool) -> dict[str, str]:
+    """The model in words, its layers (with the source of those that are not torch's), and its start weights."""
+    classes = sorted({type(each) for each in module.modules()}, key=lambda each: each.__qualname__)
+    sources = [source_of(each) for each in classes if not each.__module__.startswith(("torch.", "flare."))]
     buffers = [each.detach().cpu().numpy() for _, each in sorted(module.named_buffers())]
-    layers = str(module).encode()
-    return (
-        f"{whose}, {len(start)} weights ({_checksum(start.cpu().numpy(), np.frombuffer(layers, np.uint8), *buffers)})"
-    )
+    return {
+        "model": f"own model {type(module).__name__}, {len(start)} weights" if own else name,
+        "layers": checksum(*(np.frombuffer(text.encode(), np.uint8) for text in (str(module), *sources))),
+        "start": checksum(start.cpu().numpy(), *buffers),
+    }
 
 
 @lru_cache(maxsize=4)
 def _samples_checksum(dataset: Dataset) -> str:
-    return _checksum(dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y)
-
-
-def _checksum(*arrays: NDArray[Any]) -> str:
-    """Of the numbers, types and shapes of arrays."""
-    sha256 = hashlib.sha256()
-    for each in arrays:
-        sha256.update(f"{each.dtype.str}{each.shape}".encode())
-        sha256.update(np.ascontiguousarray(each).data)
-    return sha256.hexdigest()[:_DIGITS]
+    return checksum(dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y)

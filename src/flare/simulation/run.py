@@ -27,7 +27,7 @@ from flare.data.partition import partition
 from flare.data.sources import load_dataset
 from flare.learning.batches import draw_batches
 from flare.learning.flat import FlatModel
-from flare.learning.job import GradientJob, Job, LocalRule, Score, Update
+from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, drift_less_own
 from flare.learning.methods import make_method
 from flare.learning.models import make_model
 from flare.rng import stream
@@ -45,10 +45,11 @@ from flare.rounds import (
     wants_score,
     with_score,
 )
+from flare.rounds.base_station import policy_options
 from flare.rounds.identity import code_identity
-from flare.rounds.plan import round_problem
-from flare.scheduling import get_policy, tune_num_selected
-from flare.simulation.identity import dataset_words, model_words
+from flare.rounds.plan import problem_of
+from flare.scheduling import lacks_number, tune_num_selected
+from flare.simulation.identity import data_identity, model_identity
 from flare.simulation.smoothness import estimated_smoothness
 from flare.types import Floats, Indices
 from flare.wireless.cell import Cell
@@ -82,6 +83,8 @@ class Simulation:
         self.config = config
         num_devices = config.wireless.num_devices
         if dataset is None:
+            if held is not None:
+                raise ValueError("held says who holds which samples of a dataset of your own: give dataset too")
             self.dataset = _shared_dataset(config.data, num_devices, config.seed)
             self.held = partition(config.data, self.dataset, num_devices, rng=stream(config.seed, "partition"))
         else:
@@ -117,9 +120,9 @@ class Simulation:
     @cached_property
     def identity(self) -> dict[str, str]:
         """What the run is, beside its settings: written into its folder, and compared when it is continued."""
-        model = model_words(self.module, self.start_weights, self.config.learning.model, own=self.own_module)
-        data = dataset_words(self.dataset, self.held, own=self.own_dataset)
-        return {"data": data, "model": model} | code_identity(self.station)
+        model = model_identity(self.module, self.start_weights, self.config.learning.model, own=self.own_module)
+        data = data_identity(self.dataset, self.held, self.config.data.name, own=self.own_dataset)
+        return data | model | code_identity(self.station)
 
     def start(self) -> RunState:
         """The state before the first round."""
@@ -155,7 +158,7 @@ class Simulation:
 
     def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> Jobs:
         """What the selected devices are to compute; none where nobody sends."""
-        rules = local_rules(self.station, plan, gradients)
+        rules = local_rules(self.station, plan, zip(plan.selected.tolist(), gradients, strict=False))
         jobs = []
         for k, (device, rule) in enumerate(rules.items()):
             rng = stream(self.config.seed, "batch", state.rounds_done, device)
@@ -185,12 +188,10 @@ class Simulation:
 
     def _policy_options(self) -> dict[str, Any]:
         """The options of the policy in the settings; for `ps`, the number of devices is tuned where they give none."""
-        policy = get_policy(self.config.scheduling.policy)
-        given = dict(self.config.scheduling.options)
-        policy.check_options(given)
-        if policy.name != "ps" or "num_selected" in given:
+        given = policy_options(self.config)
+        if not lacks_number(self.config.scheduling.policy, given):
             return given
-        rounds = [round_problem(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]
+        rounds = [problem_of(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]
         return given | {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
 
 
@@ -199,7 +200,7 @@ def _without_own(rule: LocalRule, own: Tensor | None) -> LocalRule:
     if own is None:
         return rule
     assert rule.drift is not None
-    return replace(rule, drift=(rule.drift - own).float(), subtract_own_gradient=False)
+    return replace(rule, drift=drift_less_own(rule.drift, own), subtract_own_gradient=False)
 
 
 def _label_counts(dataset: Dataset, held: Sequence[Indices]) -> Floats:
