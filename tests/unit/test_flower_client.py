@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,10 @@ def test_a_node_tells_the_gradient_of_all_its_data_and_takes_it_from_the_drift()
     assert delta == pytest.approx(-0.5 * (-1.0 + 3.0))  # the user's step does nothing
     with pytest.raises(ValueError, match="no gradient of its own for this round"):
         app(message("train", sent | {"config": work(round=3, steps=1, subtract_own_gradient=True)}), here)
-    assert (
-        app(message("query", {"config": ConfigRecord(dict(vars(ASK)))}), here).content["resources"]["num_samples"] == 3
-    )
+    for needed in (True, False):
+        ask = ConfigRecord(dict(vars(replace(ASK, needs_samples=needed))))
+        told = app(message("query", {"config": ask}), here).content["resources"]
+        assert told.get("num_samples") == (3 if needed else None)
 
 
 def test_a_node_that_cannot_tell_its_gradient_says_what_to_do() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,11 @@ def test_it_makes_way_for_a_new_run(path):
         folder.append({"round": 0})
     assert RunFolder.open(path).manifest["format_version"] == 2
     assert RunFolder.open(path).records() == [{"round": 0}]
+
+
+def test_the_command_refuses_to_continue_it_in_words(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "run")
+    command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "made by an older flare" in done.stderr

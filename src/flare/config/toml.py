@@ -20,11 +20,11 @@ MAX_FILE_BYTES = 16 << 20
 _PATHS = ("trace", "folder")  # settings that name a file, as seen from the folder of the configuration
 
 
-def load(path: str | Path, *, former_keys: bool = False) -> Config:
+def load(path: str | Path) -> Config:
     """Read a TOML file; what it leaves out keeps its default.
 
-    With `former_keys` a key that has moved since is read in its old place too, as it stands in the folders of old
-    runs. Raises ValueError that names the file, the key and what would be right.
+    A key that has moved since earlier versions is read in its old place too: files live long, and the folder of an old
+    run holds one. Raises ValueError that names the file, the key and what would be right.
     """
     path = Path(path)
     try:
@@ -36,7 +36,7 @@ def load(path: str | Path, *, former_keys: bool = False) -> Config:
     except ValueError as error:
         raise ValueError(f"{path}: is not valid TOML: {error}") from None
     try:
-        return _from_table(_moved(table) if former_keys else table, path.parent)
+        return _from_table(_moved(table), path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from flare.flower.arrays import Layout
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
-from flare.records.run_keeper import RunKeeper
+from flare.records.run_keeper import RunKeeper, refuse_other_driver
 from flare.rounds import BaseStation
 from flare.rounds.identity import code_identity
 
@@ -27,6 +27,7 @@ def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper
         )
         return RunKeeper(folder, checkpoint_every=1)
     folder = RunFolder.open(path)
+    refuse_other_driver(folder, "flower")
     if folder.config != station.config:
         raise ValueError(f"{path} holds a run of other settings; give another folder, or the same settings")
     if folder.manifest.get("arrays") != shapes:

@@ -97,7 +97,7 @@ class RunFolder:
         path = Path(path).absolute()
         manifest = manifests.read_manifest(path)
         try:
-            return cls(path, manifests.read_config(path / CONFIG, manifest["format_version"]), manifest)
+            return cls(path, manifests.read_config(path / CONFIG), manifest)
         except ValueError as error:
             raise ValueError(f"the run folder is damaged, or of another version of flare: {error}") from None
 

@@ -106,10 +106,10 @@ def is_run_folder(folder: Path) -> bool:
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
-def read_config(path: Path, format_version: int) -> Config:
+def read_config(path: Path) -> Config:
     """The configuration in a run folder; ValueError where it cannot be read."""
     refuse_irregular(path)
-    return load(path, former_keys=format_version == FORMAT_1)
+    return load(path)
 
 
 def refuse_other(folder: Path, manifest: dict[str, Any], identity: Mapping[str, str]) -> None:

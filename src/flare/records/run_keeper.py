@@ -26,9 +26,7 @@ class RunKeeper:
         that round; None: it starts from the beginning. ValueError where the folder holds another run."""
         if self.folder is None:
             return None
-        made_by = self.folder.manifest.get("driver", "simulation")
-        if made_by != driver:
-            raise ValueError(f"{self.folder.path} is a run on {made_by}, not on {driver}; continue it there")
+        refuse_other_driver(self.folder, driver)
         self.folder.refuse_old_format()
         if self.folder.manifest.get("identity") or next(self.folder.iter_records(), None) is not None:
             self.folder.refuse_other(identity)  # of a run that was killed before it began nothing is known
@@ -84,3 +82,10 @@ class RunKeeper:
     def _say(self, status: str, state: RunState) -> None:
         assert self.folder is not None
         self.folder.finish(status, rounds=state.rounds_done, clock_s=state.clock_s)
+
+
+def refuse_other_driver(folder: RunFolder, driver: str) -> None:
+    """ValueError where somebody else supplied the rounds of a run: "simulation", or "flower"."""
+    made_by = folder.manifest.get("driver", "simulation")
+    if made_by != driver:
+        raise ValueError(f"{folder.path} is a run on {made_by}, not on {driver}; continue it there")
