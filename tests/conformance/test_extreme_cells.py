@@ -27,17 +27,19 @@ def described(problem: RoundProblem) -> str:
 @contextmanager
 def watchdog(policy: str, problem: RoundProblem, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Fail, with the round's numbers, where a round takes longer than it possibly can; or raises anything."""
-    where = f"policy {policy}, RoundProblem({described(problem)})"
+
+    def where() -> str:
+        return f"policy {policy}, RoundProblem({described(problem)})"
 
     def bark(*_: object) -> None:
-        pytest.fail(f"no end after {patience_s:g} s: {where}")
+        pytest.fail(f"no end after {patience_s:g} s: {where()}")
 
     before = signal.signal(signal.SIGVTALRM, bark)
     signal.setitimer(signal.ITIMER_VIRTUAL, patience_s)
     try:
         yield
     except Exception as error:
-        pytest.fail(f"{type(error).__name__}: {error}: {where}")
+        pytest.fail(f"{type(error).__name__}: {error}: {where()}")
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.signal(signal.SIGVTALRM, before)
