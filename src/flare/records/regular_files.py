@@ -44,8 +44,8 @@ def folder_is_there(path: Path) -> bool:
         return False
     if not stat.S_ISDIR(mode):
         raise ValueError(
-            f"{path} is {reading.kind_of(mode)}, and must be a folder; nothing was changed: put the folder back, or move away "
-            "what is in its place"
+            f"{path} is {reading.kind_of(mode)}, and must be a folder; nothing was changed: put the folder back, or "
+            "move away what is in its place"
         )
     return True
 
