@@ -133,9 +133,9 @@ def grow(sizes: list[int], repeats: int) -> dict[str, dict[int, float]]:
     return grown
 
 
-def exponent(times: dict[int, float], least: int = 1000) -> float:
-    """The slope of log time over log K, from `least` devices on, where fixed costs no longer count."""
-    large = {size: taken for size, taken in times.items() if size >= least}
+def exponent(times: dict[int, float], min_devices: int = 1000) -> float:
+    """The slope of log time over log K, from `min_devices` on, where fixed costs no longer count."""
+    large = {size: taken for size, taken in times.items() if size >= min_devices}
     return float(np.polyfit(np.log(list(large)), np.log(list(large.values())), 1)[0]) if len(large) > 1 else math.nan
 
 

@@ -153,7 +153,7 @@ def pfl_research(rounds: int, ours: Callable[[], None]) -> list[Pair]:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
-    callback, data, module = Stopwatch(ours), dataset(), PflModel()
+    stopwatch, data, module = Stopwatch(ours), dataset(), PflModel()
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     parts = {
         i: PflDataset((x[i * PER_DEVICE : (i + 1) * PER_DEVICE], y[i * PER_DEVICE : (i + 1) * PER_DEVICE]))
@@ -164,7 +164,7 @@ def pfl_research(rounds: int, ours: Callable[[], None]) -> list[Pair]:
 
     class Lap(TrainingProcessCallback):
         def after_central_iteration(self, *arguments: Any, **named: Any) -> tuple[bool, Any]:
-            callback.lap()
+            stopwatch.lap()
             return False, Metrics()
 
     trained = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
@@ -175,7 +175,7 @@ def pfl_research(rounds: int, ours: Callable[[], None]) -> list[Pair]:
         NNTrainHyperParams(BATCH, 1, LR),
         callbacks=[Lap()],
     )
-    return callback.pairs[1:]  # the first round also evaluates
+    return stopwatch.pairs[1:]  # the first round also evaluates
 
 
 def flower(rounds: int, ours: Callable[[], None]) -> list[Pair]:
@@ -203,10 +203,10 @@ def simulate_with_flower(rounds: int, other: Connection) -> None:
     from flwr.simulation import run_simulation
 
     def tell() -> None:
-        other.send(time.perf_counter() - callback.since)
+        other.send(time.perf_counter() - stopwatch.since)
         other.recv()
 
-    callback = Stopwatch(tell)
+    stopwatch = Stopwatch(tell)
     client, server = ClientApp(), ServerApp()
     build = partial(make_model, "mnist-cnn", SHAPE, CLASSES, seed=0)
 
@@ -234,7 +234,7 @@ def simulate_with_flower(rounds: int, other: Connection) -> None:
             grid,
             ArrayRecord(model().state_dict()),
             num_rounds=rounds + 1,
-            evaluate_fn=lambda now, arrays: callback.lap(),  # called before the first round and after each
+            evaluate_fn=lambda now, arrays: stopwatch.lap(),  # called before the first round and after each
         )
 
     client.train()(train)

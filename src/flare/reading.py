@@ -9,6 +9,8 @@ from typing import BinaryIO
 
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # opening a named pipe must not wait for somebody who writes into it
 _BINARY = getattr(os, "O_BINARY", 0)  # some systems would otherwise translate line ends
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_REMEDY = "it cannot be read: give a regular file"
 _KINDS = {
     stat.S_IFREG: "a file",
     stat.S_IFLNK: "a link",
@@ -24,12 +26,9 @@ def read_small(path: str | Path, max_bytes: int) -> bytes:
     """All of a regular file that has at most `max_bytes`; ValueError as by `open_small`."""
     with open_small(path, max_bytes) as file:
         try:
-            content = file.read(max_bytes + 1)
+            return read_capped(file, path, max_bytes)
         except OSError as error:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    if len(content) > max_bytes:  # it grew, or is one of those that do not say how long they are
-        raise ValueError(f"{path}: has more than the {max_bytes} bytes that such a file may have")
-    return content
 
 
 def open_small(path: str | Path, max_bytes: int) -> BinaryIO:
@@ -39,25 +38,55 @@ def open_small(path: str | Path, max_bytes: int) -> BinaryIO:
     named pipe, /dev/zero) or is too large. Nothing of such a file is read, and nothing waits.
     """
     try:
-        # A pipe or a device may do things on opening: look first, and again at what was opened.
-        _refuse_other_kinds(path, os.stat(path).st_mode)
-        file = os.open(path, os.O_RDONLY | _NO_WAITING | _BINARY)
+        opened = os.fdopen(open_regular(path), "rb")
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        if "null" not in str(error):
-            raise
-        raise ValueError(f"{path}: cannot be read (the name has a NUL in it)") from None
-    opened = os.fdopen(file, "rb")
-    try:
-        about = os.fstat(file)
-        _refuse_other_kinds(path, about.st_mode)
-        if about.st_size > max_bytes:
-            raise ValueError(f"{path}: has {about.st_size} bytes; such a file may have at most {max_bytes}")
-    except BaseException:
+    size = os.fstat(opened.fileno()).st_size
+    if size > max_bytes:
         opened.close()
-        raise
+        raise ValueError(f"{path}: has {size} bytes; such a file may have at most {max_bytes}")
     return opened
+
+
+def read_capped(file: BinaryIO, path: str | Path, max_bytes: int) -> bytes:
+    """The rest of a file; ValueError where that is more than `max_bytes`, of which no more is read.
+
+    A file may grow, and some do not say how long they are: only reading shows it.
+    """
+    content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"{path}: has more than the {max_bytes} bytes that such a file may have")
+    return content
+
+
+def open_regular(
+    path: str | Path, flags: int = os.O_RDONLY, *, follow_links: bool = True, remedy: str = _REMEDY
+) -> int:
+    """Open a regular file without waiting: its descriptor.
+
+    Raises ValueError where something else is there, ending in `remedy`, and OSError where nothing is (unless `flags`
+    create it) or it may not be opened.
+    """
+    # A pipe or a device may do things on opening: look first, and again at what was opened.
+    refuse_irregular(path, follow_links=follow_links, remedy=remedy)
+    file = os.open(path, flags | _NO_WAITING | _BINARY | (0 if follow_links else _NO_LINK), 0o666)
+    try:
+        _refuse_kind(path, os.fstat(file).st_mode, remedy)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def refuse_irregular(path: str | Path, *, follow_links: bool = True, remedy: str = _REMEDY) -> None:
+    """ValueError where something is there that is no regular file."""
+    if "\0" in os.fspath(path):
+        raise ValueError(f"{path}: cannot be read (the name has a NUL in it)")
+    try:
+        mode = os.stat(path, follow_symlinks=follow_links).st_mode
+    except FileNotFoundError:
+        return
+    _refuse_kind(path, mode, remedy)
 
 
 def kind_of(mode: int) -> str:
@@ -65,6 +94,6 @@ def kind_of(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
-def _refuse_other_kinds(path: str | Path, mode: int) -> None:
+def _refuse_kind(path: str | Path, mode: int, remedy: str) -> None:
     if not stat.S_ISREG(mode):
-        raise ValueError(f"{path}: cannot be read: it is {kind_of(mode)}; give a regular file")
+        raise ValueError(f"{path} is {kind_of(mode)}; {remedy}")

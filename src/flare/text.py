@@ -1,8 +1,10 @@
-"""Text from others (names in a table, say) made harmless where it is shown."""
+"""Text from others (names in a table, say): made harmless where it is shown, and what a misspelt name meant."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -16,6 +18,25 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """The text as one printable line: white space of any kind becomes a space."""
     return printable(" ".join(text.split()))
+
+
+def cut(text: str, max_characters: int) -> str:
+    """The text, or where it is longer its two ends with an ellipsis between them: ends tell names apart."""
+    if len(text) <= max_characters:
+        return text
+    return f"{text[: max_characters // 2]}…{text[len(text) - (max_characters - 1) // 2 :]}"
+
+
+def nearest(name: str, known: Iterable[str], *, min_ratio: float = 0.6) -> str | None:
+    """The known name that is written most like this one, by difflib's ratio; None where none reaches `min_ratio`."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=min_ratio)
+    return near[0] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence that refuses a name: "; did you mean 'this'?", or a full stop where none is near."""
+    near = nearest(name, known)
+    return "." if near is None else f"; did you mean '{near}'?"
 
 
 def csv_text(text: str) -> str:

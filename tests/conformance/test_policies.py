@@ -51,14 +51,16 @@ def surprising() -> Iterator[str]:
 
 @pytest.fixture
 def patient() -> Iterator[str]:
-    """A user's policy by utility that also remembers: utilities grow while a device waits, some are not wanted."""
+    """A user's policy by utility that also remembers: a channel against its average, more for who waits; some are not
+    wanted."""
 
     @policy("patient")
     def patient(problem: RoundProblem, *, history: History, memory: Memory, growth: float = 1.5) -> Choice:
-        """Whoever waits counts for more, round by round."""
-        waited = memory.get("waited", np.zeros(problem.num_devices)) + 1.0
-        worth = np.where(history.update_norm > 1.8, -1.0, np.log1p(problem.tau) * growth**waited)
-        return Choice(utility=worth, memory={"waited": waited})
+        """Whoever waits counts for more, round by round, until it is sent."""
+        average = 0.5 * (memory.get("snr_hz", problem.snr_hz) + problem.snr_hz)
+        waited = np.minimum(history.rounds_since_sent, 20.0)
+        worth = np.log1p(problem.tau) * growth**waited * problem.snr_hz / average
+        return Choice(utility=np.where(history.update_norm > 1.8, -1.0, worth), memory={"snr_hz": average})
 
     yield "patient"
     del POLICIES["patient"]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flare.config import Options, load
+from flare.scheduling import POLICIES, RoundProblem, policy
+from flare.types import Floats
 from tests.hostile import flare
 
 SMALL = [
@@ -58,7 +63,11 @@ def test_an_option_by_file_setting_and_flag_is_the_same_option(
         ),
         (["run", "-o", "num_selected"], "--option: 'num_selected' is not of the form name=value"),
         (["run", "-o", "=3"], "--option: '=3' is not of the form name=value"),
-        (["run", "-o", "a b=3"], "scheduling.options: 'a b' is no name of an option"),
+        (["run", "-o", "a b=3"], "policy 'exact' has no option 'a b'"),
+        (["run", "-o", "time_limit_s=1", "-o", "time_limit_s=2"], "--option: 'time_limit_s' is given twice"),
+        (["compare", "-o", "time_limit_s=1", "-o", "time_limit_s=2"], "--option: 'time_limit_s' is given twice"),
+        (["run", "-o", "max_devices=2"], "policy 'exact' names the devices itself: it has no such limit"),
+        (["compare", "-o", "max_devices=2"], "policy 'exact' names the devices itself: it has no such limit"),
         (["run", "--set", "scheduling.num_selected=3"], "scheduling.num_selected has moved"),
         (
             ["compare", "--policies", "exact,random", "-o", "window=3"],
@@ -110,10 +119,70 @@ def test_a_run_in_which_nobody_sent_says_so_and_why(tmp_path: Path, capsys: pyte
     assert "Nobody sent in any round of flare-exact-seed0" in out
     assert "1 Tbit" in out
     assert "the deadline is 5 s" in out
-    assert "wireless.deadline_s of at least" in out
+    assert "s (wireless.deadline_s)" in out
     why = json.loads(flare(capsys, "run", *hopeless, "--out", "nobody", "--force", "--json")[1])["why_nobody_sent"]
     assert why in out
     sent = json.loads(flare(capsys, "run", *SMALL, "--out", "some", "--json")[1])
     assert sent["why_nobody_sent"] is None
     _, out, _ = flare(capsys, "compare", *hopeless, "--policies", "exact,greedy", "--out", "both")
     assert out.count("Nobody sent in any round of") == 2
+
+
+def test_none_is_an_option_left_to_its_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.toml").write_text('[scheduling]\npolicy = "round-robin"\n[scheduling.options]\nnum_selected = 2\n')
+    none = ["run.toml", *SMALL, "-o", "num_selected=none"]
+    assert flare(capsys, "run", *none, "--out", "one")[0] == 0
+    assert flare(capsys, "compare", *none, "--policies", "round-robin,exact", "--out", "two")[0] == 0
+    for path in (tmp_path / "one" / "config.toml", *(tmp_path / "two").glob("*/config.toml")):
+        assert load(path).scheduling.options == Options()
+
+
+@pytest.fixture
+def by_utility() -> Iterator[str]:
+    @policy("[bold]mine")
+    def mine(problem: RoundProblem) -> Floats:
+        """Everybody is worth the same."""
+        return np.ones(problem.num_devices)
+
+    yield "[bold]mine"
+    del POLICIES["[bold]mine"]
+
+
+def test_a_limit_on_devices_reaches_a_policy_by_utility_in_every_command(
+    by_utility: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = ["-o", "max_devices=2"]
+    said = flare(capsys, "schedule", "--cell", "paper", "--policy", by_utility, *limit, "--json")[1]
+    assert json.loads(said)["num_selected"] == 2
+    policy_named = ["--set", f"scheduling.policy={by_utility}"]
+    assert flare(capsys, "run", *SMALL, *policy_named, *limit, "--out", "one")[0] == 0
+    code, out, _ = flare(capsys, "compare", *SMALL, "--policies", by_utility, *limit, "--out", "two", "--seeds", "1")
+    assert code == 0
+    assert by_utility in out  # not taken for a command to write in bold
+    (other,) = (tmp_path / "two").glob("*/rounds.jsonl")
+    assert senders(tmp_path / "one") == senders(other.parent) == [2, 2]
+
+
+def test_a_schedule_of_a_file_has_the_options_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = '[scheduling]\npolicy = "random"\n[scheduling.options]\nnum_selected = 1\n'
+    (tmp_path / "cell.toml").write_text(text)
+
+    def selected(*more: str) -> int:
+        answer = json.loads(flare(capsys, "schedule", "--cell", "cell.toml", "--deadline", "5s", *more, "--json")[1])
+        return int(answer["num_selected"])
+
+    assert selected() == selected("--policy", "random") == 1
+    assert selected("-o", "num_selected=3") == 3
+    assert selected("--policy", "ps") == 10  # another policy has its own
+
+
+def test_a_schedule_with_nobody_says_which_options_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--compare"]):
+        out = flare(capsys, "schedule", "--cell", "paper", "--payload", "68Mbit", *more)[1]
+        assert "Nobody sends" in out
+        for option in ("--deadline", "--bandwidth", "--payload"):
+            assert f"({option})" in out
+        seconds = re.search(r"a deadline of at least (\S+) s \(--deadline\)", out)
+        assert seconds is not None
+        helped = flare(capsys, "schedule", "--cell", "paper", "--payload", "68Mbit", "--deadline", f"{seconds[1]}s")[1]
+        assert "Nobody sends" not in helped

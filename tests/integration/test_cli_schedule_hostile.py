@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -13,6 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from flare.cli import app
+from flare.cli import data as cli_data
+from flare.cli.reproduce import _print as print_reproduced
+from flare.experiments import EXPERIMENTS
+from flare.experiments.reproduce import Reproduced
 from flare.scheduling import POLICIES, RoundProblem, policy
 from tests.integration.test_cli import flare, refused
 
@@ -140,3 +145,28 @@ def test_a_policy_by_utility_says_what_is_proven(by_steps: str) -> None:
         == sum(device["tau"] for device in answer["devices"] if device["selected"])
     )
     assert answer["status"] == "feasible"
+
+
+def test_a_hostile_path_is_harmless_where_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "\x1b[31mred [bold]"
+    folder.mkdir()
+    monkeypatch.setattr(cli_data, "fetch", lambda name, folder, progress: Path(folder))
+    cli_data.fetch_("mnist", folder)
+    print_reproduced([Reproduced(EXPERIMENTS["fig3"], {}, ())], folder, quick=False)
+    shown = capsys.readouterr().out
+    shown += flare("schedule", "--cell", "paper", "--plot", str(folder / "a.svg")).stdout
+    assert shown.replace("\n", "").isprintable()
+    assert shown.count("\\x1b[31mred [bold]") == 3
+
+
+def test_only_the_console_prints() -> None:
+    own_text = {("run.py", "config"), ("run.py", "run"), ("run.py", "compare"), ("reproduce.py", "_go")}
+    own_text |= {("schedule_output.py", "_print_json")}  # as JSON, or the settings as they are
+    for path in Path(cli_data.__file__).parent.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and (path.name, function.name) not in own_text:
+                calls = [one.func for one in ast.walk(function) if isinstance(one, ast.Call)]
+                printing = [one for one in calls if isinstance(one, ast.Name) and one.id == "print"]
+                assert not printing or path.name == "console.py", f"{path.name}: {function.name} prints by itself"

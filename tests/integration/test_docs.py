@@ -6,10 +6,14 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import flare
 from flare import POLICIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +84,25 @@ def test_the_demo_does_what_it_says(workplace: Path) -> None:
 @pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda value: value if "\n" not in value else "code")
 def test_python_shown(page: str, code: str, workplace: Path) -> None:
     assert run([sys.executable, "-c", code], workplace)
+
+
+def test_the_policy_of_the_guide_prefers_who_has_waited() -> None:
+    (code,) = [text for _, text in blocks("python") if '@flare.policy("curious")' in text]
+    there: dict[str, Any] = {}
+    try:
+        exec(code.partition("\nproblem = ")[0], there)
+        problem = flare.round_problem(flare.Cell(flare.CELLS["paper"], seed=1).draw(0))
+        memory = None
+        for turn in range(3):  # two devices that differ in nothing but when they last sent, which changes
+            first, second = problem.reachable[:2]
+            since = np.full(40, 1.0)
+            since[second if turn % 2 else first] = 2.0
+            history = replace(flare.scheduling.History.empty(40, num_samples=np.full(40, 9.0)), rounds_since_sent=since)
+            answer = flare.solve(problem, "curious", history=history, memory=memory, max_devices=1)
+            assert answer.selected.tolist() == [second if turn % 2 else first]
+            memory = answer.memory
+    finally:
+        POLICIES.pop("curious", None)
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

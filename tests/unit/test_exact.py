@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 from flare.scheduling import RoundProblem, Status, solve
 from flare.scheduling.exact import _Search
-from flare.scheduling.knapsack_search import better_set
+from flare.scheduling.fixed_size_knapsack import better_set
 from tests.cells import SAME, changed, hand_cell, knapsack_cell, paper_cell
 from tests.oracles import brute_force, brute_force_by_number
 
@@ -150,7 +150,7 @@ def test_core_search_is_complete_at_any_price(price: float, classes: int) -> Non
 def test_core_search_in_many_small_portions_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = [knapsack_cell(seed, num_devices=14, gamma=100.0) for seed in range(20)]
     whole = [solve(one).objective for one in rounds]
-    monkeypatch.setattr("flare.scheduling.knapsack_search._MAX_STATES", 4)
+    monkeypatch.setattr("flare.scheduling.fixed_size_knapsack._MAX_STATES", 4)
     assert [solve(one).objective for one in rounds] == pytest.approx(whole, rel=SAME)
 
 

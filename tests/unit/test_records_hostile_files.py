@@ -158,7 +158,7 @@ def make_huge(at):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("manifest.json", "manifest.json has more than 4194304 bytes"),
+        ("manifest.json", "manifest.json: has more than the 4194304 bytes"),
         ("config.toml", f"config.toml: has {TERABYTE} bytes; such a file may have at most 16777216"),
         ("rounds.jsonl", "line 9 is damaged: it is longer than"),
     ],

@@ -414,3 +414,10 @@ def test_a_history_is_empty_where_none_is_given_and_must_be_of_the_rounds_device
     assert seen == [[0.0] * 4, [0.0] * 4]
     with pytest.raises(ValueError, match="the history is of 9 devices, the round has 4"):
         solve(CELL, "learner", history=History.empty(9))
+
+
+@pytest.mark.parametrize("claim", [{"proven": True}, {"lower_bound": 0.1}])
+def test_utilities_prove_nothing_of_p2(claim: dict[str, float]) -> None:
+    name = answering(Choice(utility=np.array([0.0, 0.0, 0.0, 1.0]), **claim))
+    with pytest.raises(ValueError, match=r"'fixed' gave utilities with `proven` or `lower_bound`.*leave them out"):
+        solve(CELL, name)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flare.config import Config
+from flare.config import Config, settings_of
 from flare.records import RunFolder
 from flare.records.run import Run, read_run
 from flare.report.curves import (
@@ -28,7 +28,7 @@ from flare.report.curves import (
     over_seeds,
     summarise,
 )
-from flare.report.group_labels import differing, labels_of, settings_of
+from flare.report.group_labels import differing, labels_of
 from flare.report.run_figures import MAX_CURVES, lines, looks
 from flare.report.run_groups import Group, group_runs
 from flare.rounds import RoundRecord

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flare.text import csv_text, json_text, printable
+from flare.text import csv_text, cut, did_you_mean, json_text, nearest, printable
 
 HOSTILE = ["\x1b[2Jgone", "two\nlines", "bell\x07", "csi\x9b31m", "turned\u202etxt", "half\udc80", "tab\there", "\x7f"]
 
@@ -31,3 +31,21 @@ def test_json_stays_exact_and_shows_nothing_invisible(text: str) -> None:
     document = json_text(json.dumps({"name": text}, ensure_ascii=False, indent=2))
     assert json.loads(document) == {"name": text}
     assert document.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "short"),
+    [("abcdef", 6, "abcdef"), ("abcdef", 5, "ab…ef"), ("abcdef", 4, "ab…f"), ("abcdef", 2, "a…"), ("abc", 1, "…")],
+)
+def test_a_long_text_keeps_its_ends(text: str, limit: int, short: str) -> None:
+    assert cut(text, limit) == short
+    assert len(short) <= limit
+
+
+def test_the_nearest_name() -> None:
+    known = {"exact": 1, "greedy": 2}
+    assert nearest("exakt", known) == "exact"
+    assert nearest("exakt", known, min_ratio=0.9) is None
+    assert nearest("zzz", known) is None
+    assert did_you_mean("gredy", known) == "; did you mean 'greedy'?"
+    assert did_you_mean("zzz", known) == "."

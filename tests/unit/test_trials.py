@@ -24,7 +24,7 @@ from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.scheduling import POLICIES
 from flare.simulation import Simulation
-from flare.sweeps import Place, anywhere, begin, length, run_tasks
+from flare.sweeps import Place, anywhere, begin, expected_rounds, run_tasks
 from flare.sweeps import task as tasks
 from tests.made_up_outcomes import arrays
 
@@ -417,4 +417,4 @@ def test_a_callback_that_fails_ends_the_call_and_is_told(place: Place, tmp_path:
     ],
 )
 def test_length_is_in_rounds(settings: list[str], rounds: float) -> None:
-    assert length(trial(*settings).config) == rounds
+    assert expected_rounds(trial(*settings).config) == rounds

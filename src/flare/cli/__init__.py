@@ -9,6 +9,7 @@ import click
 import typer
 
 from flare import __version__
+from flare.cli.console import say
 from flare.cli.data import data_app
 from flare.cli.guard import INTERRUPTED, guarded
 from flare.cli.report import report
@@ -43,7 +44,7 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         where = f"{context.command_path} --help says more" if context else "flare --help says more"
-        print(one_line(f"error: {error.format_message()} ({where})"), file=sys.stderr)
+        say(one_line(f"error: {error.format_message()} ({where})"), stderr=True)
         code = error.exit_code
     except click.Abort:
         code = INTERRUPTED
@@ -52,7 +53,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"flare {__version__}")
+        say(f"flare {__version__}")
         raise typer.Exit
 
 

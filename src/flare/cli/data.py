@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flare.cli.console import MAX_ROWS, add_row, console, say
 from flare.cli.guard import guarded
 from flare.config import DataConfig
 from flare.data.catalogue import CATALOGUE
@@ -24,10 +24,8 @@ from flare.data.fetch import cache_folder, cache_state, fetch
 from flare.data.origins import Progress as Callback
 from flare.data.partition import Counts, label_counts
 from flare.data.sources import SOURCES, get_source, load_divided
-from flare.text import one_line
+from flare.text import printable
 from flare.units import human
-
-MAX_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
 
 data_app = typer.Typer(
     name="data",
@@ -58,14 +56,13 @@ def list_() -> None:
     for name, source in SOURCES.items():
         known = CATALOGUE.get(name)
         if known is None:
-            table.add_row(name, source.title, "embedded", "–", "needs no files")
+            add_row(table, name, source.title, "embedded", "–", "needs no files")
             continue
         origins = ", ".join(dict.fromkeys(origin.title for origin in known.origins))
         size = human(sum(file.size_bytes for file in known.files), "B", 3)
-        table.add_row(name, source.title, origins, size, cache_state(name))
-    console = _console()
-    console.print(table)
-    console.print(f"The cache is {cache_folder()}; FLARE_CACHE names another.", soft_wrap=True)
+        add_row(table, name, source.title, origins, size, cache_state(name))
+    console().print(table)
+    say(f"The cache is {cache_folder()}; FLARE_CACHE names another.")
 
 
 def fetch_(
@@ -75,11 +72,11 @@ def fetch_(
     """Bring the files of a data set into the cache, each checked by its SHA-256."""
     get_source(name)
     if name not in CATALOGUE:
-        print(f"{name} is embedded: there is nothing to fetch.")
+        say(f"{name} is embedded: there is nothing to fetch.")
         return
     with watched() as progress:
         folder = fetch(name, folder=str(data_dir or ""), progress=progress)
-    print(f"{name} is in {folder}: {len(CATALOGUE[name].files)} files, each checked by its SHA-256.")
+    say(f"{name} is in {folder}: {len(CATALOGUE[name].files)} files, each checked by its SHA-256.")
 
 
 def show(
@@ -115,7 +112,7 @@ def show(
         return
     _print_table(dataset, counts)
     if plot is not None:
-        print(one_line(f"The picture is in {plot}."))
+        say(f"The picture is in {plot}.")
 
 
 data_app.command("list")(guarded(list_))
@@ -128,19 +125,17 @@ def _print_table(dataset: Dataset, counts: Counts) -> None:
     for heading in ("device", "samples", *map(str, range(dataset.num_classes))):
         table.add_column(heading, justify="right")
     for device, row in enumerate(counts[:MAX_ROWS]):
-        table.add_row(str(device), str(row.sum()), *(str(count) if count else "·" for count in row))
+        add_row(table, str(device), str(row.sum()), *(str(count) if count else "·" for count in row))
     if len(counts) <= MAX_ROWS:
         table.add_section()
-        table.add_row("all", str(counts.sum()), *map(str, counts.sum(axis=0)))
-    console = _console()
-    console.print(table)
+        add_row(table, "all", str(counts.sum()), *map(str, counts.sum(axis=0)))
+    console().print(table)
     if len(counts) > MAX_ROWS:
-        console.print(f"... and {len(counts) - MAX_ROWS} devices more; --csv has every one.")
+        say(f"... and {len(counts) - MAX_ROWS} devices more; --csv has every one.")
     sizes, labels = counts.sum(axis=1), (counts > 0).sum(axis=1)
-    console.print(
+    say(
         f"{len(counts)} devices hold {counts.sum()} training samples of {dataset.name}, {sizes.min()} to {sizes.max()} "
-        f"each, of {labels.min()} to {labels.max()} labels; {len(dataset.test_y)} samples are for the test.",
-        soft_wrap=True,
+        f"each, of {labels.min()} to {labels.max()} labels; {len(dataset.test_y)} samples are for the test."
     )
 
 
@@ -150,24 +145,19 @@ def _print_csv(counts: Counts) -> None:
     writer.writerows([device, row.sum(), *row] for device, row in enumerate(counts))
 
 
-def _console() -> Console:
-    """Standard output; where it is not a terminal, wide enough for every column."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 180)
-
-
 @contextmanager
 def watched() -> Iterator[Callback]:
     """A progress bar on standard error for what is on its way; nothing where that is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    screen = console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
         def callback(what: str, done_bytes: int, total_bytes: int | None) -> None:
             if what not in tasks:
                 for task in tasks.values():
                     bars.update(task, visible=False)
-                tasks[what] = bars.add_task(what, total=None)
+                tasks[what] = bars.add_task(printable(what), total=None)
             bars.update(tasks[what], completed=done_bytes, total=total_bytes)
 
         yield callback

@@ -11,6 +11,7 @@ from typing import ParamSpec
 
 import typer
 
+from flare.cli.console import say
 from flare.text import one_line
 
 P = ParamSpec("P")
@@ -60,5 +61,5 @@ def _leave_quietly() -> None:
 def _end(message: str, code: int) -> None:
     if os.environ.get("FLARE_DEBUG"):
         raise
-    print(one_line(message), file=sys.stderr)
+    say(one_line(message), stderr=True)
     raise typer.Exit(code) from None

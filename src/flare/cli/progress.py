@@ -13,9 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from flare.cli.console import console, say
 from flare.records import RunFolder
 from flare.rounds import RoundRecord, RunStatus
 from flare.sweeps import Callback, Place, Task, run_tasks
+from flare.text import printable
 
 CountCallback = Callable[[str, int, bool], None]
 """Sees the key of a run, how many rounds it has done, and whether it has ended."""
@@ -43,18 +45,19 @@ def showing_runs(tasks: Sequence[Task], labels: Sequence[str], *, quiet: bool) -
     """A callback that draws a line for each run on standard error, or none where `quiet`."""
     if quiet:
         return nullcontext(lambda task, record, status: None)
-    console, label_of = Console(stderr=True), {task.key: label for task, label in zip(tasks, labels, strict=True)}
-    return _lines(console, tasks, label_of) if console.is_terminal else _plain_lines(console, label_of)
+    label_of = {task.key: printable(label) for task, label in zip(tasks, labels, strict=True)}
+    screen = console(stderr=True)
+    return _lines(screen, tasks, label_of) if screen.is_terminal else _plain_lines(label_of)
 
 
 @contextmanager
-def _lines(console: Console, tasks: Sequence[Task], label_of: Mapping[str, str]) -> Iterator[Callback]:
+def _lines(screen: Console, tasks: Sequence[Task], label_of: Mapping[str, str]) -> Iterator[Callback]:
     progress = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TextColumn("round {task.completed}/{task.total}  {task.fields[facts]}"),
         *_clock_columns(),
-        console=console,
+        console=screen,
         refresh_per_second=4,
     )
     bars: dict[str, TaskID] = {}
@@ -87,7 +90,7 @@ def _facts(record: RoundRecord, accuracy: float) -> str:
 
 
 @contextmanager
-def _plain_lines(console: Console, label_of: Mapping[str, str]) -> Iterator[Callback]:
+def _plain_lines(label_of: Mapping[str, str]) -> Iterator[Callback]:
     """Where standard error is no terminal: a line every ten seconds or so."""
     said = dict.fromkeys(label_of, time.monotonic())
 
@@ -97,38 +100,39 @@ def _plain_lines(console: Console, label_of: Mapping[str, str]) -> Iterator[Call
         if last or now - said[task.key] > 10.0:
             said[task.key] = now
             facts = _facts(record, math.nan if record.test_accuracy is None else record.test_accuracy)
-            console.print(f"{label_of[task.key]}: round {record.round + 1}  {facts}", highlight=False, soft_wrap=True)
+            say(f"{label_of[task.key]}: round {record.round + 1}  {facts}", stderr=True)
 
     yield callback
 
 
 @contextmanager
-def showing_total(lengths: Mapping[str, float], *, quiet: bool) -> Iterator[CountCallback]:
-    """A callback that shows how many of many runs and of their rounds are done; `lengths` are rounds by key."""
+def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[CountCallback]:
+    """A callback that shows how many of many runs, and of their rounds, are done. `rounds_of` says about how many
+    rounds each run has, by its key."""
     if quiet:
         yield lambda key, rounds, over: None
         return
-    console = Console(stderr=True)
+    screen = console(stderr=True)
     done: dict[str, float] = {}
-    total, ended, said = sum(lengths.values()), 0, time.monotonic()
+    total, ended, said = sum(rounds_of.values()), 0, time.monotonic()
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.percentage:3.0f} %"),
-        *_clock_columns(), console=console, refresh_per_second=2,
+        *_clock_columns(), console=screen, refresh_per_second=2,
     )  # fmt: skip
-    line = bar.add_task(f"0 of {len(lengths)} runs", total=total)
+    line = bar.add_task(f"0 of {len(rounds_of)} runs", total=total)
 
     def callback(key: str, rounds: int, over: bool) -> None:
         nonlocal ended, said
         before = done.get(key, 0.0)
-        done[key] = lengths[key] if over else min(0.99 * lengths[key], float(rounds))
+        done[key] = rounds_of[key] if over else min(0.99 * rounds_of[key], float(rounds))
         ended += over
-        words = f"{ended} of {len(lengths)} runs"
+        words = f"{ended} of {len(rounds_of)} runs"
         bar.update(line, advance=done[key] - before, description=words)
-        if not console.is_terminal and time.monotonic() - said > 15.0:
+        if not screen.is_terminal and time.monotonic() - said > 15.0:
             said = time.monotonic()
-            console.print(f"{words}, {100.0 * sum(done.values()) / total:.0f} % of the rounds", highlight=False)
+            say(f"{words}, {100.0 * sum(done.values()) / total:.0f} % of the rounds", stderr=True)
 
-    with bar if console.is_terminal else nullcontext():
+    with bar if screen.is_terminal else nullcontext():
         yield callback
 
 

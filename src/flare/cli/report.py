@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flare.text import one_line
+from flare.cli.console import say
 
 
 def report(
@@ -23,7 +23,7 @@ def report(
 
     runs = list({run.resolve(): run for folder in folders for run in run_folders_in(folder)}.values())
     write_report(runs, out)
-    print(one_line(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}."))
+    say(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}.")
 
 
 def run_folders_in(folder: Path) -> list[Path]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from flare.atomic import write_whole
+from flare.cli.console import add_row, console, say
 from flare.cli.guard import INTERRUPTED
 from flare.config import LearningConfig
 from flare.reading import read_small
@@ -114,13 +113,13 @@ def _go(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet: b
     if len(made) == len(EXPERIMENTS):
         write_whole(_page_of(out), page(made, out.resolve().name).encode())
         if not as_json:
-            print(f"The page of results is {_page_of(out)}.")
+            say(f"The page of results is {_page_of(out)}.")
     if as_json:
         print(json.dumps([claim_as_json(claim) for one in made for claim in one.claims], indent=2))
     else:
         _print(made, out, quick=scale.quick)
     if stopped:
-        print("interrupted; the same command continues with what is missing", file=sys.stderr)
+        say("interrupted; the same command continues with what is missing", stderr=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -130,13 +129,13 @@ def _made(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet:
     from flare.cli.run_setup import fetch_if_needed
     from flare.experiments import EXPERIMENTS
     from flare.experiments.reproduce import reproduce
-    from flare.sweeps import length
+    from flare.sweeps import expected_rounds
 
     trials = {trial.key: trial for name in names for trial in EXPERIMENTS[name].trials(scale)}
     for data in sorted({trial.config.data for trial in trials.values()}, key=lambda data: data.name):
         fetch_if_needed(data)
-    lengths = {key: length(trial.config) for key, trial in trials.items()}
-    with interruptible() as stopping, showing_total(lengths, quiet=quiet) as show:
+    rounds_of = {key: expected_rounds(trial.config) for key, trial in trials.items()}
+    with interruptible() as stopping, showing_total(rounds_of, quiet=quiet) as show:
         made = reproduce(
             names,
             scale,
@@ -165,13 +164,13 @@ def _refuse_other_page(path: Path) -> None:
 def _print(made: Sequence[Reproduced], out: Path, *, quick: bool) -> None:
     claims = [claim for one in made for claim in one.claims]
     if claims:
-        Console(highlight=False, width=None if sys.stdout.isatty() else 150).print(claims_table(claims))
+        console().print(claims_table(claims))
         counts = Counter(claim.verdict.value for claim in claims)
-        print("; ".join(f"{number} {verdict}" for verdict, number in counts.items()) + ".")
+        say("; ".join(f"{number} {verdict}" for verdict, number in counts.items()) + ".")
     if quick:
-        print("Small settings stand in for the paper's: the verdicts say that everything runs, nothing of the paper.")
+        say("Small settings stand in for the paper's: the verdicts say that everything runs, nothing of the paper.")
     if made:
-        print(f"Numbers and figures are in {out}.")
+        say(f"Numbers and figures are in {out}.")
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
@@ -181,5 +180,5 @@ def claims_table(claims: Sequence[Claim]) -> Table:
         table.add_column(heading, overflow="fold")
     for one in claims:
         held = sum(test.verdict.value == "holds" for test in one.tests)
-        table.add_row(one.name, one.verdict.value, str(one.effect), f"{held} of {len(one.tests)}", one.measure)
+        add_row(table, one.name, one.verdict.value, str(one.effect), f"{held} of {len(one.tests)}", one.measure)
     return table

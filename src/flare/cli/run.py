@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from flare.cli.schedule import PolicyOptions
 from flare.config import Config, load, override, to_toml
 
 MAX_SEEDS = 1000
@@ -17,10 +18,6 @@ MAX_SEEDS = 1000
 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")
-]
-PolicyOptions = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5; may be given again."),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run. (default: a new one under runs/)")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
@@ -58,11 +55,11 @@ def run(
         _refuse_changes(config_file, [*(settings or []), *(option or [])], out, force)
         folder, tasks = resume_, [begun(resume_)]
     else:
-        whole = _settings_of(config_file, settings or [], option or [])
-        folder = out or run_setup.new_folder(Path("runs"), run_setup.run_name(whole))
+        whole = run_setup.with_options(_settings_of(config_file, settings or []), option or [])
+        folder = out or run_setup.new_folder(Path("runs"), run_setup.name_of(whole))
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
-    label = run_setup.run_name(tasks[0].config)
+    label = run_setup.name_of(tasks[0].config)
     carry_out(tasks, [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     made = read_run(folder)
     if json_:
@@ -114,10 +111,10 @@ def compare(
         _refuse_changes(config_file, changes, out, force)
         base, tasks = resume_, [begun(folder) for folder in listed(resume_)]
     else:
-        whole = _settings_of(config_file, settings or [], option or [])
-        configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1)
+        whole = _settings_of(config_file, settings or [])
+        configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or run_setup.new_folder(Path("runs"), "compare")
-        folders = [base / run_setup.run_name(one) for one in configs]
+        folders = [base / run_setup.name_of(one) for one in configs]
         tasks = run_setup.created(folders, configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
     labels = [task.folder.name for task in tasks]
@@ -134,14 +131,9 @@ def compare(
     run_results.end(runs, again)
 
 
-def _settings_of(config_file: Path | None, settings: Sequence[str], options: Sequence[str]) -> Config:
-    """The settings of a file, or the default, with those of `--set` and then those of `-o` changed."""
-    for text in options:
-        name, equals, _ = text.partition("=")
-        if not equals or not name.strip():
-            raise ValueError(f"--option: '{text}' is not of the form name=value, such as num_selected=5")
-    named = [f"scheduling.options.{text.strip()}" for text in options]
-    return override(load(config_file) if config_file else Config(), [*settings, *named])
+def _settings_of(config_file: Path | None, settings: Sequence[str]) -> Config:
+    """The settings of a file, or the default, with those of `--set` changed."""
+    return override(load(config_file) if config_file else Config(), settings)
 
 
 def require_tensorboard(wanted: bool) -> None:

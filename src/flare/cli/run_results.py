@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from flare.cli.console import add_row, console, say
 from flare.cli.guard import INTERRUPTED
+from flare.cli.run_setup import run_name
 from flare.config import Config
 from flare.records.run import Run
 from flare.report.curves import Estimate, common_time_s, summarise
 from flare.report.run_groups import group_runs
 from flare.scheduling.nobody import why_nobody
 from flare.simulation import Simulation
-from flare.text import one_line
 
 
 def outcome(run: Run) -> dict[str, Any]:
@@ -51,23 +50,22 @@ def print_outcome(one: dict[str, Any]) -> None:
     """Say how a run ended."""
     tested = "" if one["test_accuracy"] is None else f", test accuracy {100 * one['test_accuracy']:.2f} %"
     rounds = f"{one['rounds']} round{'' if one['rounds'] == 1 else 's'}"
-    print(f"{one['status']} after {rounds} and {one['clock_s']:.1f} simulated seconds{tested}.")
+    say(f"{one['status']} after {rounds} and {one['clock_s']:.1f} simulated seconds{tested}.")
     print_nobody(one)
-    folder = one_line(one["folder"])
-    print(f"The run is in {folder}; draw it with: flare report {folder}")
+    say(f"The run is in {one['folder']}; draw it with: flare report {one['folder']}")
 
 
 def print_nobody(one: dict[str, Any]) -> None:
     """Say of a run in which nobody ever sent that it was so, and why."""
     if one["why_nobody_sent"] is not None:
-        name = f"{one['method']}-{one['policy']}-seed{one['seed']}"
-        print(f"Nobody sent in any round of {name}, so nothing was learned: {one['why_nobody_sent']}.")
+        name = run_name(one["method"], one["policy"], one["seed"])
+        say(f"Nobody sent in any round of {name}, so nothing was learned: {one['why_nobody_sent']}.")
 
 
 def end(runs: Sequence[Run], again: str) -> None:
     """Leave with the exit code of an interruption where a run was interrupted; `again` continues it."""
     if not all(run.ended for run in runs):
-        print(one_line(f"interrupted; continue with: {again}"), file=sys.stderr)
+        say(f"interrupted; continue with: {again}", stderr=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -82,7 +80,8 @@ def print_table(runs: Sequence[Run], page: Path) -> None:
     for heading in ("", "accuracy", "best", common, "time", "devices", "mean tau", "gap", "status"):
         table.add_column(heading, justify="left" if heading in ("", "status") else "right", no_wrap=True)
     for label, line in lines:
-        table.add_row(
+        add_row(
+            table,
             label,
             *(_percent(one) for one in (line.final, line.best, line.at_common)),
             f"{line.clock_s.mean:.0f} s",
@@ -91,9 +90,9 @@ def print_table(runs: Sequence[Run], page: Path) -> None:
             "–" if math.isnan(line.gap) else f"{100.0 * line.gap:.0f} %",
             line.status,
         )
-    Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(table)
-    print("Accuracy on the test samples at the end, at best and at a common simulated time; ± is a 95 % interval.")
-    print(one_line(f"The report is in {page}."))
+    console().print(table)
+    say("Accuracy on the test samples at the end, at best and at a common simulated time; ± is a 95 % interval.")
+    say(f"The report is in {page}.")
 
 
 def _percent(value: Estimate) -> str:

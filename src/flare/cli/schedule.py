@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,14 +14,14 @@ import numpy as np
 import typer
 
 from flare.cli import schedule_output
-from flare.config import Config, WirelessConfig, load
+from flare.cli.console import say
+from flare.config import Config, SchedulingConfig, WirelessConfig, load
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.table import Surroundings, read_table
-from flare.text import printable
 from flare.types import Floats
 from flare.units import parse
 from flare.wireless.cell import CELLS, Cell
@@ -33,6 +34,24 @@ class PathLoss(StrEnum):
 
     EXPONENT = "exponent"
     UMA = "3gpp-uma"
+
+
+PolicyOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5; may be given again."),
+]
+CellName = Annotated[
+    str | None, typer.Option(help=f"Draw a cell instead of reading a table: {', '.join(CELLS)}, or a TOML file.")
+]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Table: samples a local step, for cycles_per_sample. (default: 40)")
+]
+Noise = Annotated[float | None, typer.Option(help="Table: noise density in dBm/MHz, for power_dbm. (default: -114)")]
+PathLossLaw = Annotated[PathLoss | None, typer.Option(help="Table: how distance_m becomes a gain. (default: exponent)")]
+PathLossExponent = Annotated[float | None, typer.Option(help="Table: exponent of the path loss. (default: 3.76)")]
+TimeLimit = Annotated[
+    float | None, typer.Option(help="Seconds after which the search for a proof of the optimum ends. (default: 10)")
+]
 
 
 @dataclass(frozen=True)
@@ -54,29 +73,15 @@ def schedule(
     payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. (default: 10)")] = None,
     policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. (default: exact)")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5.")
-    ] = None,
-    cell: Annotated[
-        str | None, typer.Option(help=f"Draw a cell instead of reading a table: {', '.join(CELLS)}, or a TOML file.")
-    ] = None,
+    option: PolicyOptions = None,
+    cell: CellName = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. (default: 0)")] = None,
     round_: Annotated[int, typer.Option("--round", min=0, help="Which round of the cell to draw.")] = 0,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Table: samples a local step, for cycles_per_sample. (default: 40)")
-    ] = None,
-    noise: Annotated[
-        float | None, typer.Option(help="Table: noise density in dBm/MHz, for power_dbm. (default: -114)")
-    ] = None,
-    path_loss: Annotated[
-        PathLoss | None, typer.Option(help="Table: how distance_m becomes a gain. (default: exponent)")
-    ] = None,
-    path_loss_exponent: Annotated[
-        float | None, typer.Option(help="Table: exponent of the path loss. (default: 3.76)")
-    ] = None,
-    time_limit: Annotated[
-        float, typer.Option(help="Seconds after which the search for a proof of the optimum ends.")
-    ] = 10.0,
+    batch_size: BatchSize = None,
+    noise: Noise = None,
+    path_loss: PathLossLaw = None,
+    path_loss_exponent: PathLossExponent = None,
+    time_limit: TimeLimit = None,
     compare: Annotated[bool, typer.Option("--compare", help="Put all policies side by side.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     csv_: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -95,26 +100,18 @@ def schedule(
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
     gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma
-    policy_options = get_policy(policy).read_options(option or [])
+    options = _options(whole.scheduling, policy, option or [], time_limit)
     if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
         raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
     settings = _read_settings(bandwidth, deadline, payload)
     law = None if path_loss is None else path_loss.value
-    radio = {
-        "batch_size": batch_size,
-        "noise_dbm_per_mhz": noise,
-        "path_loss": law,
-        "path_loss_exponent": path_loss_exponent,
-    }
-    given: dict[str, Any] = {name: value for name, value in radio.items() if value is not None}
+    radio = _given(batch_size=batch_size, noise_dbm_per_mhz=noise, path_loss=law, path_loss_exponent=path_loss_exponent)
     if table is not None:
-        this = _from_table(table, replace(whole.wireless, **given), settings, gamma)
-    elif given:
-        raise ValueError(f"{next(iter(given))} belongs to a table of devices; a cell has its own (a .toml file)")
+        this = _from_table(table, replace(whole.wireless, **radio), settings, gamma)
+    elif radio:
+        raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
     else:
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
-    options: dict[str, dict[str, Any]] = {"exact": {"time_limit_s": time_limit}}
-    options[policy] = options.get(policy, {}) | policy_options
     names = POLICIES if compare else {policy, "exact"}
     answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in names}
     _answer(this, answers, policy, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
@@ -136,8 +133,7 @@ def _answer(
         from flare.report.schedule_plot import draw_schedule  # here, because matplotlib takes its time to import
 
         place = {"distance_m": this.distance_m, "angle_rad": this.angle_rad}
-        names = [printable(name).replace("$", r"\$") for name in this.names]  # a dollar would start a formula
-        draw_schedule(plot, this.problem, answer, names=names, **place)
+        draw_schedule(plot, this.problem, answer, names=this.names, **place)
     if compare:
         schedule_output.comparison(
             this.problem, [answers[name] for name in POLICIES], bound, as_json=as_json, as_csv=as_csv
@@ -150,7 +146,22 @@ def _answer(
             this.problem, answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv
         )
     if plot is not None and not (as_json or as_csv):
-        print(f"The picture is in {plot}.")
+        say(f"The picture is in {plot}.")
+
+
+def _options(
+    scheduling: SchedulingConfig, policy: str, texts: Sequence[str], time_limit_s: float | None
+) -> dict[str, dict[str, Any]]:
+    """Options by policy: those of a file for its own policy, then `--time-limit` for `exact`, then those of `-o`."""
+    options: dict[str, dict[str, Any]] = {scheduling.policy: dict(scheduling.options)}
+    options["exact"] = options.get("exact", {}) | _given(time_limit_s=time_limit_s)
+    options[policy] = options.get(policy, {}) | get_policy(policy).read_options(texts)
+    return options
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _read_settings(bandwidth: str | None, deadline: str | None, payload: str | None) -> dict[str, Any]:

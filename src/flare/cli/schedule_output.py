@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from flare.cli.console import MAX_ROWS, add_row, console, say
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import NOT_WORTH_IT, TOO_SLOW, TOO_WEAK, Explanation
-from flare.text import csv_text, json_text, printable
+from flare.scheduling.nobody import Names, why_nobody
+from flare.text import csv_text, json_text
 from flare.types import Floats
 from flare.units import human
 
 _SHORT = {TOO_SLOW: "too slow", TOO_WEAK: "too weak", NOT_WORTH_IT: "not worth it"}  # reasons in a narrow terminal
-MAX_ROWS = 60  # a longer table is not read in a terminal; --csv has every row
+_OPTIONS = Names("--deadline", "--bandwidth", "--payload")
 
 
 def schedule(
@@ -43,10 +43,10 @@ def schedule(
     elif as_csv:
         _print_csv(devices)
     else:
-        console = _console()
-        console.print(_device_table(problem, answer, detail, names, narrow=console.width < 105))
+        screen = console()
+        screen.print(_device_table(problem, answer, detail, names, narrow=screen.width < 105))
         for line in _in_words(problem, answer, detail):
-            console.print(escape(printable(line)), soft_wrap=True)
+            say(line)
 
 
 def comparison(
@@ -59,16 +59,11 @@ def comparison(
     elif as_csv:
         _print_csv(rows)
     else:
-        console = _console()
+        screen = console()
         proven = any(row["status"] == "optimal" for row in rows)
-        console.print(_comparison_table(rows, proven=proven, narrow=console.width < 112))
+        screen.print(_comparison_table(rows, proven=proven, narrow=screen.width < 112))
         if problem.reachable.size == 0:
-            console.print(f"No device can meet the deadline of {human(problem.deadline_s, 's')}: nobody sends.")
-
-
-def _console() -> Console:
-    """Standard output; where it is not a terminal, wide enough for every column."""
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
+            say(f"Nobody sends: {why_nobody(problem, answers[0][0].policy, _OPTIONS)}.")
 
 
 def _summary(problem: RoundProblem, answer: Schedule) -> dict[str, Any]:
@@ -131,15 +126,16 @@ def _device_table(
     shown = range(problem.num_devices) if problem.num_devices <= MAX_ROWS else answer.selected[:MAX_ROWS].tolist()
     for i in shown:
         sends = answer.bandwidth_hz[i] > 0.0
-        table.add_row(
-            escape(printable(names[i])),
+        add_row(
+            table,
+            names[i],
             "yes" if sends else "",
             f"{problem.tau[i]:g}",
             human(float(answer.bandwidth_hz[i]), "Hz") if sends else "",
             human(float(problem.compute_s[i]), "s"),
             human(float(detail.upload_s[i]), "s") if sends else "",
             human(float(detail.finish_s[i]), "s") if sends else "",
-            escape(printable(_SHORT.get(detail.reason[i], detail.reason[i]) if narrow else detail.reason[i])),
+            _SHORT.get(detail.reason[i], detail.reason[i]) if narrow else detail.reason[i],
             style=None if sends else "dim",
         )
     return table
@@ -160,7 +156,7 @@ def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> I
         f"; left out: {reasons}." if reasons else "."
     )
     if answer.status is Status.INFEASIBLE:
-        yield f"Status infeasible: {_why_nobody(problem, answer)} Nobody sends this round."
+        yield f"Nobody sends this round (status infeasible): {why_nobody(problem, answer.policy, _OPTIONS)}."
         return
     if not math.isnan(answer.utility):
         proof = _utility_in_words(answer)
@@ -178,14 +174,6 @@ def _utility_in_words(answer: Schedule) -> str:
     if answer.utility_bound == answer.utility:
         return "proven to be the greatest that fits"
     return f"at most {_percent(answer.utility_bound / answer.utility - 1.0)} under the greatest that fits"
-
-
-def _why_nobody(problem: RoundProblem, answer: Schedule) -> str:
-    if problem.reachable.size:
-        return (
-            f"policy {answer.policy} chose none of the {problem.reachable.size} devices that could meet the deadline."
-        )
-    return f"no device can meet the deadline of {human(problem.deadline_s, 's')}, not even with the whole band."
 
 
 def _compared(problem: RoundProblem, answer: Schedule, took_s: float, bound: float) -> dict[str, Any]:
@@ -215,15 +203,16 @@ def _comparison_table(rows: list[dict[str, Any]], *, proven: bool, narrow: bool)
         table.add_column("rule", style="dim", no_wrap=True)
     for row in rows:
         nobody = row["num_selected"] == 0
-        table.add_row(
-            escape(printable(row["policy"])),
+        add_row(
+            table,
+            row["policy"],
             str(row["num_selected"]),
             "–" if nobody else f"{row['mean_tau']:.2f}",
             "–" if nobody else f"{row['objective']:.4f}",
             "–" if nobody else ("optimal" if row["status"] == "optimal" else _percent(row["gap"])),
             human(row["latency_s"], "s"),
             human(row["solve_s"], "s", digits=3),
-            *([] if narrow else [escape(printable(POLICIES[row["policy"]].summary.split(":")[0]))]),
+            *([] if narrow else [POLICIES[row["policy"]].summary.split(":")[0]]),
         )
     return table
 

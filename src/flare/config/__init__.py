@@ -9,6 +9,7 @@ from flare.config.sections import (
     RunConfig,
     SchedulingConfig,
     WirelessConfig,
+    settings_of,
 )
 from flare.config.toml import load, override, to_toml
 
@@ -23,5 +24,6 @@ __all__ = [
     "WirelessConfig",
     "load",
     "override",
+    "settings_of",
     "to_toml",
 ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import fields
 
 from flare.config.sections import SECTIONS, Config
 from flare.config.setting import dotted
+from flare.text import nearest
 
 _NEAR_IN_SECTION = 0.75  # difflib's ratio from which a key is taken for a misspelling of another
 _NEAR_ANYWHERE = 0.8
@@ -81,9 +81,9 @@ def meant_by(key: str, section: str) -> tuple[str, ...]:
     everywhere = {name: dotted(other, name) for other in (*SECTIONS, "") for name in _keys_of(other)}
     if word in everywhere:
         return (everywhere[word],)
-    near = difflib.get_close_matches(word, own, n=1, cutoff=_NEAR_IN_SECTION)
-    if near:
-        return (own[near[0]],)
+    near = nearest(word, own, min_ratio=_NEAR_IN_SECTION)
+    if near is not None:
+        return (own[near],)
     parts = set(word.split("_"))
     with_word = tuple(name for short, name in own.items() if section and parts <= set(short.split("_")))
     if with_word and len(word) > 1:
@@ -91,8 +91,8 @@ def meant_by(key: str, section: str) -> tuple[str, ...]:
     same_meaning = tuple(name for name, words in MEANINGS.items() if word in words.split())
     if same_meaning:
         return same_meaning
-    near = difflib.get_close_matches(word, everywhere, n=1, cutoff=_NEAR_ANYWHERE)
-    return (everywhere[near[0]],) if near else ()
+    near = nearest(word, everywhere, min_ratio=_NEAR_ANYWHERE)
+    return () if near is None else (everywhere[near],)
 
 
 def _keys_of(section: str) -> list[str]:

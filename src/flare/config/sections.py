@@ -180,7 +180,7 @@ class LearningConfig:
     )
     precision: str = setting(
         "float32",
-        "matrix products on a GPU: as accurate as float32, or faster with factors of 10 bits, as PyTorch convolves",
+        "matrix products on a GPU: float32, or tf32, which is faster and keeps about 3 digits of each factor",
         choices=("float32", "tf32"),
     )
 
@@ -228,3 +228,15 @@ SECTIONS: dict[str, type[Any]] = {
     if is_dataclass(each.default_factory)
 }
 """The sections of the file by name."""
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """Every setting by its dotted name, such as "wireless.deadline_s", in the order of the file."""
+    table: dict[str, Any] = {}
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if is_dataclass(value):
+            table |= {f"{each.name}.{inner.name}": getattr(value, inner.name) for inner in fields(value)}
+        else:
+            table[each.name] = value
+    return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from flare.data.files import Bytes, DataFile, read_cifar10, read_idx_pair
 from flare.data.origins import Progress
 from flare.data.partition import partition
 from flare.rng import stream
+from flare.text import did_you_mean
 from flare.types import Indices
 
 
@@ -67,9 +67,7 @@ def get_source(name: str) -> Source:
     """The data set of that name; ValueError with the nearest name and the whole list where there is none."""
     if name in SOURCES:
         return SOURCES[name]
-    near = difflib.get_close_matches(name, SOURCES, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else "."
-    raise ValueError(f"there is no data set '{name}'{hint} Data sets: {', '.join(SOURCES)}")
+    raise ValueError(f"there is no data set '{name}'{did_you_mean(name, SOURCES)} Data sets: {', '.join(SOURCES)}")
 
 
 def _digits(request: Request) -> Dataset:

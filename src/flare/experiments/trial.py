@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from flare.config import Config
+from flare.config import Config, settings_of
 from flare.records.run import Run, read_run
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Place, Task, anywhere, run_tasks
@@ -40,7 +39,7 @@ class Trial:
     @property
     def key(self) -> str:
         """The name of the run: the same for the same settings, wherever and by whatever engine it is computed."""
-        text = "\n".join([f"{_FORMAT} {self.plan_only}", *_changes("", anywhere(self.config), Config())])
+        text = "\n".join([f"{_FORMAT} {self.plan_only}", *_changes(anywhere(self.config))])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -145,13 +144,7 @@ def outcome_of(run: Run) -> Outcome:
     )
 
 
-def _changes(section: str, settings: Any, default: Any) -> list[str]:
-    """The settings that are not the default's: one that is added some day changes no name."""
-    changed = []
-    for each in fields(settings):
-        name, value, usual = f"{section}{each.name}", getattr(settings, each.name), getattr(default, each.name)
-        if is_dataclass(value):
-            changed += _changes(f"{name}.", value, usual)
-        elif value != usual:
-            changed.append(f"{name}={value!r}")
-    return changed
+def _changes(config: Config) -> list[str]:
+    """The settings that are not the default: one that is added some day changes no name."""
+    usual = settings_of(Config())
+    return [f"{name}={value!r}" for name, value in settings_of(config).items() if value != usual[name]]

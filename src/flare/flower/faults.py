@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from flare.text import one_line
+
 log = logging.getLogger("flwr")  # Flower's own log, which its programs show
 _NUMBER = re.compile(  # what differs between two messages of the same fault
     r"0[xX][\da-fA-F]+"  # an address in memory: NumPy's message names an object by it
@@ -27,7 +29,7 @@ class Faults:
 
     def note(self, node: int, when: str, why: str) -> None:
         """A node failed `when` it was asked ("query") or trained ("train")."""
-        reason = "".join(sign if sign.isprintable() else " " for sign in why[:_LONGEST]).strip()
+        reason = one_line(why[:_LONGEST])[:_LONGEST]
         self._now.append({"node": str(node), "when": when, "why": reason})
         kind = _NUMBER.sub("#", reason)  # the same fault with other numbers is not news
         known = self._logged.setdefault(node, set())

@@ -6,7 +6,6 @@ number (a logit) for each class. The two networks for images have the size of an
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from flare.rng import torch_stream
+from flare.text import did_you_mean
 
 ModelBuilder = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -72,9 +72,7 @@ def _builder(model: str | ModelBuilder) -> ModelBuilder:
         return model
     if model in MODELS:
         return MODELS[model]
-    near = difflib.get_close_matches(str(model), MODELS, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else "."
-    raise ValueError(f"there is no model '{model}'{hint} Models: {', '.join(MODELS)}")
+    raise ValueError(f"there is no model '{model}'{did_you_mean(str(model), MODELS)} Models: {', '.join(MODELS)}")
 
 
 def _check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: int) -> None:

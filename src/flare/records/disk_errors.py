@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def telling(what: str, path: Path, then: str) -> Iterator[None]:
+def explained(what: str, path: Path, then: str) -> Iterator[None]:
     """An OSError from inside leaves as one that says what could not be written, where, why and what to do."""
     try:
         yield

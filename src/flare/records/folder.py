@@ -26,7 +26,7 @@ from flare.config import Config, to_toml
 from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
 from flare.records.checkpoints import checkpoint_path, checkpoints, drop_old
-from flare.records.disk_errors import telling
+from flare.records.disk_errors import explained
 from flare.records.layout import CHECKPOINTS, CONFIG, ROUNDS, refuse_occupied, remove_partial, remove_run
 from flare.records.lines import Mark, first_mark, max_line_bytes, to_json
 from flare.records.locking import lock
@@ -74,7 +74,7 @@ class RunFolder:
         config_toml = to_toml(config)
         manifest = manifests.new_manifest(config.seed, config_toml, identity or {}) | dict(facts or {})
         folder = cls(path, config, manifest)
-        with telling("the run folder", path, "then start the run again"):
+        with explained("the run folder", path, "then start the run again"):
             refuse_occupied(path, force)
             path.mkdir(parents=True, exist_ok=True)
             try:
@@ -199,7 +199,7 @@ class RunFolder:
     def identify(self, identity: Mapping[str, str]) -> None:
         """Say what the run is made of, where `create` was not told and nothing is recorded yet; else `refuse_other`."""
         if self._writable().mark.rounds == 0 and not self.manifest.get("identity"):
-            with telling("the run folder", self.path, "then start the run again"):
+            with explained("the run folder", self.path, "then start the run again"):
                 self._write_manifest({"identity": dict(identity)})
         self.refuse_other(identity)
 
@@ -257,7 +257,7 @@ class RunFolder:
         return self._records
 
     def _resumable(self, what: str, path: Path) -> AbstractContextManager[None]:
-        return telling(
+        return explained(
             what, path, f"what was written before is safe: the run can then be continued with --resume {self.path}"
         )
 

@@ -1,9 +1,13 @@
-"""rounds.jsonl: one JSON object a line, each line sealed so that no change to the file goes unnoticed.
+"""rounds.jsonl: one JSON object a line, each line sealed so that damage and changes by hand show.
 
 The last key of a line, "check", holds 16 hexadecimal digits: the SHA-256 of the digits of the line before, followed
 by the line's own bytes up to the comma before "check". For the first line, the first 16 digits of the configuration's
 SHA-256 stand for the line before. So a line that was edited, deleted, doubled, moved or brought from another run does
 not fit to the line before it. A last line without its line end is one that is still being written.
+
+The checks are no signature: who rewrites a line and all checks after it is not found out by them. Nor do they show that
+lines are missing at the end. The manifest of a run that has ended does: it has the number of its rounds and the last
+check. A run that is going on merely seems to have come less far.
 
 Folders of format 1 have no "check"; of their lines only the round numbers can be checked.
 """

@@ -10,15 +10,10 @@ import os
 import stat
 from pathlib import Path
 
+from flare import reading
 from flare.atomic import whole_file, write_all
-from flare.reading import kind_of
 
-_FLAGS = (
-    getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+_REMEDY = "a run folder holds regular files only: put the file back, or give another folder"
 _CHUNK = 1 << 20
 
 
@@ -27,34 +22,18 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
     Raises ValueError where something else is there, FileNotFoundError where nothing is (unless `flags` create it).
     """
-    refuse_irregular(path)  # before it is opened: some devices act on that
-    file = os.open(path, flags | _FLAGS, 0o666)
-    try:
-        _refuse_kind(path, os.fstat(file).st_mode)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+    return reading.open_regular(path, flags, follow_links=False, remedy=_REMEDY)
 
 
 def refuse_irregular(path: Path) -> None:
     """ValueError where something is there that is no regular file."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    _refuse_kind(path, mode)
+    reading.refuse_irregular(path, follow_links=False, remedy=_REMEDY)
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:
     """All of a regular file; ValueError where it is something else or has more than so many bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise ValueError(
-            f"{path} has more than {max_bytes} bytes, which such a file never has; put it back from a copy"
-        )
-    return content
+        return reading.read_capped(file, path, max_bytes)
 
 
 def folder_is_there(path: Path) -> bool:
@@ -65,8 +44,8 @@ def folder_is_there(path: Path) -> bool:
         return False
     if not stat.S_ISDIR(mode):
         raise ValueError(
-            f"{path} is {kind_of(mode)}, and must be a folder; nothing was changed: put the folder back, or move away "
-            "what is in its place"
+            f"{path} is {reading.kind_of(mode)}, and must be a folder; nothing was changed: put the folder back, or "
+            "move away what is in its place"
         )
     return True
 
@@ -86,11 +65,3 @@ def copy_aside(path: Path) -> Path:
         while chunk := source.read(_CHUNK):
             write_all(file, chunk)
     return kept
-
-
-def _refuse_kind(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise ValueError(
-            f"{path} is {kind_of(mode)}; a run folder holds regular files only: put the file back, or give another "
-            "folder"
-        )

@@ -92,14 +92,14 @@ def _at(curve: Curve, points: Any) -> Curve:
     return Curve(curve.x[points], curve.mean[points], curve.half[points], curve.seeds[points])
 
 
-def against_rounds(group: Group, values: Callable[[Run], Floats], most: int = MAX_POINTS) -> Curve:
+def against_rounds(group: Group, values: Callable[[Run], Floats], max_points: int = MAX_POINTS) -> Curve:
     """Something of each round against the number of rounds done; where that is too many points, means of bins."""
     longest = max(run.num_rounds for run in group.runs)
     table = np.full((len(group.runs), longest), np.nan)  # (seeds, rounds)
     for row, run in zip(table, group.runs, strict=True):
         row[: run.num_rounds] = values(run)
     known = np.flatnonzero(np.isfinite(table).any(axis=0))
-    bins = np.array_split(known, min(len(known), most)) if len(known) else []
+    bins = np.array_split(known, min(len(known), max_points)) if len(known) else []
     x = np.array([1.0 + part.mean() for part in bins])
     means = np.array([_mean_known(table[:, part]) for part in bins]).reshape(len(bins), len(table))
     return of_most_seeds(over_seeds(x, means.T))

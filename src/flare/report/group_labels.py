@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any
 
-from flare.config import Config
-from flare.text import one_line
+from flare.text import cut, one_line
 from flare.units import human
 
 MAX_PARTS = 4
 """Differing settings written into a label; more only where labels would be the same without."""
+MAX_CHARACTERS = 48
+"""Of one part of a label."""
 
 METHOD, POLICY = "learning.method", "scheduling.policy"
 # What the paper calls a method with a policy (section V-C).
@@ -59,18 +59,6 @@ _ONLY_WITH = {
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 
 Settings = dict[str, Any]
-
-
-def settings_of(config: Config) -> Settings:
-    """Every setting by its dotted name."""
-    table: Settings = {}
-    for each in fields(config):
-        value = getattr(config, each.name)
-        if is_dataclass(value):
-            table |= {f"{each.name}.{inner.name}": getattr(value, inner.name) for inner in fields(value)}
-        else:
-            table[each.name] = value
-    return table
 
 
 def differing(tables: Sequence[Settings]) -> list[str]:
@@ -152,7 +140,6 @@ def _joined(parts: Sequence[str]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _cut(text: str, most: int = 48) -> str:
-    """One line of one_line characters; a long text loses its middle, since its ends tell it from others."""
-    text = one_line(text)
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"
+def _cut(text: str) -> str:
+    """The text as one printable line, not too long."""
+    return cut(one_line(text), MAX_CHARACTERS)

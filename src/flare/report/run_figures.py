@@ -180,14 +180,14 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
 
     `shares` has shape (groups, devices). The colour is see-through, so that the page shows where nobody sent.
     """
-    most = float(np.nanmax(shares, initial=0.0)) or 1.0
+    largest = float(np.nanmax(shares, initial=0.0)) or 1.0
     colours = LinearSegmentedColormap.from_list("share", [(*to_rgb(BLUE), 0.04), (*to_rgb(BLUE), 1.0)])
     figure, axes = _rows(labels, min_in=0.35)
     groups, devices = shares.shape
     if devices > MAX_CELLS:
         shares = np.stack([part.mean(axis=1) for part in np.array_split(shares, MAX_CELLS, axis=1)], axis=1)
     image = axes.imshow(
-        shares, cmap=colours, vmin=0.0, vmax=most, aspect="auto", interpolation="none",
+        shares, cmap=colours, vmin=0.0, vmax=largest, aspect="auto", interpolation="none",
         extent=(0.5, devices + 0.5, groups - 0.5, -0.5),
     )  # fmt: skip
     axes.grid(visible=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flare.config import Config
+from flare.config import Config, settings_of
 from flare.records.run import Run
-from flare.report.group_labels import Settings, labels_of, settings_of
+from flare.report.group_labels import Settings, labels_of
 
 
 @dataclass(frozen=True, eq=False)

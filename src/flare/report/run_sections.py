@@ -219,7 +219,7 @@ def _schedules(groups: Sequence[Group]) -> str:
             "At most 30 points, each the mean of the rounds around it.",
             ("round", "gap (%)"),
             groups,
-            [against_rounds(group, Run.gap, most=30) for group in groups],
+            [against_rounds(group, Run.gap, max_points=30) for group in groups],
         ),
     ]
     return section("Schedules", text, panels, key_to(groups))

@@ -9,30 +9,22 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle
 from matplotlib.transforms import ScaledTranslation
 
-from flare.report.figures import BLUE, EDGE, FAINT, GREY, INK, ORANGE, PALE, PAPER, house_style, write_figure
+from flare.report.cell_panel import CELL_IN, CHARACTER_EM, MAX_NAME, POINTS_PER_IN, draw_cell
+from flare.report.figures import BLUE, GREY, INK, ORANGE, PALE, PAPER, house_style, write_figure
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule, Status
+from flare.text import cut, one_line
 from flare.types import Floats, Indices
 from flare.units import human
 from flare.wireless.rate import upload_s
 
 MAX_BARS = 30
 """Devices shown one by one in the panels of times and of the band; the rest is one block."""
-MAX_CELL_LABELS = 12
-"""Names written into the cell; with more senders they would cover each other."""
 
-Box = tuple[float, float, float, float]  # left, bottom, right, top
-
-GOLDEN_ANGLE_RAD = math.pi * (3.0 - math.sqrt(5.0))
-WIDTH_IN, CELL_IN, STRIP_IN = 11.4, 4.3, 0.8
-POINTS_PER_IN = 72.0
-LABEL_PT = 8.0  # font size of names in the cell
-CHARACTER_EM = 0.56  # width of an average character of the font, in font sizes
+WIDTH_IN, STRIP_IN = 11.4, 0.8
 
 
 def draw_schedule(
@@ -71,13 +63,13 @@ def schedule_figure(
 ) -> Figure:
     """The figure that `draw_schedule` writes, with the axes "cell", "times" and "band"."""
     _check(problem, names, distance_m, angle_rad)
-    labels = [_printable(name) for name in names]
+    labels = [one_line(name) for name in names]
     order = _widest_first(problem, schedule)
     shown = order[:MAX_BARS]
     with house_style():
-        figure, cell, times, band = _panels(len(shown), max((len(_short(labels[i])) for i in shown), default=0))
+        figure, cell, times, band = _panels(len(shown), max((len(cut(labels[i], MAX_NAME)) for i in shown), default=0))
         _draw_title(figure, problem, schedule)
-        _draw_cell(cell, problem, schedule, order, labels, distance_m, angle_rad)
+        draw_cell(cell, problem, schedule, order, labels, distance_m, angle_rad)
         if len(order):
             _draw_times(times, problem, schedule, order, labels)
             _draw_band(band, problem, schedule, order, labels)
@@ -118,7 +110,7 @@ def _draw_title(figure: Figure, problem: RoundProblem, schedule: Schedule) -> No
     height = figure.get_figheight()
     count, devices = schedule.num_selected or "none", "device" if problem.num_devices == 1 else "devices"
     sends = "send" if schedule.num_selected > 1 else "sends"
-    headline = f"Policy {_printable(schedule.policy)}: {count} of {problem.num_devices} {devices} {sends}"
+    headline = f"Policy {one_line(schedule.policy)}: {count} of {problem.num_devices} {devices} {sends}"
     place: dict[str, Any] = {"x": 0.3 / WIDTH_IN, "ha": "left", "va": "top", "parse_math": False}
     figure.text(y=1.0 - 0.18 / height, s=headline, fontsize=15, fontweight="bold", **place)
     figure.text(y=1.0 - 0.55 / height, s=_outcome(problem, schedule), fontsize=10.5, **place)
@@ -144,128 +136,6 @@ def _why_nobody(problem: RoundProblem) -> str:
     return f"The policy found no device for the deadline of {deadline}, though {able} could meet it alone"
 
 
-# --- the cell ---------------------------------------------------------------------------------------------------
-
-
-def _draw_cell(
-    axes: Axes,
-    problem: RoundProblem,
-    schedule: Schedule,
-    order: Indices,
-    labels: list[str],
-    distance_m: Floats | None,
-    angle_rad: Floats | None,
-) -> None:
-    ranked = -problem.snr_hz if distance_m is None else distance_m
-    rank = np.argsort(np.argsort(ranked, kind="stable"), kind="stable")
-    radius = np.sqrt((rank + 0.5) / problem.num_devices) if distance_m is None else distance_m
-    angle = rank * GOLDEN_ANGLE_RAD if angle_rad is None else angle_rad
-    spot = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])  # (devices, 2)
-    rings = {0.5: "best 25 %", 0.5**0.5: "best 50 %", 1.0: "all"} if distance_m is None else _rings(distance_m)
-
-    edge = max(rings)
-    axes.set(xlim=(-1.06 * edge, 1.06 * edge), ylim=(-1.06 * edge, 1.06 * edge), xticks=[], yticks=[], aspect="equal")
-    axes.spines[:].set_visible(False)
-    axes.set_title("The cell from above", pad=17)
-    _draw_rings(axes, rings, spot)
-    _draw_devices(axes, problem, schedule, order, spot)
-    if 0 < len(order) <= MAX_CELL_LABELS:
-        _name_senders(axes, schedule, order, spot, labels)
-    meaning = "radius: rank of the channel, the strongest inmost (no distances given)"
-    if distance_m is not None:
-        meaning = "radius: distance from the base station"
-    axes.set_xlabel(meaning + ("\nangle: arbitrary, only to spread the devices" if angle_rad is None else ""))
-    key = axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, handletextpad=0.3, columnspacing=1.2)
-    for handle in key.legend_handles:
-        if isinstance(handle, PathCollection):
-            handle.set_sizes([55.0])
-
-
-def _rings(distance_m: Floats) -> dict[float, str]:
-    """Three to five round distances, the last one beyond the farthest device."""
-    farthest = float(distance_m.max()) or 1.0
-    power = 10.0 ** math.floor(math.log10(farthest / 5.0))
-    step = next(power * nice for nice in (1.0, 2.0, 5.0, 10.0) if power * nice * 5.0 >= farthest * (1.0 - 1e-9))
-    count = math.ceil(farthest / step - 1e-9)
-    return {step * ring: f"{step * ring:g} m" for ring in range(1, count + 1)}
-
-
-def _draw_rings(axes: Axes, rings: dict[float, str], spot: Floats) -> None:
-    """Circles, labelled along the direction that keeps farthest from all devices."""
-    radii = np.array(list(rings))
-    directions = np.linspace(0.0, 2.0 * math.pi, 72, endpoint=False)
-    points = radii[:, None, None] * np.stack([np.cos(directions), np.sin(directions)], axis=-1)  # (rings, 72, 2)
-    nearest = [min(np.hypot(*(spot - point).T).min() for point in points[:, j]) for j in range(len(directions))]
-    best = int(np.argmax(nearest))
-    for (radius, label), (x, y) in zip(rings.items(), points[:, best], strict=True):
-        axes.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=FAINT, linewidth=0.9, zorder=0, clip_on=False))
-        paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-        axes.text(x, y, label, fontsize=7.5, color=GREY, ha="center", va="center", bbox=paper, zorder=1)
-
-
-def _draw_devices(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, spot: Floats) -> None:
-    waits = np.setdiff1d(np.arange(problem.num_devices), schedule.selected)
-    unable = waits[problem.needed_hz[waits] > problem.capacity_hz]
-    passed_over = waits[problem.needed_hz[waits] <= problem.capacity_hz]
-    areas = _areas(schedule.bandwidth_hz[order]) if len(order) else np.zeros(0)
-    small = float(np.clip(1600.0 / problem.num_devices, 7.0, 34.0))
-    common: dict[str, Any] = {"clip_on": False, "linewidth": 0.9}
-    # The smaller marks lie on top, so that a wide share hides no neighbour.
-    above = 3.5 if len(order) and areas.min() > 2.0 * small else 2.5
-    axes.scatter([0.0], [0.0], s=95, marker="^", color=INK, zorder=5, label="base station")
-    groups: list[tuple[str, Indices, str, dict[str, Any]]] = [
-        ("sends", order, "sending (area: bandwidth)", {"s": areas, "fc": BLUE, "ec": EDGE, "zorder": 3}),
-        ("not-chosen", passed_over, "not chosen", {"s": small, "fc": "white", "ec": GREY, "zorder": above}),
-        ("unable", unable, "too late even alone", {"s": small, "marker": "x", "color": GREY, "zorder": above}),
-    ]
-    for kind, devices, label, look in groups:
-        if len(devices):
-            x, y = spot[devices].T
-            axes.scatter(x, y, gid=kind, label=f"{len(devices)} {label}", **common, **look)
-
-
-def _areas(bandwidth_hz: Floats) -> Floats:
-    """Marker areas in square points, proportional to bandwidth; less each where many would cover the cell."""
-    return bandwidth_hz * min(320.0 / float(bandwidth_hz.max()), 4200.0 / float(bandwidth_hz.sum()))
-
-
-def _name_senders(axes: Axes, schedule: Schedule, order: Indices, spot: Floats, labels: list[str]) -> None:
-    """Each sender's name beside its marker, on the side where it covers the fewest other senders and names."""
-    span = axes.get_xlim()[1] - axes.get_xlim()[0]
-    points = spot * (CELL_IN * POINTS_PER_IN / span)  # from the base station, (devices, 2)
-    centre, others = points[order], np.delete(points, order, axis=0)
-    reach = np.sqrt(_areas(schedule.bandwidth_hz[order]) / math.pi)
-    taken = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centre.tolist(), reach.tolist(), strict=True)]
-    taken.append((-7.0, -7.0, 7.0, 7.0))  # the base station
-    taken += [(x - 4.0, y - 4.0, x + 4.0, y + 4.0) for x, y in others.tolist()]
-    for device, (x, y), radius in zip(order, centre.tolist(), reach.tolist(), strict=True):
-        text = _short(labels[device])
-        wide, high = len(text) * CHARACTER_EM * LABEL_PT, 1.2 * LABEL_PT
-        gap = radius + 2.5
-        sides: list[tuple[Box, str, str, float, float]] = [
-            ((x + gap, y - high / 2, x + gap + wide, y + high / 2), "left", "center", gap, 0.0),
-            ((x - gap - wide, y - high / 2, x - gap, y + high / 2), "right", "center", -gap, 0.0),
-            ((x - wide / 2, y + gap, x + wide / 2, y + gap + high), "center", "bottom", 0.0, gap),
-            ((x - wide / 2, y - gap - high, x + wide / 2, y - gap), "center", "top", 0.0, -gap),
-        ]
-        box, across, upright, dx, dy = min(sides, key=lambda side: _clashes(side[0], taken))
-        taken.append(box)
-        axes.annotate(
-            text, tuple(spot[device]), (dx, dy), textcoords="offset points", ha=across, va=upright, fontsize=LABEL_PT,
-            parse_math=False, zorder=6, annotation_clip=False,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.3},
-        )  # fmt: skip
-
-
-def _clashes(box: Box, taken: list[Box]) -> int:
-    """How many boxes of `taken` the box covers; leaving the panel counts as many."""
-    covered = sum(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
-    return covered + (10 if max(-box[0], box[2]) > CELL_IN * POINTS_PER_IN / 2 + 15.0 else 0)
-
-
-# --- times and band ---------------------------------------------------------------------------------------------
-
-
 def _widest_first(problem: RoundProblem, schedule: Schedule) -> Indices:
     """The senders, widest share first, of equal shares the last to finish first: one order for both panels."""
     devices = schedule.selected
@@ -289,7 +159,7 @@ def _draw_times(axes: Axes, problem: RoundProblem, schedule: Schedule, order: In
     spare = max(0.0, 5.0 - len(shown)) / 2.0  # few bars stay slim
     axes.set_ylim(len(shown) - 0.4 + spare + (1.0 if more else 0.0), -0.6 - spare)
     small = 9.0 if len(shown) <= 16 else 7.5
-    axes.set_yticks(place, [_short(labels[i]) for i in shown], fontsize=small, parse_math=False)
+    axes.set_yticks(place, [cut(labels[i], MAX_NAME) for i in shown], fontsize=small, parse_math=False)
     axes.tick_params(axis="y", length=0)
     _note_steps(axes, problem, shown, small)
     if more:
@@ -338,7 +208,7 @@ def _mark_times(axes: Axes, problem: RoundProblem, schedule: Schedule, last_s: f
 
 def _draw_band(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Indices, labels: list[str]) -> None:
     shown, rest = order[:MAX_BARS], order[MAX_BARS:]
-    texts = [_short(labels[i]) for i in shown]
+    texts = [cut(labels[i], MAX_NAME) for i in shown]
     widths_hz = schedule.bandwidth_hz[shown]
     if len(rest):
         texts.append(f"{len(rest)} more")
@@ -361,7 +231,7 @@ def _draw_band(axes: Axes, problem: RoundProblem, schedule: Schedule, order: Ind
 def _name_share(axes: Axes, middle_hz: float, room_pt: float, lines: tuple[str, str], colour: str) -> None:
     """Name and bandwidth inside a share: across where there is room, else upright, else the name, else nothing."""
     tall_pt = STRIP_IN * POINTS_PER_IN
-    fitting = _short(lines[0], int((tall_pt - 4.0) / (CHARACTER_EM * 7.0)))
+    fitting = cut(lines[0], int((tall_pt - 4.0) / (CHARACTER_EM * 7.0)))
     for size_pt, written, upright in ((9.0, lines, False), (8.0, lines, True), (7.0, (fitting,), True)):
         long_pt = max(map(len, written)) * CHARACTER_EM * size_pt + 4.0
         thick_pt = 1.2 * size_pt * len(written) + 2.0
@@ -391,16 +261,3 @@ def _draw_nobody(times: Axes, band: Axes, problem: RoundProblem) -> None:
     _frame_band(band, problem)
     band.set_facecolor(PAPER)
     band.text(0.5, 0.5, "unused: nobody sends", ha="center", va="center", transform=band.transAxes, fontsize=11)
-
-
-# --- text and files ---------------------------------------------------------------------------------------------
-
-
-def _printable(name: str) -> str:
-    """A name on one line, without characters that cannot be drawn or written."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(name).split()))
-
-
-def _short(name: str, most: int = 18) -> str:
-    """At most that many characters: a long name loses its middle, since its ends tell devices apart."""
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-((most - 1) // 2) :]}"

@@ -22,6 +22,11 @@ def as_choice(policy: Policy, answer: ArrayLike | Choice) -> Choice:
     if isinstance(answer, Choice):
         if answer.utility is not None and np.size(answer.selected):
             raise ValueError(f"policy '{policy.name}' gave devices and utilities; a Choice has one of the two")
+        if answer.utility is not None and (answer.proven or not math.isnan(answer.lower_bound)):
+            raise ValueError(
+                f"policy '{policy.name}' gave utilities with `proven` or `lower_bound`, which are about P2's objective "
+                "and its own devices; leave them out: whether utilities are the greatest is proven for it"
+            )
         return answer
     array = _array(policy, answer)
     if array.size and np.issubdtype(array.dtype, np.floating):

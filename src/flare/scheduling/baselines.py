@@ -54,8 +54,8 @@ def tune_num_selected(
         worst = [p.weight(1) / float(p.tau.min()) for p in problems]
         return float(np.mean([min(s.objective, w) for s, w in zip(drawn, worst, strict=True)]))
 
-    most = max(p.num_devices for p in problems)
-    return min(range(1, most + 1), key=score or mean_objective)
+    max_selected = max(p.num_devices for p in problems)
+    return min(range(1, max_selected + 1), key=score or mean_objective)
 
 
 @policy("cp")

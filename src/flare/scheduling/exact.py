@@ -12,7 +12,7 @@ Three facts make it quick to solve and to prove:
    best price makes it the bound of the linear relaxation, which has at most two fractional devices.
 2. Among devices of equal tau the cheaper one is never the worse.
 3. A set better than the best one known can differ from the M least keys only by devices whose keys lie within the
-   remaining gap of the M-th. They are few, and `knapsack_search` goes through all of them.
+   remaining gap of the M-th. They are few, and `fixed_size_knapsack` goes through all of them.
 
 The search takes the M with the smallest bound first, finds its best price, then closes it by that search, until no M
 has a bound under the best schedule known.
@@ -26,15 +26,13 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.scheduling.knapsack_search import better_set
-from flare.scheduling.problem import RoundProblem
+from flare.scheduling.fixed_size_knapsack import better_set
+from flare.scheduling.problem import ADDITION_ERROR, SAME, RoundProblem
 from flare.scheduling.registry import Choice, policy
 from flare.types import Floats, Indices
 
-_RELATIVE = 1e-12  # objectives closer than this are equal: sums of 1/tau differ by rounding alone
 _FOR_PROOF = 0.7  # share of the time after which, without a proof, the rest goes into a better schedule
 _MAX_FOR_HIGHS = 2_000  # devices; with more it takes longer than it is given, and the bounds leave little to gain
-_ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a sum of bandwidths
 
 
 @policy("exact")
@@ -59,7 +57,7 @@ def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
 class _Search:
     """Best-first search over M. Devices are sorted by nu, then by c (`needed`).
 
-    Arrays over M have shape (most,), entry m - 1 for M = m. `low` is, for each M, the greatest price known at which
+    Arrays over M have shape (max_m,), entry m - 1 for M = m. `low` is, for each M, the greatest price known at which
     the M least keys ask for more than the band, `high` the least known at which they do not: the best price lies
     between them.
     """
@@ -67,15 +65,15 @@ class _Search:
     def __init__(self, nu: Floats, needed: Floats, gamma: float, band: float) -> None:
         self.nu, self.needed, self.band = nu, needed, band
         cheapest_first = np.argsort(needed, kind="stable")
-        limit = band * (1.0 + _ROUNDING * np.arange(100, 100 + len(nu)))
-        most = int(np.count_nonzero(np.cumsum(needed[cheapest_first]) <= limit))
-        m = np.arange(1, most + 1)
-        self.limit = limit[:most]  # what a rounded sum of bandwidths may reach; `fits` decides by the exact sum
+        limit = band * (1.0 + ADDITION_ERROR * np.arange(100, 100 + len(nu)))
+        max_m = int(np.count_nonzero(np.cumsum(needed[cheapest_first]) <= limit))
+        m = np.arange(1, max_m + 1)
+        self.limit = limit[:max_m]  # what a rounded sum of bandwidths may reach; `fits` decides by the exact sum
         self.weight = (m + gamma) / m**2
-        self.bound = np.zeros(most)
-        self.price = np.full(most, np.nan)  # the best price, once it is known
-        self.low = _Side(most, -1.0)
-        self.high = _Side(most, np.inf)
+        self.bound = np.zeros(max_m)
+        self.price = np.full(max_m, np.nan)  # the best price, once it is known
+        self.low = _Side(max_m, -1.0)
+        self.high = _Side(max_m, np.inf)
         self.best: Indices = np.zeros(0, dtype=np.intp)
         self.best_objective = math.inf
         self.try_price(0.0, np.arange(len(nu)))
@@ -85,7 +83,7 @@ class _Search:
         """Search until the best schedule is proven (True) or the time is over (False)."""
         while True:
             at = int(self.bound.argmin())
-            if self.bound[at] >= self.best_objective * (1.0 - _RELATIVE):
+            if self.bound[at] >= self.best_objective * (1.0 - SAME):
                 return True
             if time.perf_counter() > stop_at:
                 return False
@@ -113,9 +111,9 @@ class _Search:
         """Keep the best of the candidates order[:1], order[:2], ..., if it beats the best known."""
         while True:
             least = objective.min()
-            if not least < self.best_objective * (1.0 - _RELATIVE):
+            if not least < self.best_objective * (1.0 - SAME):
                 return
-            at = int(np.flatnonzero(objective <= least * (1.0 + _RELATIVE))[-1])  # equal ones: rather more devices
+            at = int(np.flatnonzero(objective <= least * (1.0 + SAME))[-1])  # equal ones: rather more devices
             if self.fits(order[: at + 1]):
                 self.best, self.best_objective = order[: at + 1], float(objective[at])
                 return
@@ -140,7 +138,7 @@ class _Search:
 
     def close(self, at: int, stop_at: float) -> None:
         """Find the best set of this M, or prove that it is no better than the best one known."""
-        target = self.best_objective / float(self.weight[at]) * (1.0 - _RELATIVE)
+        target = self.best_objective / float(self.weight[at]) * (1.0 - SAME)
         found = better_set(
             self.nu, self.needed, float(self.price[at]), at + 1, float(self.limit[at]), target, self.fits, stop_at
         )
@@ -158,7 +156,7 @@ class _Search:
 
         for at in np.argsort(self.bound, kind="stable").tolist():
             left_s = stop_at - time.perf_counter()
-            if left_s <= 0.0 or self.bound[at] >= self.best_objective * (1.0 - _RELATIVE):
+            if left_s <= 0.0 or self.bound[at] >= self.best_objective * (1.0 - SAME):
                 return
             answer = milp(
                 c=self.nu,
@@ -179,12 +177,12 @@ class _Search:
 
 
 class _Side:
-    """For each M, a price and the sums of nu and c over the M least keys at that price, shape (most,)."""
+    """For each M, a price and the sums of nu and c over the M least keys at that price, shape (max_m,)."""
 
-    def __init__(self, most: int, price: float) -> None:
-        self.price = np.full(most, price)
-        self.nu = np.full(most, np.nan)
-        self.hz = np.full(most, np.nan)
+    def __init__(self, max_m: int, price: float) -> None:
+        self.price = np.full(max_m, price)
+        self.nu = np.full(max_m, np.nan)
+        self.hz = np.full(max_m, np.nan)
 
     def update(self, where: NDArray[np.bool_], price: float, nu: Floats, hz: Floats) -> None:
         np.copyto(self.price, price, where=where)

@@ -49,7 +49,19 @@ def obstacle(problem: RoundProblem) -> Obstacle | None:
     )
 
 
-def why_nobody(problem: RoundProblem, policy: str) -> str:
+@dataclass(frozen=True)
+class Names:
+    """How a user is told where to change what would help: by default, the settings of a run."""
+
+    deadline: str = "wireless.deadline_s"
+    band: str = "wireless.total_bandwidth_hz"
+    payload: str = "a smaller model, or wireless.payload_bits"
+
+
+SETTINGS = Names()
+
+
+def why_nobody(problem: RoundProblem, policy: str, names: Names = SETTINGS) -> str:
     """Why nobody sends in a round under a policy that chose nobody, in one sentence, and what would help."""
     found = obstacle(problem)
     if found is None:
@@ -60,12 +72,11 @@ def why_nobody(problem: RoundProblem, policy: str) -> str:
         )
     deadline, size = human(problem.deadline_s, "s"), human(problem.payload_bits, "bit")
     band = human(problem.total_bandwidth_hz, "Hz")
-    helps = [f"wireless.deadline_s of at least {_rounded(found.deadline_s, up=True)}"]
+    helps = [f"a deadline of at least {_rounded(found.deadline_s, up=True)} s ({names.deadline})"]
     if math.isfinite(found.total_bandwidth_hz):
-        helps.append(f"wireless.total_bandwidth_hz of at least {_rounded(found.total_bandwidth_hz, up=True)}")
+        helps.append(f"a band of at least {_rounded(found.total_bandwidth_hz, up=True)} Hz ({names.band})")
     if found.payload_bits > 0.0:
-        bits = _rounded(found.payload_bits, up=False)
-        helps.append(f"updates of at most {bits} bit (a smaller model, or wireless.payload_bits)")
+        helps.append(f"updates of at most {_rounded(found.payload_bits, up=False)} bit ({names.payload})")
     return (
         f"an update of {size} takes the quickest device {human(found.upload_s, 's')} to send on the whole band of "
         f"{band}, after {human(found.compute_s, 's')} of computing, and the deadline is {deadline}; it would take "

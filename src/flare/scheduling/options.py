@@ -58,6 +58,10 @@ class Option:
         return " or ".join(words)
 
 
+MAX_DEVICES = Option("max_devices", None, (int,))
+"""How many devices may send at most: a setting of `solve`, for every policy that gives utilities."""
+
+
 def options_of(policy: str, function: Callable[..., Any]) -> dict[str, Option]:
     """The options that a policy's function takes: every parameter after the first that `solve` does not fill itself."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -111,7 +115,7 @@ def split_options(given: Iterable[str]) -> dict[str, str]:
     """`name=value` texts as a dict of texts; ValueError where one is not of that form, or a name is given twice."""
     texts: dict[str, str] = {}
     for text in given:
-        name, equals, value = text.partition("=")
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name or not value:
             raise ValueError(f"--option: {text!r:.80} is not of the form name=value, such as num_selected=5")
         if name in texts:

@@ -16,6 +16,10 @@ from flare.wireless.rate import bandwidth_for
 
 BAND_TOLERANCE = 1e-12
 """A set fits if its least bandwidths sum to at most B (1 + this): room for rounding, not for devices."""
+SAME = 1e-12
+"""Objectives and utilities that differ by less than this share are equal: sums of them differ by rounding alone."""
+ADDITION_ERROR = 1.2e-16
+"""Bounds the relative error that one addition leaves in a sum of bandwidths."""
 
 ABSURD = 1e100
 """No quantity of a round is larger, or smaller than its inverse: beyond, products leave the range of a double."""

@@ -35,16 +35,16 @@ the deadline and computing the objective are not its business: `solve` does that
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from flare.scheduling.options import Option, check_options, options_of, split_options
+from flare.scheduling.options import MAX_DEVICES, Option, check_options, options_of, split_options
+from flare.text import did_you_mean
 
 Memory = dict[str, NDArray[Any]]
 """What a policy hands to its own next round: arrays by name; empty where it remembers nothing."""
@@ -56,8 +56,9 @@ OF_DEVICES = "device_"
 class Choice:
     """What a policy answers when the devices, or their utilities, are not all it has to say.
 
-    Give either `selected`, the indices of the devices, or `utility`, one number for each device. `lower_bound` is a
-    proven bound on P2's objective; `proven` says that it is reached. `memory` is handed to the policy's next round.
+    Give either `selected`, the indices of the devices, or `utility`, one number for each device. Beside `selected`,
+    `lower_bound` is a proven bound on P2's objective, and `proven` says that it is reached. `memory` is handed to the
+    policy's next round.
     """
 
     selected: ArrayLike = ()
@@ -97,14 +98,19 @@ class Policy:
         return "history" in self.takes
 
     def check_options(self, given: Mapping[str, Any]) -> None:
-        """ValueError where a given option is none of this policy's, or is not of its type. `max_devices` is a setting
-        of `solve`, for every policy that gives utilities."""
-        own = {name: value for name, value in given.items() if name != "max_devices" or name in self.options}
+        """ValueError where a given option is none of this policy's, or is not of its type. `solve` itself knows and
+        checks `max_devices`."""
+        own = {name: value for name, value in given.items() if name != MAX_DEVICES.name or name in self.options}
         check_options(self.name, self.options, own)
 
-    def read_options(self, given: list[str]) -> dict[str, Any]:
+    def may_have(self, name: str) -> bool:
+        """Whether an option can be set with this policy. Whether it gives utilities, which `max_devices` needs, shows
+        only when it is asked."""
+        return name in self.options or name == MAX_DEVICES.name
+
+    def read_options(self, given: Sequence[str]) -> dict[str, Any]:
         """The options that texts of the form `name=value` set, checked."""
-        known = {"max_devices": Option("max_devices", None, (int,))} | self.options
+        known = {MAX_DEVICES.name: MAX_DEVICES} | self.options
         any_kind = Option("", "", ())
         values = {name: known.get(name, any_kind).read(text) for name, text in split_options(given).items()}
         self.check_options(values)
@@ -139,6 +145,5 @@ def get_policy(name: str) -> Policy:
     """The policy of that name; ValueError with the nearest name and the whole list where there is none."""
     if name in POLICIES:
         return POLICIES[name]
-    near = difflib.get_close_matches(str(name), POLICIES, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else "."
+    hint = did_you_mean(str(name), POLICIES)
     raise ValueError(f"there is no policy {name!r:.80}{hint} Policies: {', '.join(POLICIES)}")

@@ -38,11 +38,13 @@ class Schedule:
     band_residual   certificate of P3: |sum of bandwidths - B| / B, at most 1e-9
     finish_spread   certificate of P3: (last finish - first finish) / last, at most 1e-9 (an even split leaves more)
     utility         under a policy that gives utilities: their sum over the devices that send; nan otherwise
-    utility_bound   proven: no devices that fit (and are no more than `max_devices`) have a greater sum. It equals
-                    `utility` where the proof is complete, as it is but for cells that take longer than 10 s; nan
-                    where the policy gives no utilities. P2's objective is not what such a policy goes by: its status
-                    is FEASIBLE, and `objective` and `lower_bound` say how it does by P2 all the same
+    utility_bound   proven: no devices that fit (and are no more than `max_devices`) have a greater sum; nan where the
+                    policy gives no utilities. It equals `utility` where the proof is complete. Only a cell that takes
+                    longer than 10 s is left without
     memory          what a policy with memory hands to its next round, arrays by name; empty where there is none
+
+    A policy that gives utilities does not go by P2's objective. `objective` is P2's all the same, `status` is FEASIBLE,
+    and `lower_bound` and `gap` are nan, since nothing is proven of P2.
     """
 
     selected: Indices

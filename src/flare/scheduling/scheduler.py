@@ -12,10 +12,10 @@ import numpy as np
 from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility
 from flare.scheduling.bandwidth import even_split, optimal_split
 from flare.scheduling.history import History
-from flare.scheduling.knapsack import best_utility
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, Memory, Policy, get_policy
 from flare.scheduling.schedule import Schedule, Status
+from flare.scheduling.utility_knapsack import best_utility
 from flare.types import Indices
 
 

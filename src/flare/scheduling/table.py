@@ -8,7 +8,6 @@ gain) or `distance_m`. With `gain_db` or `snr_hz` a `distance_m` only places the
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import math
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import numpy as np
 
 from flare.reading import read_small
 from flare.scheduling.problem import ABSURD, RoundProblem
+from flare.text import did_you_mean
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
 from flare.wireless.compute import compute_energy_j, compute_s
@@ -106,9 +106,8 @@ def _header(path: str, columns: list[str]) -> list[str]:
         if column in columns[:place]:
             raise ValueError(f"{path}, line 1: column {column!r} stands twice; remove one")
         if column not in known:
-            near = difflib.get_close_matches(column, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{path}, line 1: unknown column {column!r}; {hint}Columns: {', '.join(known)}")
+            hint = did_you_mean(column, known)
+            raise ValueError(f"{path}, line 1: unknown column {column!r}{hint} Columns: {', '.join(known)}")
     have = set(columns)
     _need(path, have, "tau")
     if "compute_s" in have:

@@ -3,8 +3,8 @@
 run_tasks(tasks, Place(), callback=..., stopping=...)
 """
 
-from flare.sweeps.batches import length
+from flare.sweeps.batches import expected_rounds
 from flare.sweeps.runner import run_tasks
 from flare.sweeps.task import Callback, Place, Task, anywhere, begin, begun, listed
 
-__all__ = ["Callback", "Place", "Task", "anywhere", "begin", "begun", "length", "listed", "run_tasks"]
+__all__ = ["Callback", "Place", "Task", "anywhere", "begin", "begun", "expected_rounds", "listed", "run_tasks"]

@@ -14,7 +14,7 @@ _SMALL_MODEL, _NOT_TRAINED = 0.1, 0.02
 _BITS_PER_S = 1.3e8  # about what all devices of a cell together send
 
 
-def length(config: Config) -> float:
+def expected_rounds(config: Config) -> float:
     """About how many rounds a run has."""
     run = config.run
     return min(float(run.rounds), run.seconds / config.wireless.deadline_s if run.seconds else float("inf"))
@@ -39,4 +39,4 @@ def _cost(task: Task) -> float:
     wireless = task.config.wireless
     share = min(1.0, wireless.deadline_s * _BITS_PER_S / wireless.payload_bits / wireless.num_devices)
     weight = _WEIGHTS.get(task.config.learning.model, _SMALL_MODEL) if task.trained else _NOT_TRAINED
-    return length(task.config) * weight * (0.3 + share)
+    return expected_rounds(task.config) * weight * (0.3 + share)

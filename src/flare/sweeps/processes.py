@@ -104,8 +104,7 @@ def _listen(
     """Hear all that the processes tell, until they have ended."""
     talking = set(processes)
     while talking:
-        for pipe in wait(list(talking), timeout=_LOOK_S):
-            assert isinstance(pipe, Connection)
+        for pipe in talking & set(wait(list(talking), timeout=_LOOK_S)):
             try:
                 told: News | _Fault = pipe.recv()
             except (EOFError, OSError):

@@ -26,13 +26,13 @@ def run_tasks(
     Raises what a run raises: ValueError for settings that cannot be and folders that cannot be used, OSError where a
     folder cannot be written or a process was killed.
     """
-    lots = batches(tasks, place)
-    if place.processes > 1 and len(lots) > 1:
-        in_processes(lots, place, _run_batch, callback=callback, stopping=stopping)
+    in_order = batches(tasks, place)
+    if place.processes > 1 and len(in_order) > 1:
+        in_processes(in_order, place, _run_batch, callback=callback, stopping=stopping)
         return
-    for lot in lots:
+    for batch in in_order:
         if not stopping():
-            _run_batch(lot, place, callback, stopping)
+            _run_batch(batch, place, callback, stopping)
 
 
 def _run_batch(batch: Sequence[Task], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from flare.config import LearningConfig
@@ -13,6 +12,7 @@ from flare.learning.methods.fednova import FedNova
 from flare.learning.methods.fedprox import FedProx
 from flare.learning.methods.flare import Flare
 from flare.learning.methods.scaffold import Scaffold
+from flare.text import did_you_mean
 
 METHODS: dict[str, Callable[[LearningConfig], Method]] = {
     "flare": lambda config: Flare(config.tau_bar),
@@ -30,8 +30,7 @@ def make_method(config: LearningConfig) -> Method:
     """The method that the settings name; ValueError with the nearest name and the whole list where there is none."""
     if config.method in METHODS:
         return METHODS[config.method](config)
-    near = difflib.get_close_matches(config.method, METHODS, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else "."
+    hint = did_you_mean(config.method, METHODS)
     raise ValueError(f"there is no method '{config.method}'{hint} Methods: {', '.join(METHODS)}")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flare.scheduling import RoundProblem
-from flare.scheduling.knapsack import best_utility
+from flare.scheduling.utility_knapsack import best_utility
 from tests.cells import SAME, extreme_rounds, hand_cell, knapsack_cell, paper_cell, reordered
 from tests.oracles import brute_force_utility
 

@@ -27,13 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.scheduling.admission import admit
-from flare.scheduling.problem import RoundProblem
+from flare.scheduling.problem import ADDITION_ERROR, SAME, RoundProblem
 from flare.types import Floats, Indices
 
 TIME_LIMIT_S = 10.0
 """After so long the best set found is taken, with the bound proven so far."""
-_RELATIVE = 1e-12  # utilities closer than this are equal: sums differ by rounding alone
-_ROUNDING = 1.2e-16  # bounds the relative error that one addition leaves in a sum of bandwidths
 _MAX_STATES = 1_000_000  # more changes at once are not gone through: they would take gigabytes
 
 
@@ -104,7 +102,7 @@ class _Prices:
 def _prices(utility: Floats, needed: Floats, band: float, places: int) -> _Prices:
     """The price of bandwidth at which the bound is least. At each price the base is the `places` devices of the
     greatest positive u - p c; the least bound lies where the base changes from more than the band to less."""
-    limit = band * (1.0 + _ROUNDING * (100 + len(utility)))
+    limit = band * (1.0 + ADDITION_ERROR * (100 + len(utility)))
 
     def base_at(price: float) -> Indices:
         value = utility - price * needed
@@ -167,7 +165,7 @@ class _Search:
     @property
     def gap(self) -> float:
         """What a set that is better than the best one known, by more than rounding, loses less than."""
-        return self.prices.bound - self.best_utility * (1.0 + _RELATIVE)
+        return self.prices.bound - self.best_utility * (1.0 + SAME)
 
     def run(self) -> bool:
         """Search until no better set is left (True) or the time is over (False)."""
@@ -234,7 +232,7 @@ class _Search:
         places_left = self.prices.places - len(self.prices.base)
         good = np.flatnonzero((states.hz <= self.room_hz) & (states.count <= places_left))
         for at in good[np.argsort(-states.utility[good], kind="stable")]:
-            if self.base_utility + float(states.utility[at]) <= self.best_utility * (1.0 + _RELATIVE):
+            if self.base_utility + float(states.utility[at]) <= self.best_utility * (1.0 + SAME):
                 return
             devices = self.devices_of(int(at))
             if self.fits(devices):
