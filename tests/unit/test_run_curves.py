@@ -231,10 +231,12 @@ def test_a_panel_shows_every_mean_and_no_band_dwarfs_them() -> None:
 
 def own(samples: str, held: str, weights: str = "650", model: str = "ab") -> dict[str, str]:
     return {
-        "data": f"own data, 1437 samples, 10 classes ({samples}, held {held})",
-        "model": f"own model Sequential, {weights} weights ({model})",
-        "method": "flare",
-        "policy": "greedy",
+        "data": "own data, 1437 samples, 10 classes",
+        "samples": samples,
+        "division": held,
+        "model": f"own model Sequential, {weights} weights",
+        "layers": f"{weights}ab",
+        "start": model,
     }
 
 
@@ -260,11 +262,11 @@ def test_seeds_of_own_data_are_a_group_and_named_as_they_are(tmp_path: Path) -> 
         (own("aaaa", "1"), own("bbbb", "1"), ["aaaa", "bbbb"]),
         (own("aaaa", "1"), own("aaaa", "1", weights="12"), ["650 weights", "12 weights"]),
         (own("aaaa", "1"), {}, ["own data", ""]),
-        ({"policy": "mine (own code 12ab)"}, {"policy": "mine (own code 34cd)"}, ["12ab", "34cd"]),
-        ({"data": "digits, 9 samples, 2 classes (aa, held 1)"}, {"data": "digits, 9 samples, 2 classes (bb, held 1)"},
-         ["(1)", "(2)"]),
+        ({"policy": "mine", "policy code": "12ab"}, {"policy": "mine", "policy code": "34cd"}, ["12ab", "34cd"]),
+        ({"data": "digits", "samples": "aa"}, {"data": "digits", "samples": "bb"}, ["(1)", "(2)"]),
+        (own("aaaa", "1") | {"layers": "77"}, own("aaaa", "1") | {"layers": "88"}, ["77", "88"]),
     ],
-    ids=["samples", "model", "named data", "code", "changed files"],
+    ids=["samples", "model", "named data", "code", "changed files", "layers of the same size"],
 )  # fmt: skip
 def test_runs_of_something_else_are_no_seeds_of_a_group(
     one: dict[str, str], other: dict[str, str], words: list[str], tmp_path: Path
@@ -278,7 +280,7 @@ def test_runs_of_something_else_are_no_seeds_of_a_group(
 def test_synthetic_data_are_drawn_with_the_seed(tmp_path: Path) -> None:
     runs = [
         read_run(write_run(tmp_path / f"{seed}", settings(seed=seed, name="synthetic"), rounds=2, identity=identity))
-        for seed, identity in enumerate([{"data": f"synthetic, 9 samples ({seed}, held 0)"} for seed in (0, 1)])
+        for seed, identity in enumerate([{"data": "synthetic", "samples": f"{seed}"} for seed in (0, 1)])
     ]
     assert len(group(*runs).runs) == 2
 

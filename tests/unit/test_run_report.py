@@ -237,8 +237,10 @@ def test_a_folder_of_format_1_is_reported(tmp_path: Path, capsys: pytest.Capture
 
 def test_the_page_names_the_real_data_and_model(tmp_path: Path) -> None:
     identity = {
-        "data": "own data, 90 samples, 3 classes (0123456789abcdef, held fedcba9876543210)",
-        "model": "own model Residual, 650 weights (0123456789abcdef)",
+        "data": "own data, 90 samples, 3 classes",
+        "samples": "0123456789abcdef",
+        "model": "own model Residual, 650 weights",
+        "layers": "fedcba9876543210",
     }
     folders = [write_run(tmp_path / f"{i}", settings(seed=i), rounds=2, identity=identity) for i in range(2)]
     page = page_of(tmp_path, folders)
