@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.errata_page import NUMBERS, PAGE, entry
-from tests.paper_equations import EQUATIONS, citations, counted, wrong
+from tests.paper_equations import EQUATIONS, citations, counted, swapped, wrong
 
 ROOT = Path(__file__).resolve().parents[2]
 CITING = [
@@ -22,7 +22,7 @@ TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests" / "golden"
 
 def test_the_page_has_three_lists_and_numbers_that_stay() -> None:
     heads = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
-    assert heads == ["Errors", "Gaps in proofs, and their repair", "What the paper leaves unsaid"]
+    assert heads == ["Errors and slips", "Gaps in proofs, and their repair", "What the paper leaves unsaid"]
     assert sorted(NUMBERS) == list(range(1, 18))
 
 
@@ -53,6 +53,12 @@ def test_a_wrong_number_would_be_found() -> None:
     assert wrong("Eq. (28) asks for a constant ρ")  # the slip that this test is for
     assert wrong("Eq. (41)")
     assert [number for number, _ in citations("Eqs. (8) and (9), Eq. (19d)")] == [8, 9, 19]
+
+
+def test_two_citations_that_change_places_would_be_found() -> None:
+    exchanged = swapped(PAGE)
+    assert len(exchanged) > 30
+    assert [text for text in exchanged if wrong(text) == []] == []
 
 
 def test_equations_are_counted_as_latex_does() -> None:
