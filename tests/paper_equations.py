@@ -67,8 +67,10 @@ _NEAR = 100  # characters on either side of a citation
 
 
 def citations(text: str) -> list[tuple[int, str]]:
-    """Every equation cited in a text, as "Eq. (8)" or "Eqs. (8) and (9)", with the text around it on one line: within the
-    paragraph, and as far as the citation before and the one after, so that words that belong to another do not count."""
+    """Every equation cited in a text, as "Eq. (8)" or "Eqs. (8) and (9)", with the text around it on one line.
+
+    Within the paragraph, and as far as the citation before and the one after: words about another do not count.
+    """
     found = []
     for paragraph in re.split(r"\n\s*\n", text):
         line = " ".join(paragraph.split())

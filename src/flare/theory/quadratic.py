@@ -34,7 +34,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """Devices with quadratic losses; A_i symmetric, their mean invertible, and positive definite where F has a minimum."""
+    """Devices with quadratic losses; A_i symmetric, their mean invertible (positive definite: F has a minimum)."""
 
     hessian: Floats  # A_i, (devices, weights, weights)
     minimum: Floats  # (devices, weights)
