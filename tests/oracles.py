@@ -53,10 +53,10 @@ def min_latency_by_bisection(problem: RoundProblem, devices: list[int]) -> float
             high = middle
 
 
-def greedy_literal(problem: RoundProblem) -> Indices:
-    """Algorithm 1 as printed, with erratum 3: one binary search for each candidate in each iteration."""
+def greedy_literal(problem: RoundProblem, *, as_printed: bool = False) -> Indices:
+    """Algorithm 1, one binary search for each candidate in each iteration; with erratum 3 unless `as_printed`."""
     everyone = [int(i) for i in problem.canonical_order]
-    able = [i for i in everyone if problem.needed_hz[i] <= problem.capacity_hz]
+    able = everyone if as_printed else [i for i in everyone if problem.needed_hz[i] <= problem.capacity_hz]
     if not able:
         return np.zeros(0, dtype=np.intp)
     nu, gamma = 1.0 / problem.tau, problem.gamma

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import NamedTuple
 
@@ -62,16 +63,34 @@ EQUATIONS = {
 }
 
 _CITATION = re.compile(r"Eqs?\. \((\d+)[a-z]?\)((?:(?:,| and| to) \(\d+[a-z]?\))*)")
-_NEAR = 200  # characters on either side of a citation
+_NEAR = 100  # characters on either side of a citation
 
 
 def citations(text: str) -> list[tuple[int, str]]:
-    """Every equation cited in a text, as "Eq. (8)" or "Eqs. (8) and (9)", with the text around it on one line."""
+    """Every equation cited in a text, as "Eq. (8)" or "Eqs. (8) and (9)", with the text around it on one line.
+
+    Within the paragraph, and as far as the citation before and the one after: words about another do not count.
+    """
     found = []
-    for match in _CITATION.finditer(text):
-        around = " ".join(text[max(0, match.start() - _NEAR) : match.end() + _NEAR].split())
-        found += [(int(number), around) for number in re.findall(r"\((\d+)", match.group(0))]
+    for paragraph in re.split(r"\n\s*\n", text):
+        line = " ".join(paragraph.split())
+        matches = list(_CITATION.finditer(line))
+        ends, starts = [0, *(each.end() for each in matches)], [*(each.start() for each in matches), len(line)]
+        for match, last, following in zip(matches, ends, starts[1:], strict=False):
+            around = line[max(last, match.start() - _NEAR) : min(following, match.end() + _NEAR)]
+            found += [(int(number), around) for number in re.findall(r"\((\d+)", match.group(0))]
     return found
+
+
+def swapped(text: str) -> list[str]:
+    """The text with two neighbouring citations of different equations exchanged, once for each pair of neighbours."""
+    single = re.compile(r"Eq\. \(\d+[a-z]?\)")
+    matches, texts = list(single.finditer(text)), []
+    for one, other in itertools.pairwise(matches):
+        if one.group() != other.group():
+            between = text[one.end() : other.start()]
+            texts.append(text[: one.start()] + other.group() + between + one.group() + text[other.end() :])
+    return texts
 
 
 def wrong(text: str) -> list[str]:

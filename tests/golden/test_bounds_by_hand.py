@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from flare.theory import (
@@ -23,6 +24,7 @@ from flare.theory import (
     theorem_1,
     theorem_2,
 )
+from flare.theory.quadratic import Moments, Quadratic, flare_round, sampled_round
 
 RATES = Rates(local_lr=1 / 40, global_lr=1 / 2, tau_bar=4.0)
 TAU = [2, 4]
@@ -144,6 +146,39 @@ def test_the_sum_of_the_drifts_is_below_tau_squared() -> None:
     assert values == sorted(values)
     assert all(value <= above_h(tau) for tau, value in enumerate(values, start=1))
     assert max(above_h(1.0), above_h(1e12)) < 0.36 * 2.63 < 0.95  # the greater end of a convex function
+
+
+@pytest.mark.parametrize(("local_lr", "off"), [(1e-2, 0.05), (1e-4, 5e-4)])
+def test_a_tau_bar_that_depends_on_the_draw_leads_away_even_if_the_draw_is_uniform(local_lr: float, off: float) -> None:
+    # f = (w -+ 1)^2 / 2 with tau = (1, 9), one of the two drawn: under MaS each steps at eta_l, the second nine times.
+    # The mean w+ - w = -(eta_l / 2) ((w - 1) + 9 (w + 1)), to first order, is zero at w = -0.8; F has its optimum at 0.
+    pair, tau = Quadratic(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]]), 0.0), np.array([1.0, 9.0])
+
+    def drift_of_the_mean(weight: float, tau_bars: tuple[float, float]) -> float:
+        at = Moments.at(np.array([weight]))
+        ends = [
+            flare_round(pair, Rates(local_lr, 1.0, tau_bars[i]), tau, np.array([i]), at).after.mean[0] for i in (0, 1)
+        ]
+        return float(np.mean(ends)) - weight
+
+    def fixed_point(tau_bars: tuple[float, float]) -> float:  # of a straight line
+        at_0, at_1 = drift_of_the_mean(0.0, tau_bars), drift_of_the_mean(1.0, tau_bars)
+        return at_0 / (at_0 - at_1)
+
+    assert fixed_point((1.0, 9.0)) == pytest.approx(-0.8, abs=off)  # MaS
+    assert fixed_point((9.0, 9.0)) == pytest.approx(0.0, abs=off)  # one tau_bar, whoever is drawn
+
+
+def test_with_one_tau_bar_what_is_left_of_a_uniform_draw_falls_with_the_rates() -> None:
+    pair, tau = Quadratic(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]]), 0.0), np.array([1.0, 9.0])
+    left = []
+    for local_lr in (1e-3, 1e-4):
+        step, at = sampled_round(pair, Rates(local_lr, 1.0, 9.0), tau, 1), Moments.at(np.zeros(1))
+        for _ in range(round(3.0 / local_lr)):
+            at = step(at)
+        left.append(pair.gradient_sq(at))
+    assert left[0] < 0.01  # of delta^2 = 1
+    assert left[1] / left[0] == pytest.approx(0.1, rel=0.05)
 
 
 def test_broken_conditions_are_told_in_words() -> None:

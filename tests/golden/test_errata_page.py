@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.errata_page import NUMBERS, PAGE, entry
-from tests.paper_equations import EQUATIONS, citations, counted, wrong
+from tests.paper_equations import EQUATIONS, citations, counted, swapped, wrong
 
 ROOT = Path(__file__).resolve().parents[2]
 CITING = [
@@ -22,7 +22,7 @@ TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests" / "golden"
 
 def test_the_page_has_three_lists_and_numbers_that_stay() -> None:
     heads = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
-    assert heads == ["Errors", "Gaps in proofs, and their repair", "What the paper leaves unsaid"]
+    assert heads == ["Errors and slips", "Gaps in proofs, and their repair", "What the paper leaves unsaid"]
     assert sorted(NUMBERS) == list(range(1, 18))
 
 
@@ -55,6 +55,12 @@ def test_a_wrong_number_would_be_found() -> None:
     assert [number for number, _ in citations("Eqs. (8) and (9), Eq. (19d)")] == [8, 9, 19]
 
 
+def test_two_citations_that_change_places_would_be_found() -> None:
+    exchanged = swapped(PAGE)
+    assert len(exchanged) > 30
+    assert [text for text in exchanged if wrong(text) == []] == []
+
+
 def test_equations_are_counted_as_latex_does() -> None:
     source = r"""
     \begin{equation}\label{a} x \end{equation}
@@ -65,11 +71,40 @@ def test_equations_are_counted_as_latex_does() -> None:
     assert counted(source) == {1: ["a"], 2: ["b"], 3: ["c", "d"], 4: []}
 
 
-def test_the_table_of_equations_is_that_of_the_source() -> None:
+@pytest.fixture
+def source() -> str:
+    """The paper's LaTeX source."""
     path = os.environ.get("FLARE_PAPER")
     if not path:
-        pytest.skip("FLARE_PAPER does not name the paper's LaTeX source: the table of equations is not counted again")
-    found = counted(Path(path).read_text(encoding="utf-8"))
+        pytest.skip("FLARE_PAPER does not name the paper's LaTeX source: what is cited is not looked up again")
+    return Path(path).read_text(encoding="utf-8")
+
+
+PRINTED = [
+    r"g_{r,i}^{j-1},\,j=0,1,\cdots,\tau_{r,i}-1",  # 7: Eq. (8), the scaled local step
+    r"\sum_{j=0}^{\tau_{r,i}-1} \eta_{\mathrm{l}}\frac{\bar{\tau}_r}{\tau_{r,i}}g_{r,i}^{j-1}",  # 7: the next
+    r"After the BS determines the value of $\overline{\tau}_r$, it calls Alg.",  # 7: Section IV-D
+    r"After a device subset $\mathcal{M}_r$ is selected, the BS determines $\bar{\tau}_r$",  # 7: Section III-A
+    r"t_{y}^*$, $\mathcal{Q}_k \gets \mathcal{Q}_k \cup \{z\}$",  # 7: Algorithm 1, line 13
+    r"\sum_{q \in \mathcal{Q}_r}\frac{1}{\tau_{r,q}}",  # 7: the sum of Theorem 4
+    r"constraint \eqref{constraint 1 of P4} is satisfied",  # 7: Section IV-B
+    r"\frac{1}{M}\sum_{i \in \mathcal{M}_r}{\widetilde{\Delta}_{r,i}}",  # 7: Algorithm 2, line 14
+    r"\overset{(a)}{=} \mathbb{E}\left[ \left\|{\bf{w}}_{r,i}^{j-1}",  # 7: step (a) of the drift
+    r"The size of the subset $\Pi_k$ also decreases gradually",  # 14
+    r"and (b) is from \textbf{Assumption~1}",  # 16
+    r"(d) is based on \textbf{Assumption 1}",  # 16
+    r"further rescale the RHS of",  # 17
+    r"arbitrary device selections",  # 9
+]
+
+
+def test_what_the_page_says_is_printed_is_in_the_source(source: str) -> None:
+    line = " ".join(source.split())
+    assert {printed: line.count(printed) for printed in PRINTED} == dict.fromkeys(PRINTED, 1)
+
+
+def test_the_table_of_equations_is_that_of_the_source(source: str) -> None:
+    found = counted(source)
     assert list(found) == list(EQUATIONS)
     for number, (label, _) in EQUATIONS.items():
         assert label in found[number] or (not label and not found[number]), number

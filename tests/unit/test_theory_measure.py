@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,6 +152,21 @@ def test_every_bound_holds_on_synthetic(seed: int) -> None:
         for comparison in (study.theorem_1, study.lemma_1, study.theorem_2):
             assert np.isfinite(comparison.bounds[form]).all()
             assert comparison.holds(form)
+    assert (study.theorem_2.bounds[Form.CORRECTED] > study.theorem_2.bounds[Form.PROVEN]).all()
+
+
+def test_what_the_page_says_of_the_quadratic_study() -> None:
+    study = quadratic_study(0)
+    page = " ".join((Path(__file__).resolve().parents[2] / "docs" / "theory.md").read_text().split())
+    assert f"ends at {study.theorem_2.looseness(Form.PROVEN)[-1]:.1f} times the truth" in page
+    assert f"promises {100.0 * study.lemma_1.promised(Form.PROVEN)[0]:.0f} % of the first" in page
+    loose = study.theorem_1.looseness(Form.PROVEN)
+    assert f"loose by {loose.min():.0f} to {loose.max():.0f}." in page
+    # `corrected` against `proven`: looser in Theorem 2, tighter in some late rounds of Lemma 1.
+    assert (study.theorem_2.bounds[Form.CORRECTED] > study.theorem_2.bounds[Form.PROVEN]).all()
+    tighter = np.flatnonzero(study.lemma_1.bounds[Form.CORRECTED] < study.lemma_1.bounds[Form.PROVEN])
+    assert tighter.size > 0
+    assert tighter.min() > len(study.gap) // 2
 
 
 def test_the_same_seed_gives_the_same_study() -> None:

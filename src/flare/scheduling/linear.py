@@ -2,12 +2,13 @@
 
     min nu^T alpha   s.t.  sum alpha_i = 1,  sum c_i alpha_i <= theta B,  0 <= alpha_i <= theta,  0 < theta <= 1
 
-alpha = theta a, and beta_i, which P5 keeps between alpha_i c_i and alpha_i B, is taken at its least. `alpha_i <= theta`
+alpha = theta a. P5 keeps beta_i between alpha_i c_i and alpha_i B: so alpha_i = 0 for every device with c_i > B, which
+is why only those that can meet the deadline alone are asked; for them beta_i is taken at its least. `alpha_i <= theta`
 says a_i <= 1 and is missing in print.
 
-The program is degenerate (erratum 4): once gamma = 0 nothing rewards participation, theta = 1 is always best, and the
-answer is the single device with the largest tau, ties apart. It is here because the paper has it; the useful linear
-form is the relaxation at a fixed number of devices that `exact` prices.
+The program is degenerate (erratum 4): once gamma = 0 nothing rewards participation, theta = 1 is always among the best,
+and the answer is the device with the largest tau of those asked, ties apart. It is here because the paper has it; the
+useful linear form is the relaxation at a fixed number of devices that `exact` prices.
 """
 
 from __future__ import annotations

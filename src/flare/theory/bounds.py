@@ -34,7 +34,7 @@ class Bound:
 
     descent     Lemma 1: -(c q / 2) ||grad F||^2; Theorem 2: 2 (F(w_1) - F*) / (c q R); Theorem 1: the gradients, g
     phi_1       what the devices' differing data cost (G^2)
-    phi_2_drift, phi_2_noise    what the noise of mini-batches costs: by drift on the way, and in the mean
+    phi_2_drift, phi_2_noise    what the noise of mini-batches costs: by the devices' drift, and in their mean
     selection   what it costs that the selected are not all; only in PROVEN
     q           the q that was used; nan where there is none
     """
@@ -62,8 +62,9 @@ def theorem_1(
 ) -> Bound:
     """Most of E||w~ - w||^2, where w~ does tau steps at eta_l tau_bar / tau and w does tau_bar steps at eta_l.
 
-    `gradient_sq` bounds E||grad f||^2 on both ways. The printed 8 holds; PROVEN has 4, since the second moment of an
-    unbiased gradient is g + sigma^2 at once and step (b) of Appendix A need not double it.
+    `gradient_sq` bounds E||grad f||^2 at every step of both. The printed 8 holds; PROVEN has 4 and asks for fresh
+    mini-batches: the second moment of an unbiased gradient is g + sigma^2 at once, and step (b) of Appendix A need not
+    double it.
     """
     rates = Rates(local_lr, 1.0, tau_bar)
     check_numbers(gradient_sq=gradient_sq, sigma_sq=sigma_sq)

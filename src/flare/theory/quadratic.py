@@ -34,7 +34,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """Devices with quadratic losses; A_i symmetric, their mean positive definite."""
+    """Devices with quadratic losses; A_i symmetric, their mean invertible (positive definite: F has a minimum)."""
 
     hessian: Floats  # A_i, (devices, weights, weights)
     minimum: Floats  # (devices, weights)
@@ -58,7 +58,7 @@ class Quadratic:
 
     @cached_property
     def optimum(self) -> Floats:
-        """w*, where the gradient of F is zero."""
+        """w*, where the gradient of F is zero; a saddle or maximum where the mean Hessian is not positive definite."""
         pull = np.einsum("kij,kj->i", self.hessian, self.minimum) / self.num_devices
         best: Floats = np.linalg.solve(self.mean_hessian, pull)
         return best
@@ -208,16 +208,19 @@ def random_quadratic(
     spread: float = 1.0,
     sigma_sq: float = 1.0,
     least: float = 0.2,
+    convex: bool = True,
 ) -> Quadratic:
     """Devices with Hessians of eigenvalues between `least` and 1 (negative: saddles) and minima N(0, spread^2).
 
-    L is 1. The mean Hessian is positive definite: where it is not as drawn, all are moved up and scaled back.
+    L is 1. Where the mean Hessian is not positive definite as drawn, all are moved up and scaled back, unless `convex`
+    is false.
     """
     rng = stream(seed, "quadratic")
     turns = np.linalg.qr(rng.standard_normal((num_devices, num_weights, num_weights)))[0]
     values = rng.uniform(least, 1.0, (num_devices, num_weights))
     hessian = np.einsum("kij,kj,klj->kil", turns, values, turns)
-    lowest = float(np.linalg.eigvalsh(hessian.mean(axis=0)).min())
-    hessian = hessian + max(0.0, 0.1 - lowest) * np.eye(num_weights)
+    if convex:
+        lowest = float(np.linalg.eigvalsh(hessian.mean(axis=0)).min())
+        hessian = hessian + max(0.0, 0.1 - lowest) * np.eye(num_weights)
     hessian /= np.abs(np.linalg.eigvalsh(hessian)).max()
     return Quadratic(hessian, spread * rng.standard_normal((num_devices, num_weights)), sigma_sq)
