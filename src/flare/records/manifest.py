@@ -112,18 +112,30 @@ def read_config(path: Path) -> Config:
     return load(path)
 
 
+_DIFFERENCES = {
+    "samples": "its samples are others",
+    "division": "its samples are divided otherwise among the devices",
+    "layers": "the layers of its model are others",
+    "start": "the start weights of its model are others",
+    "method code": "the code of its method is another",
+    "policy code": "the code of its policy is another",
+}
+"""What is said of parts of an identity that are checksums."""
+
+
 def refuse_other(folder: Path, manifest: dict[str, Any], identity: Mapping[str, str]) -> None:
     """ValueError that names the parts in which a run is made of something else than `identity` says."""
     recorded = manifest.get("identity", {})
     others = [
-        f"its {part} is {recorded.get(part, 'not known')}, and here it is {identity.get(part, 'not known')}"
+        _DIFFERENCES.get(part)
+        or f"its {part} is {recorded.get(part, 'not known')}, and here it is {identity.get(part, 'not known')}"
         for part in sorted(recorded.keys() | identity.keys())
         if recorded.get(part) != identity.get(part)
     ]
     if others:
         raise ValueError(
-            f"{folder} cannot be continued here: {'; '.join(others)}; continue it in Python, with what it was begun "
-            "with: RunFolder.open and a Simulation that is given the same, or begin a new run in another folder"
+            f"{folder} cannot be continued here: {'; '.join(others)}; continue it in Python with the data, model "
+            "and code that it was begun with (docs/training.md says how), or begin a new run in another folder"
         )
 
 
