@@ -629,6 +629,56 @@ def test_settings_that_a_fleet_cannot_have_are_refused_at_once(more: list[str], 
         FlareStrategy(settings(*more))
 
 
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("max_update_norm", math.nan),
+        ("max_update_norm", -1.0),
+        ("max_steps", 0),
+        ("query_timeout_s", 0.0),
+        ("query_timeout_s", math.nan),
+        ("patience", 0),
+        ("poll_s", -1.0),
+        ("min_nodes", True),
+        ("evaluate_fn", 3),
+    ],
+)
+def test_parameters_out_of_range_are_refused_at_once(parameter: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{parameter} is {value!r}; it must be"):
+        FlareStrategy(settings(), **{parameter: value})  # type: ignore[arg-type]
+
+
+def test_a_start_that_is_not_finite_is_refused() -> None:
+    arrays = ArrayRecord({"w": Array(np.full(3, np.nan, dtype=np.float32))})
+    with pytest.raises(ValueError, match="initial arrays hold numbers that are not finite"):
+        FlareStrategy(settings()).start(FakeGrid({}), arrays)
+
+
+def test_thousands_of_faults_do_not_end_a_run(tmp_path: Path) -> None:
+    def broken(message: Message) -> list[Message]:
+        return [Message(Error(code=1, reason="\N{COLLISION SYMBOL}" * 200), reply_to=message)]
+
+    nodes: dict[int, Node] = dict.fromkeys(range(10, 3010), broken)
+    run({1: node(), **nodes}, settings("run.rounds=1"), tmp_path / "run")
+    (record,) = records(tmp_path / "run")
+    assert record["sent"] == [0]
+    assert len(record["faults"]) == 1001
+    assert record["faults"][-1]["why"] == "and 2000 more"
+
+
+def test_the_norm_allowed_is_that_of_the_first_start_also_after_a_resume(tmp_path: Path) -> None:
+    config = settings("run.rounds=4")
+    large = module()
+    for parameter in large.parameters():
+        nn.init.constant_(parameter, 100.0)
+    strategy = FlareStrategy(config, folder=tmp_path / "run", poll_s=0.001, patience=1)
+    strategy.start(FakeGrid({}), trained_arrays(large), timeout=0.01)  # nobody came: suspended
+    sender = FakeGrid({1: node(value=50.0)})  # a norm of 194: more than 10 times the small start, not the large one
+    strategy = FlareStrategy(config, folder=tmp_path / "run", poll_s=0.001)
+    strategy.start(sender, trained_arrays(module()), timeout=5)
+    assert [each["sent"] for each in records(tmp_path / "run")][1:] == [[0]] * 3
+
+
 def test_without_flower_the_package_works_and_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['flwr'] = None\n"

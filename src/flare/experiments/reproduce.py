@@ -84,6 +84,8 @@ def trials_in(out: Path) -> Path:
 def write(one: Reproduced, out: Path) -> None:
     """Write the numbers and the figures of an experiment."""
     name, results = one.experiment.name, one.results
+    if (out / "figures").is_symlink():
+        raise ValueError(f"{out / 'figures'} is a link, through which nothing is written; remove it")
     (out / "figures").mkdir(parents=True, exist_ok=True)
     content = {
         "name": name,

@@ -16,7 +16,8 @@ _NUMBER = re.compile(  # what differs between two messages of the same fault
     r"|\d[\d.e+-]*"
 )
 _LONGEST = 200  # characters of a reason: a node may say anything
-_MAX_KINDS = 20  # reasons of one node in the log; the records have all
+_MAX_KINDS = 20  # reasons of one node in the log; the records have more
+_MAX_RECORDED = 1000  # faults of a round in its record; the others are counted
 
 
 @final
@@ -26,11 +27,15 @@ class Faults:
 
     _logged: dict[int, set[str]] = field(default_factory=dict)
     _now: list[dict[str, Any]] = field(default_factory=list)
+    _more: int = 0
 
     def note(self, node: int, when: str, why: str) -> None:
         """A node failed `when` it was asked ("query") or trained ("train")."""
         reason = one_line(why[:_LONGEST])[:_LONGEST]
-        self._now.append({"node": str(node), "when": when, "why": reason})
+        if len(self._now) < _MAX_RECORDED:
+            self._now.append({"node": str(node), "when": when, "why": reason})
+        else:
+            self._more += 1
         kind = _NUMBER.sub("#", reason)  # the same fault with other numbers is not news
         known = self._logged.setdefault(node, set())
         if kind not in known and len(known) < _MAX_KINDS:
@@ -39,5 +44,6 @@ class Faults:
 
     def take(self) -> list[dict[str, Any]]:
         """Those of this round, for its record; the next begins with none."""
-        now, self._now = self._now, []
-        return now
+        now, more = self._now, self._more
+        self._now, self._more = [], 0
+        return [*now, {"node": None, "when": "", "why": f"and {more} more"}] if more else now

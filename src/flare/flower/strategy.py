@@ -94,6 +94,18 @@ class FlareStrategy(Strategy):
         poll_s: float = 0.2,
     ) -> None:
         refuse_settings(config)
+        _refuse_out_of_range(
+            {
+                "query_timeout_s": (query_timeout_s, True),
+                "min_nodes": (min_nodes, False),
+                "patience": (patience, False),
+                "max_steps": (max_steps, False),
+                "max_update_norm": (max_update_norm, True),
+                "poll_s": (poll_s, False),
+            }
+        )
+        if evaluate_fn is not None and not callable(evaluate_fn):
+            raise ValueError(f"evaluate_fn is {evaluate_fn!r:.40}; it must be a function of the round and the arrays")
         self.config = config
         self.folder = None if folder is None else Path(folder)
         self.evaluate_fn = evaluate_fn
@@ -231,6 +243,8 @@ class FlareStrategy(Strategy):
         station = BaseStation(self.config, method, layout.num_weights, policy_options(self.config))
         with one_thread(_CPU):
             first_norm = float(torch.linalg.vector_norm(weights.double()))
+        if not math.isfinite(first_norm):
+            raise ValueError("the initial arrays hold numbers that are not finite; give those of a sound model")
         keeper = opened(self.folder, station, layout)
         run = _Run(station, layout, keeper, first_norm, first_state(weights, method.start(len(weights), 0), 0))
         try:
@@ -241,6 +255,7 @@ class FlareStrategy(Strategy):
         if restored is not None:
             run.state, numbers = restored
             self._fleet.restore(numbers["fleet"])
+            run.first_norm = float(numbers["first_norm"])
             log.info("continuing %s after round %d", self.folder, run.state.rounds_done)
         self._run = run
         return run
@@ -320,11 +335,12 @@ class FlareStrategy(Strategy):
             time.sleep(min(1.0, max(0.0, end - time.monotonic())))
 
     def _faults_by_device(self) -> list[dict[str, object]]:
-        return [{**each, "device": self._fleet.device_of.get(int(each["node"]))} for each in self._faults.take()]
+        device_of = {str(node): device for node, device in self._fleet.device_of.items()}
+        return [{**each, "device": device_of.get(each["node"])} for each in self._faults.take()]
 
     def _numbers(self) -> dict[str, object]:
         """What a checkpoint of a fleet holds beside the state."""
-        return {"fleet": self._fleet.to_numbers()}
+        return {"fleet": self._fleet.to_numbers(), "first_norm": self._run.first_norm if self._run else 0.0}
 
 
 @final
@@ -362,6 +378,15 @@ class _Round:
 
     def __init__(self, began: float, arrivals: Arrivals, works: dict[int, Work]) -> None:
         self.began, self.arrivals, self.works = began, arrivals, works
+
+
+def _refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
+    """ValueError where a parameter is not a finite number greater than 0, or None where that is allowed."""
+    for name, (value, may_be_none) in given.items():
+        if value is None and may_be_none:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+            raise ValueError(f"{name} is {value!r:.40}; it must be a number greater than 0")
 
 
 def _score(metrics: MetricRecord) -> Score:

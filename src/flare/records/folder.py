@@ -154,6 +154,10 @@ class RunFolder:
         if self._is_old:
             refuse_to_continue(self.path, self.manifest.get("flare"))
 
+    def refuse_changed_config(self) -> None:
+        """ValueError where config.toml is no longer what the run began with."""
+        manifests.refuse_changed_config(self.manifest, self.path / CONFIG)
+
     def restore(self) -> Snapshot | None:
         """The newest snapshot that fits to the records, and the records cut back to its round; None: start from the
         beginning.
@@ -163,7 +167,7 @@ class RunFolder:
         no checkpoint fits to the records or the folder is of format 1; OSError where the folder cannot be written.
         """
         self.refuse_old_format()
-        manifests.refuse_changed_config(self.manifest, self.path / CONFIG)
+        self.refuse_changed_config()
         try:
             with self._resumable("the run folder", self.path):
                 return self._restored()

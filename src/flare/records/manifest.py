@@ -87,7 +87,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged ({error}); put it back from a copy, or start the run again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f'{folder} is not a run folder: its {FILE} does not say "format": "{FORMAT}"')
-    if manifest.get("format_version") not in (FORMAT_1, FORMAT_VERSION):
+    version = manifest.get("format_version")
+    if isinstance(version, bool) or version not in (FORMAT_1, FORMAT_VERSION):
         raise ValueError(
             f"{folder} is a run folder of format version {manifest.get('format_version')}, this flare reads versions "
             f"{FORMAT_1} and {FORMAT_VERSION}; use the flare that wrote it (version {manifest.get('flare')}), or start "
@@ -143,8 +144,8 @@ def refuse_changed_config(manifest: dict[str, Any], path: Path) -> None:
     """ValueError where the configuration is not, byte for byte, the one that the run began with."""
     if hashlib.sha256(read_regular(path, MAX_FILE_BYTES)).hexdigest() != manifest["config_sha256"]:
         raise ValueError(
-            f"{path} was changed since the run began, so that the run cannot be continued; put it back as it was, or "
-            "start a new run from it in another folder"
+            f"{path} was changed since the run began, so that it no longer says what the run is, and the run cannot be "
+            "continued; put it back as it was, or start a new run from it in another folder"
         )
 
 

@@ -157,6 +157,7 @@ def is_trained(manifest: Mapping[str, Any]) -> bool:
 def read_run(folder: Path) -> Run:
     """Read a run folder, of format 1 too; ValueError where it is none, or where a file in it is damaged."""
     opened = RunFolder.open(folder)
+    opened.refuse_changed_config()
     columns = _Columns()
     for number, record in enumerate(_records(opened), start=1):
         try:

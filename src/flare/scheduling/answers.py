@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.scheduling.registry import OF_DEVICES, Choice, Memory, Policy
+from flare.text import cut
 from flare.types import Floats, Indices
 
 MAX_MEMORY_ARRAYS = 64
@@ -20,6 +21,12 @@ MAX_MEMORY_NUMBERS = 100_000_000
 def as_choice(policy: Policy, answer: ArrayLike | Choice) -> Choice:
     """The answer as a `Choice`: whole numbers name devices, an array of floats is one utility for each device."""
     if isinstance(answer, Choice):
+        bound, proven = answer.lower_bound, answer.proven
+        if not isinstance(bound, int | float | np.number) or not isinstance(proven, bool | np.bool_):
+            raise ValueError(
+                f"policy '{policy.name}' gave lower_bound = {bound!r:.40} and proven = {proven!r:.40}; the first must "
+                "be a number (nan: none), the second True or False"
+            )
         if answer.utility is not None and np.size(answer.selected):
             raise ValueError(f"policy '{policy.name}' gave devices and utilities; a Choice has one of the two")
         if answer.utility is not None and (answer.proven or not math.isnan(answer.lower_bound)):
@@ -89,8 +96,11 @@ def checked_memory(policy: Policy, memory: Mapping[str, Any] | None, num_devices
         )
     arrays: Memory = {}
     for name, value in memory.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"the memory of policy '{policy.name}' has an array under {name!r:.80}; names are words")
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(
+                f"the memory of policy '{policy.name}' has an array under {name!r:.80}; a name is a word of letters, "
+                "digits and underscores"
+            )
         array = _array(policy, value, f"the memory '{name:.80}' of policy '{policy.name}'")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise ValueError(
@@ -111,7 +121,10 @@ def checked_memory(policy: Policy, memory: Mapping[str, Any] | None, num_devices
 
 
 def _array(policy: Policy, value: Any, what: str | None = None) -> np.ndarray[Any, np.dtype[Any]]:
+    what = what or f"the answer of policy '{policy.name}'"
+    if np.ma.isMaskedArray(value):
+        raise ValueError(f"{what} is a masked array, whose mask would be lost; fill it or take what is not masked")
     try:
         return np.asarray(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{what or f'what policy {policy.name!r} answered'} is no array: {error}") from None
+    except Exception as error:  # whatever somebody's object raises when it is to become an array
+        raise ValueError(f"{what} cannot be read as an array: {cut(str(error), 200)}") from None

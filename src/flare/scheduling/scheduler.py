@@ -92,6 +92,11 @@ def _certified(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _P
     bandwidth_hz = np.zeros(problem.num_devices)
     bandwidth_hz[selected] = allocation.bandwidth_hz
     objective = problem.objective(selected)
+    if not choice.proven and choice.lower_bound > objective * (1.0 + 1e-9):
+        raise ValueError(
+            f"policy '{chosen.name}' gave the lower bound {choice.lower_bound:g}, above the objective {objective:g} of "
+            "its own devices: no bound of P2 can be"
+        )
     return Schedule(
         selected=selected,
         bandwidth_hz=bandwidth_hz,

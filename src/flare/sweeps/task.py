@@ -10,6 +10,7 @@ from typing import Any, final
 
 from flare.atomic import write_whole
 from flare.config import Config
+from flare.learning.engine import compute_device
 from flare.reading import read_small
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
@@ -89,15 +90,19 @@ def listed(base: Path) -> list[Path]:
     """The runs that `begin` listed in a folder; ValueError where it holds none, or not all that it should."""
     try:
         names = json.loads(read_small(base / _LIST, _MAX_LIST_BYTES))
-        if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        if not isinstance(names, list) or not names or not all(_is_plain_name(name) for name in names):
             raise ValueError("not a list of the names of folders in this one")
-        folders = [base / name for name in names]
+        folders = [base / name for name in dict.fromkeys(names)]
     except (ValueError, RecursionError):
         raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare") from None
-    missing = [folder.name for folder in folders if not (folder / "manifest.json").exists()]
+    missing = [folder.name for folder in folders if not is_run_folder(folder)]
     if missing:
         raise ValueError(f"{base}: the run {missing[0]} was never begun; start the comparison again with --force")
     return folders
+
+
+def _is_plain_name(name: object) -> bool:
+    return isinstance(name, str) and Path(name).name == name != ".."
 
 
 def opened(task: Task, place: Place) -> Member | None:
@@ -153,9 +158,9 @@ def _member(task: Task, simulation: Simulation, folder: RunFolder) -> Member:
 
 def _checked(task: Task) -> dict[str, Any]:
     """What the folder of a run is told of it; ValueError where its settings cannot be."""
+    compute_device(task.config.learning)
     simulation = Simulation(task.config)
-    if task.config.scheduling.options:
-        simulation.plan(simulation.start())  # what an option may be, only its policy knows
+    simulation.plan(simulation.start())  # some of what can be wrong shows in a round only
     return _made_of(simulation, task)
 
 
