@@ -141,14 +141,14 @@ def test_erratum_6_theorem_2_fails_by_the_lost_kappa() -> None:
     assert says(6, f"p = {reach(step, constants):.1f}, c = {step.global_step:.0e}", f"below {bound.q:.4f}")
     assert says(6, f"F is {told['gap']:.0e} above", f"κ = {told['kappa']:.0f}")
     assert measured <= theorem_2(step, constants, form=Form.PROVEN, **told).total  # type: ignore[arg-type]
-    assert "entry 6 it holds for q = 0.4," in PAGE
+    assert "entry 6 it holds for q = 0.4," in " ".join(PAGE.split())
     assert measured < theorem_2(step, constants, form=Form.PRINTED, q=0.4, **told).total  # type: ignore[arg-type]
     # Nothing else is amiss: step (c) of A_2 holds with rho = 1 in every round, in expectation, as Theorem 2 uses it.
     assert (local_sq < gradients_sq).all()
     points = np.linspace(0.0, 0.059, 591)
     local = [(two_wells(points) + two_wells(points - 0.1 * (two_wells(points) + noise))) / 2.0 for noise in (1.0, -1.0)]
     breaks = np.mean(np.square(local), axis=0) > two_wells(points) ** 2
-    assert says(6, f"from u = {points[breaks].min():.3f} on")
+    assert says(6, f"that begins at u = {points[breaks].min():.3f}")
     assert breaks[breaks.argmax() :].all()
     ends = 0.02 - 0.1 * (two_wells(np.array([0.02])) + np.array([-1.0, 1.0]))
     mean = (two_wells(np.array([0.02])) + two_wells(ends)) / 2.0
@@ -217,7 +217,7 @@ def test_erratum_9_always_selecting_one_of_two_devices_ends_far_above_the_bound_
     assert measured > 5.0 * printed.total
     assert math.floor(printed.q * 1e4) / 1e4 == 0.9595
     assert says(9, "below 0.9595", f"says {printed.total:.3f} at most", f"is {measured:.3f}.")
-    assert "entry 9 for q = 0.17." in PAGE
+    assert "entry 9 for q = 0.17." in " ".join(PAGE.split())
     assert measured < theorem_2(step, constants, form=Form.PRINTED, q=0.17, **told).total  # type: ignore[arg-type]
     # grad F - grad f_1 = 1 everywhere: with it the bound is above what is measured.
     aware = Constants(1.0, 0.0, 2**0.5, 2**0.5, selection_error=1.0)
