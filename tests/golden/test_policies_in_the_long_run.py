@@ -57,7 +57,7 @@ def test_groups_are_called_with_the_probabilities_of_fig_4() -> None:
     # One device a round, everybody fits: the group of the one drawn has probability 0.05, 0.15, 0.2, 0.6.
     cell = paper_cell(0, deadline_s=50.0)
     first = solve(cell, "grouped", rng=stream(0, "policy", 0), num_selected=1)
-    group = first.memory["group"]
+    group = first.memory["device_group"]
     assert np.bincount(group.astype(int)).tolist() == [10, 10, 10, 10]
     draws = 4000
     drawn = [
@@ -81,7 +81,7 @@ def test_groups_stay_as_they_were_drawn() -> None:
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 7])
 def test_groups_of_a_small_cell_differ_by_one_device_at_most(number: int) -> None:
     memory = solve(paper_cell(0, num_devices=number, deadline_s=9.0), "grouped", rng=stream(0)).memory
-    sizes = np.bincount(memory["group"].astype(int), minlength=4)
+    sizes = np.bincount(memory["device_group"].astype(int), minlength=4)
     assert sizes.sum() == number
     assert sizes.max() - sizes.min() <= 1
 

@@ -85,7 +85,7 @@ def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
     folder = RunFolder.open(place.folder / "out" / "laptop")
     simulated = []
     member = Member(Simulation(folder.config))
-    drive([member], callback=lambda _, record: simulated.append(record))
+    drive([member], callback=lambda _, record: simulated.append(record.to_json()))
     recorded = folder.records()
     assert len(recorded) == folder.config.run.rounds == 5
     for ours, theirs in zip(recorded, simulated, strict=True):
