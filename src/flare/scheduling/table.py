@@ -21,7 +21,7 @@ from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.text import did_you_mean
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
-from flare.wireless.compute import compute_energy_j, compute_s
+from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import snr_hz
 
 MAX_TABLE_BYTES = 1 << 28
@@ -183,10 +183,9 @@ def _devices(path: str, names: list[str], values: dict[str, Floats], around: Sur
     power_w = dbm_to_watt(values["power_dbm"]) if "power_dbm" in values else None
     energy_j = None
     if "compute_s" not in values:
-        work = (values["tau"], values["cycles_per_sample"], around.batch_size, values["cpu_hz"])
+        work = (values["tau"], values["cycles_per_sample"], around.batch_size, values["cpu_hz"], around.capacitance)
         with np.errstate(over="ignore"):
-            values["compute_s"] = compute_s(*work)
-            energy_j = compute_energy_j(*work, around.capacitance)
+            values["compute_s"], energy_j = time_and_energy(*work)
     if power_w is not None:
         gain = db_to_linear(values["gain_db"]) if "gain_db" in values else around.path_gain(values["distance_m"])
         with np.errstate(over="ignore", under="ignore"):
