@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.linalg import eigvalsh_tridiagonal
-from scipy.optimize import linprog
 from torch import Tensor
 
 from flare.theory.conditions import Form, Rates
@@ -74,6 +72,8 @@ def smoothness_at(
 
 def _greatest(diagonal: list[float], beside: list[float]) -> float:
     """The greatest size of an eigenvalue of the tridiagonal matrix that the Hessian is among the kept vectors."""
+    from scipy.linalg import eigvalsh_tridiagonal  # here, because it takes its time to import
+
     if not math.isfinite(sum(diagonal) + sum(beside)):
         raise ValueError(
             "the Hessian of the loss is not finite at the given weights; start from smaller weights or scale the "
@@ -152,6 +152,8 @@ def dissimilarity(gradients: Floats, *, h_const: float | None = None, shares: Fl
     `gradients` has shape (points, devices, weights), as from `device_gradients`. The second is a linear program in
     G^2 and H^2: the pair that makes Assumption 3 as tight as it can be on average.
     """
+    from scipy.optimize import linprog  # here, because it takes its time to import
+
     local_sq = np.square(gradients).sum(axis=2)  # (points, devices)
     weight = np.full(gradients.shape[1], 1.0 / gradients.shape[1]) if shares is None else shares
     global_sq = np.square(np.einsum("pkw,k->pw", gradients, weight)).sum(axis=1)  # (points,)
