@@ -325,7 +325,7 @@ def test_devices_of_no_utility_never_send(utility: np.ndarray) -> None:
         (Choice(utility=["a", "b", "c", "d"]), r"gave utilities of shape \(4,\) and type <U1"),
         (Choice(utility=[True, False, True, True]), r"gave utilities of shape \(4,\) and type bool"),
         (Choice([0], utility=np.ones(4)), "gave devices and utilities; a Choice has one of the two"),
-        ([[1.0], [1.0, 2.0]], "is no array"),
+        ([[1.0], [1.0, 2.0]], "cannot be read as an array"),
     ],
 )
 def test_utilities_that_are_none_are_refused(answer: object, why: str) -> None:
@@ -385,11 +385,11 @@ def test_memory_is_an_empty_dict_at_first_and_what_was_returned_after_that() -> 
     ("memory", "why"),
     [
         (np.zeros(4), "is a ndarray; it must be a dict of arrays by name"),
-        ({3: np.zeros(1)}, "has an array under 3; names are words"),
+        ({3: np.zeros(1)}, "has an array under 3; a name is a word"),
         ({"a": np.array(["x"])}, "'a' of policy 'fixed' is of type <U1; it must be an array of numbers"),
         ({"a": np.array([object()])}, "is of type object"),
         ({"a": np.array([1j])}, "is of type complex128"),
-        ({"a": [[1.0], [1.0, 2.0]]}, "'a' of policy 'fixed' is no array"),
+        ({"a": [[1.0], [1.0, 2.0]]}, "'a' of policy 'fixed' cannot be read as an array"),
         ({str(i): np.zeros(1) for i in range(65)}, "has 65 arrays; 64 are the limit"),
         ({"a": np.broadcast_to(np.int8(0), (10**4, 10**4 + 1))}, "holds over 100,000,000 numbers"),
     ],
