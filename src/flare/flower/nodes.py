@@ -103,7 +103,7 @@ def gradients(
     `devices` has the device of each node."""
     for answer in answers:
         try:
-            gradient = _read_vector(answer.message, layout, what="gradient", max_norm=max_norm)
+            gradient, _ = _read_vector(answer.message, layout, what="gradient", max_norm=max_norm)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
@@ -174,24 +174,27 @@ def _read_trained(answer: Message, layout: Layout, *, steps: int, max_norm: floa
     squared = metrics.get("squared_loss")
     if squared is not None and not _sensible(squared, 0.0, _MAX**2):
         raise ValueError(f"its squared_loss is {str(squared)[:40]}; it must be a finite number, not negative")
-    delta = _read_vector(answer, layout, what="update", max_norm=max_norm)
+    delta, norm = _read_vector(answer, layout, what="update", max_norm=max_norm)
     squared_loss = math.nan if squared is None else float(squared)  # type: ignore[arg-type]
-    return Trained(Update(delta, float(loss), squared_loss), float(work_s))  # type: ignore[arg-type]
+    return Trained(Update(delta, float(loss), squared_loss, norm), float(work_s))  # type: ignore[arg-type]
 
 
-def _read_vector(answer: Message, layout: Layout, *, what: str, max_norm: float) -> Tensor:
-    """The arrays of an answer as one vector, in the layout's room; ValueError says why it is not to be used."""
+def _read_vector(answer: Message, layout: Layout, *, what: str, max_norm: float) -> tuple[Tensor, float]:
+    """The arrays of an answer as one vector, in the layout's room, and its norm; ValueError says why it is not to be
+    used."""
     arrays = answer.content.get("arrays")  # a view by kind would outlive the answer
     if not isinstance(arrays, ArrayRecord):
         raise ValueError("its answer lacks the record 'arrays'")
     vector = layout.flatten(arrays, out=layout.room)
-    if not float(torch.dot(vector, vector)) <= max_norm**2:  # true of nan too; then it is looked at closely
-        norm = float(torch.linalg.vector_norm(vector.double()))
-        if not math.isfinite(norm):
-            raise ValueError(f"its {what} holds numbers that are not finite")
-        if norm > max_norm:
-            raise ValueError(f"its {what} has norm {norm:.3g}; {max_norm:.3g} is the most")
-    return vector
+    squared = float(torch.dot(vector, vector))
+    if squared <= max_norm**2:  # false of nan too: then it is looked at closely
+        return vector, math.sqrt(squared)
+    norm = float(torch.linalg.vector_norm(vector.double()))
+    if not math.isfinite(norm):
+        raise ValueError(f"its {what} holds numbers that are not finite")
+    if norm > max_norm:
+        raise ValueError(f"its {what} has norm {norm:.3g}; {max_norm:.3g} is the most")
+    return vector, norm
 
 
 def _sensible(value: object, least: float, greatest: float = _MAX) -> bool:

@@ -12,7 +12,7 @@ import torch
 
 from flare.learning.job import LocalRule, Score, Update, norm_of
 from flare.rounds.base_station import BaseStation
-from flare.rounds.history import after_round
+from flare.rounds.history import Told, after_round
 from flare.rounds.plan import Plan
 from flare.rounds.record import RoundRecord, number
 from flare.rounds.state import RunState, RunStatus, ended, scored
@@ -33,7 +33,7 @@ class Arrivals:
     ) -> None:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
         self._reducer = station.method.reducer(plan.method, plan.now) if plan is not None and rules else None
-        self._sent: dict[int, Update] = {}
+        self._sent: dict[int, Told] = {}
         self._times: dict[int, tuple[float | None, float | None]] = {}  # measured
 
     @property
@@ -51,10 +51,9 @@ class Arrivals:
         if device not in self._rules or device in self._sent:
             raise ValueError(f"device {device} sent twice, or was not asked")
         assert self._reducer is not None
-        if math.isnan(update.norm):
-            update = replace(update, norm=float(norm_of(update.delta)))
+        norm = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
         self._reducer.add(device, self._rules[device], update)
-        self._sent[device] = replace(update, delta=update.delta.new_empty(0))  # its numbers are kept, its vector is not
+        self._sent[device] = Told(update.loss, update.squared_loss, norm)  # its numbers are kept, its vector is not
         self._times[device] = (compute_s, upload_s)
 
     def end(self, *, faults: Sequence[Mapping[str, Any]] = ()) -> tuple[RunState, RoundRecord]:
@@ -97,7 +96,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     if plan is None:
         return _nobody_there(station, state, ())
     lasted_s = plan.schedule.latency_s if len(plan.selected) else plan.problem.deadline_s
-    unseen = {device: Update(torch.empty(0), math.nan) for device in plan.selected.tolist()}  # as if they had sent
+    unseen = {device: Told() for device in plan.selected.tolist()}  # as if they had sent
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
@@ -133,7 +132,7 @@ def _nobody_there(
     return ended(station.config.run, after), replace(record, faults=[dict(each) for each in faults])
 
 
-def _history(plan: Plan, sent: Mapping[int, Update], times: Mapping[int, tuple[float | None, float | None]]) -> History:
+def _history(plan: Plan, sent: Mapping[int, Told], times: Mapping[int, tuple[float | None, float | None]]) -> History:
     """The history with what the devices that sent have shown; their times as measured, or else as planned."""
     place = {device: k for k, device in enumerate(plan.selected.tolist())}
     among = [place[device] for device in sent]  # their places among the selected

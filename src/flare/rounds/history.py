@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from flare.learning.job import Update
 from flare.rounds.observation import Observation
 from flare.scheduling.history import History
 from flare.types import Floats
+
+
+class Told(NamedTuple):
+    """The numbers of an update, which are kept when the update itself is forgotten."""
+
+    loss: float = math.nan
+    squared_loss: float = math.nan
+    norm: float = math.nan
 
 
 def informed(history: History, seen: Observation) -> History:
@@ -23,7 +32,7 @@ def informed(history: History, seen: Observation) -> History:
 
 
 def after_round(
-    history: History, sent: Mapping[int, Update], *, compute_s: Floats, upload_s: Floats, energy_j: Floats
+    history: History, sent: Mapping[int, Told], *, compute_s: Floats, upload_s: Floats, energy_j: Floats
 ) -> History:
     """The history when the devices in `sent` have sent; times and energy of theirs, in the order of `sent`."""
     new = {name: getattr(history, name).copy() for name in _BY_DEVICE}
