@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -233,6 +234,38 @@ def test_erratum_9_at_the_rates_of_corollary_1_the_bound_goes_to_0_and_the_mean_
         weights = 1.0 + (1.0 - step.local_lr) ** np.arange(rounds)
         assert bound.total < most
         assert 1.0 < float(np.mean(weights**2)) < above
+
+
+def test_erratum_9_lemma_1_fails_where_all_take_part_if_their_weights_in_the_loss_differ() -> None:
+    # F = 0.9 f_1 + 0.1 f_2 of the same two devices at w = 0: the mean of their steps is 0, the gradient of F is -0.8.
+    # (w -+ 1)^2 <= 6.48 + 2 (w - 0.8)^2, with equality at w = 2.6.
+    shares, minima = np.array([0.9, 0.1]), np.array([1.0, -1.0])
+    everywhere = np.linspace(-20.0, 20.0, 4001)
+    gradient_of_f = everywhere - shares @ minima
+    for minimum in minima:
+        assert ((everywhere - minimum) ** 2 <= (6.48 + 2.0 * gradient_of_f**2) * (1 + 1e-12)).all()  # Assumption 3
+    step, gradient_sq = Rates(local_lr=0.01, global_lr=1.0, tau_bar=1.0), 0.8**2
+    rough = Constants(smoothness=1.0, sigma_sq=0.0, g_const=6.48**0.5, h_const=2**0.5)
+    constants = replace(rough, rho=paper_rho(rough, gradient_sq))
+    assert broken_conditions(step, constants, form=Form.PRINTED) == []
+    promised = lemma_1(step, [1, 1], constants, gradient_sq, form=Form.PRINTED).total
+    pair = Quadratic(np.ones((2, 1, 1)), minima[:, np.newaxis], 0.0)
+    after = flare_round(pair, step, np.ones(2), np.array([0, 1]), Moments.at(np.zeros(1))).after
+    assert after.mean[0] == 0.0  # F stays as it is
+    assert promised == pytest.approx(-0.0028, abs=5e-5)
+
+
+def test_erratum_9_devices_drawn_once_for_all_rounds_never_see_the_others() -> None:
+    # Drawn uniformly, but not anew: whichever of the two it is, w goes to its own minimum, at every rate.
+    pair = Quadratic(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]]), 0.0)
+    for local_lr, rounds in ((0.1, 400), (0.01, 4000)):
+        step = Rates(local_lr=local_lr, global_lr=1.0, tau_bar=1.0)
+        for drawn in (0, 1):
+            at = Moments.at(np.zeros(1))
+            for _ in range(rounds):
+                at = flare_round(pair, step, np.ones(2), np.array([drawn]), at).after
+            assert pair.gradient_sq(at) == pytest.approx(1.0, abs=1e-6)
+    assert says(9, "drawn uniformly at random, anew in every round")
 
 
 @given(smoothness=rates, tau_bar=rates, global_lr=rates, local_lr=rates, scale=rates)
