@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 
 from flare.data.dataset import Dataset, Labels, Samples
@@ -18,16 +22,26 @@ _TEST_SHARE = 0.1
 
 def digits() -> Dataset:
     """1797 handwritten digits of 8 x 8 pixels; the test samples are always the same 360, whatever the seed."""
-    # Here, because it takes its time to import.
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-
-    bunch = load_digits()
-    images = np.asarray(bunch.images, dtype=np.float32)[:, np.newaxis] / 16.0  # (samples, 1, 8, 8), in [0, 1]
+    table = _digits_table()
+    images = table[:, :-1].reshape(-1, 1, 8, 8) / np.float32(16.0)  # (samples, 1, 8, 8), in [0, 1]
     x = ((images - DIGITS_MEAN) / DIGITS_STD).astype(np.float32)
-    y = np.asarray(bunch.target, dtype=np.int64)
+    y = table[:, -1].astype(np.int64)
     order = stream(0, "digits", "split").permutation(len(y))
     test, train = np.sort(order[:DIGITS_TEST_SAMPLES]), np.sort(order[DIGITS_TEST_SAMPLES:])
     return Dataset("digits", x[train], y[train], x[test], y[test], num_classes=10)
+
+
+def _digits_table() -> Samples:
+    """Pixels and, last, the label of each digit, from the file that scikit-learn has them in.
+
+    The package itself is not imported: that takes longer than many a run.
+    """
+    found = find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise ValueError("the data set digits is in scikit-learn, which is not installed: pip install scikit-learn")
+    path = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    with gzip.open(path, "rt", encoding="ascii") as file:
+        return np.loadtxt(file, delimiter=",", dtype=np.float32)
 
 
 def synthetic(alpha: float, beta: float, *, num_devices: int, seed: int) -> Dataset:
