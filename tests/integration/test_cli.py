@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flare import POLICIES, stream
+from tests import ready_python
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ["--bandwidth", "10MHz", "--deadline", "2s", "--payload", "10Mbit"]
@@ -21,15 +22,8 @@ DEVICES = "examples/devices.csv"
 
 
 def flare(*arguments: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "flare", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-        env={**os.environ, "NO_COLOR": "1", **environment},
-        check=False,
-    )
+    command = [sys.executable, "-m", "flare", *arguments]
+    done = ready_python.run(command, cwd=ROOT, env={**os.environ, "NO_COLOR": "1", **environment})
     assert done.returncode == expect, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     return done

@@ -15,6 +15,7 @@ import pytest
 
 from flare.cli.run import require_tensorboard
 from flare.records import RunFolder
+from tests import ready_python
 from tests.integration.kill_helper import kill_when, num_lines
 
 SMALL = [
@@ -35,9 +36,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def flare(*arguments: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=240, env=ENVIRONMENT, check=False
-    )
+    done = ready_python.run(command(*arguments), cwd=cwd, env=ENVIRONMENT)
     assert done.returncode == expect, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     return done
