@@ -19,6 +19,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -37,31 +39,60 @@ IMPORTED = (
 )
 
 
+@dataclass(frozen=True)
+class Started:
+    """A command under way: the leader of a group of processes, with what it has said so far in two files."""
+
+    pid: int
+    out: Path
+    err: Path
+
+    def poll(self) -> int | None:
+        """Its exit code, minus the signal that ended it; None while it runs."""
+        return _asked(poll=self.pid)
+
+    def said(self) -> list[str]:
+        """Standard output and standard error."""
+        return [path.read_text(errors="replace") for path in (self.out, self.err)]
+
+
+def start(
+    command: Sequence[str | Path], folder: Path, *, cwd: Path | None, env: Mapping[str, str] | None = None
+) -> Started:
+    """Begin a command of Python; what it says goes into files in `folder`."""
+    words = [str(word) for word in command]
+    assert words[0] == sys.executable, f"only Python is ready: {words[0]}"
+    out, err = folder / "out", folder / "err"
+    place = str(Path.cwd() if cwd is None else cwd)
+    environment = dict(os.environ if env is None else env)
+    pid = _asked(words=words[1:], cwd=place, env=environment, outputs=[str(out), str(err)])
+    assert pid is not None
+    return Started(pid, out, err)
+
+
 def run(
     command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 240.0
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of Python to its end; TimeoutExpired where that takes longer than `timeout` seconds."""
-    words = [str(word) for word in command]
-    assert words[0] == sys.executable, f"only Python is ready: {words[0]}"
     with tempfile.TemporaryDirectory() as folder:
-        outputs = [Path(folder) / name for name in ("out", "err")]
-        asked = {
-            "words": words[1:],
-            "cwd": str(cwd),
-            "env": dict(os.environ if env is None else env),
-            "outputs": list(map(str, outputs)),
-            "timeout": timeout,
-        }
-        server = _server()
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(json.dumps(asked).encode() + b"\n")
-        server.stdin.flush()
-        code = json.loads(server.stdout.readline())
-        said = [path.read_text(errors="replace") for path in outputs]
-    if code is None:
-        raise subprocess.TimeoutExpired(words, timeout, *said)
-    return subprocess.CompletedProcess(words, code, *said)
+        process = start(command, Path(folder), cwd=cwd, env=env)
+        end = time.monotonic() + timeout
+        while (code := process.poll()) is None:
+            if time.monotonic() > end:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(map(str, command)), timeout, *process.said())
+            time.sleep(0.005)
+        return subprocess.CompletedProcess(list(map(str, command)), code, *process.said())
+
+
+def _asked(**question: Any) -> int | None:
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(json.dumps(question).encode() + b"\n")
+    server.stdin.flush()
+    answer: int | None = json.loads(server.stdout.readline())
+    return answer
 
 
 @cache
@@ -90,24 +121,22 @@ def _serve() -> None:
 
 
 def _answer(asked: dict[str, Any]) -> int | None:
-    """The exit code of a command, None where it took too long."""
+    """The id of a new process, or the exit code of one that was started before, None while it runs."""
+    if "poll" in asked:
+        ended, status = os.waitpid(asked["poll"], os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
     child = os.fork()
     if child == 0:
         _become(asked)
-    end = time.monotonic() + asked["timeout"]
-    while time.monotonic() < end:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
+    with suppress(OSError):  # whoever of the two comes first
+        os.setpgid(child, child)
+    return child
 
 
 def _become(asked: dict[str, Any]) -> None:
     """Turn into the process of the command, and end as it ends."""
-    os.setsid()
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, path in enumerate((os.devnull, *asked["outputs"])):
         flags = os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY
         os.dup2(os.open(path, flags, 0o600), number)

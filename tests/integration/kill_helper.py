@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests import ready_python
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def kill_after(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run a command and kill it, with all its children, after so many seconds; it may end before."""
+    """Run a command of Python and kill it, with all its children, after so many seconds; it may end before."""
     start = time.monotonic()
     return kill_when(command, lambda: time.monotonic() >= start + seconds, with_signal=with_signal, cwd=cwd, env=env)
 
@@ -43,34 +44,32 @@ def kill_when(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run a command and kill it, with all its children, once `ready()` is true (it is asked every millisecond).
+    """Run a command of Python and kill it, with all its children, once `ready()` is true, asked every millisecond.
 
     `ready` makes the moment independent of how fast the machine is: `lambda: num_lines(rounds) >= 7`. After `limit_s`
     the command is killed and TimeoutError raised; so it is where it does not end within that time of a milder signal.
     """
-    with tempfile.TemporaryFile() as output:  # a pipe that nobody reads would stop the command
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env=None if env is None else {**os.environ, **env},
-            start_new_session=True,
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        environment = None if env is None else {**os.environ, **env}
+        process = ready_python.start(command, Path(folder), cwd=cwd, env=environment)
+        code: list[int] = []
         killed = False
+
+        def ended() -> bool:
+            if not code and (polled := process.poll()) is not None:
+                code.append(polled)
+            return bool(code)
+
         try:
-            _wait_until(lambda: process.poll() is not None or ready(), limit_s)
-            killed = process.poll() is None
+            _wait_until(lambda: ended() or ready(), limit_s)
+            killed = not ended()
             if killed:
                 os.killpg(process.pid, with_signal)
-            _wait_until(lambda: process.poll() is not None, limit_s)
+            _wait_until(ended, limit_s)
         finally:
-            if process.poll() is None:
+            if not ended():
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        output.seek(0)
-        return Ended(killed, process.returncode, output.read().decode(errors="replace"))
+        return Ended(killed, code[0], "".join(process.said()))
 
 
 def num_lines(path: Path) -> int:

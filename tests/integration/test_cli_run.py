@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -131,18 +130,16 @@ def test_a_changed_configuration_is_not_resumed(tmp_path: Path) -> None:
 def test_ctrl_c_stops_after_the_round_and_resume_ends_with_the_same_run(tmp_path: Path) -> None:
     long = [*SMALL, "--set", "run.rounds=400"]
     flare("run", *long, "--out", "whole", "--quiet", cwd=tmp_path)
-    with subprocess.Popen(
-        command("run", *long, "--out", "cut", "--quiet"), cwd=tmp_path, stderr=subprocess.PIPE, env=ENVIRONMENT
-    ) as run:
-        rounds = tmp_path / "cut" / "rounds.jsonl"
-        while not (rounds.exists() and rounds.stat().st_size > 2000):
-            assert run.poll() is None
-            time.sleep(0.01)
-        run.send_signal(signal.SIGINT)
-        assert run.stderr is not None
-        said = run.stderr.read().decode()
-        assert run.wait(timeout=60) == 130
-    assert "flare run --resume cut" in said
+    rounds = tmp_path / "cut" / "rounds.jsonl"
+    ended = kill_when(
+        command("run", *long, "--out", "cut", "--quiet"),
+        lambda: num_lines(rounds) > 2,
+        with_signal=signal.SIGINT,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+    )
+    assert (ended.killed, ended.returncode) == (True, 130)
+    assert "flare run --resume cut" in ended.output
     done = len(records(tmp_path / "cut"))
     assert 0 < done < 400
     flare("run", "--resume", "cut", "--quiet", cwd=tmp_path)

@@ -15,6 +15,7 @@ import pytest
 
 import flare
 from flare import POLICIES
+from tests import ready_python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -41,7 +42,10 @@ def workplace(tmp_path: Path) -> Path:
 
 
 def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
+    if command[0] == sys.executable:
+        done = ready_python.run(command, cwd=folder, timeout=300)
+    else:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

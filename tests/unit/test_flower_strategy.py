@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import math
-import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from flare.config import Config, override
 from flare.flower import FlareStrategy, trained_arrays
 from flare.flower.arrays import Layout
 from flare.records import RunFolder
+from tests import ready_python
 from tests.fleets import FakeGrid, Node
 
 SOUND = {"tau": 2.0, "cpu_hz": 3e9, "power_w": 0.2, "gain_db": -95.0}
@@ -493,7 +493,7 @@ def test_runs_of_the_simulator_and_of_flower_do_not_continue_each_other(tmp_path
         run({1: node()}, settings(), tmp_path / "simulated")
     run({1: node()}, settings(), tmp_path / "flower")
     command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "flower")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = ready_python.run(command, cwd=tmp_path)
     assert done.returncode == 2
     assert "is a run on flower, not on simulation; continue it there" in " ".join(done.stderr.split())
 
@@ -562,7 +562,7 @@ def test_a_run_ends_when_the_target_is_reached_and_the_report_can_be_made(tmp_pa
     assert RunFolder.open(tmp_path / "run").manifest["status"] == "reached"
     page = tmp_path / "page.html"
     command = [sys.executable, "-m", "flare", "report", str(tmp_path / "run"), "--out", str(page)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = ready_python.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "0.8" in page.read_text()
 
@@ -679,12 +679,15 @@ def test_the_norm_allowed_is_that_of_the_first_start_also_after_a_resume(tmp_pat
     assert [each["sent"] for each in records(tmp_path / "run")][1:] == [[0]] * 3
 
 
-def test_without_flower_the_package_works_and_says_what_to_install() -> None:
+def test_without_flower_the_package_works_and_says_what_to_install(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.modules['flwr'] = None\n"
+        "import sys\n"
+        "for name in [name for name in sys.modules if name.split('.')[0] == 'flare']:\n    del sys.modules[name]\n"
+        "sys.modules['flwr'] = None\n"
         "import flare, flare.simulation, flare.__main__\n"
         "try:\n    import flare.flower\n"
         "except ModuleNotFoundError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = ready_python.run([sys.executable, "-c", code], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == 'flare.flower needs Flower, which is not installed: pip install "flare-wfl[flower]"'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from flare.records import RunFolder
 from flare.rng import stream
 from flare.scheduling import POLICIES, admit, policy
 from flare.simulation import Member, Simulation, drive, resume
+from tests import ready_python
 
 CONFIG = override(
     Config(),
@@ -58,7 +58,7 @@ def test_a_run_with_its_own_data_is_not_continued_with_the_digits(tmp_path: Path
     begun(tmp_path / "run", dataset=dataset, held=held)
     before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
     command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = ready_python.run(command, cwd=tmp_path)
     assert done.returncode == 2
     assert "its data is own data, 160 samples, 10 classes, and here it is digits" in " ".join(done.stderr.split())
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before

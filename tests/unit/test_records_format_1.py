@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from flare.records import RunFolder
 from flare.records.run import read_run
+from tests import ready_python
 from tests.record_writer import CONFIG
 
 OLD = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"
@@ -73,6 +73,6 @@ def test_it_makes_way_for_a_new_run(path):
 def test_the_command_refuses_to_continue_it_in_words(tmp_path: Path) -> None:
     shutil.copytree(OLD, tmp_path / "run")
     command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = ready_python.run(command, cwd=tmp_path)
     assert done.returncode == 2
     assert "made by an older flare" in done.stderr

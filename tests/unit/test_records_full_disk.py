@@ -1,7 +1,6 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flare.records import RunFolder
+from tests import ready_python
 from tests.record_writer import CHECKPOINT_EVERY, CONFIG, resume, snapshot, start, step, write
 from tests.run_folders import assert_restored, checkpoint_names, expected, lines, written
 
@@ -156,7 +156,8 @@ def test_a_real_limit_of_the_system_leaves_the_run_resumable(path, limit, what):
     assert len(b"".join(expected(6)[1])) < limit  # the records of the next checkpoint fit in either case
     assert ((path / "checkpoints" / "round-000003.safetensors").stat().st_size > limit) == (what == "a checkpoint")
     command = [sys.executable, "-c", LIMITED, path, str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=True)
+    done = ready_python.run(command, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{errno.EFBIG} {what} could not be written: {path}")
     assert done.stdout.endswith(f"--resume {path}\n")
     recorded = len(lines(path))

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from flare.records import RunFolder
 from flare.records.locking import lock
+from tests import ready_python
 from tests.record_writer import CONFIG
 from tests.run_folders import assert_restored, lines, written
 
@@ -80,6 +80,8 @@ def test_a_lock_that_cannot_be_had_for_another_reason_is_an_error(path, monkeypa
 
 NO_FCNTL = """
 import os, signal, sys, warnings
+for name in [name for name in sys.modules if name.split(".")[0] in ("flare", "filelock", "tests")]:
+    del sys.modules[name]
 sys.modules["fcntl"] = None
 warnings.simplefilter("ignore")  # filelock says at import what flare logs
 from pathlib import Path
@@ -105,7 +107,7 @@ if sys.argv[2] in ("resume", "die"):
 
 def without_fcntl(path, task):
     command = [sys.executable, "-c", NO_FCNTL, path, task]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    return ready_python.run(command, cwd=ROOT)
 
 
 def test_where_fcntl_does_not_exist_folders_are_made_continued_and_locked(path):
