@@ -13,7 +13,19 @@ import pytest
 from PIL import Image
 
 from flare.config import Options
-from flare.experiments import EXPERIMENTS, FIGURES, bounds, fig3, fig4, fig8, policy_figures, rates, safe, sensitivity
+from flare.experiments import (
+    EXPERIMENTS,
+    FIGURES,
+    bounds,
+    fig3,
+    fig4,
+    fig8,
+    policy_figures,
+    rates,
+    safe,
+    sensitivity,
+    settings,
+)
 from flare.experiments.claims import Claim, Verdict
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.reproduce import reproduce
@@ -418,7 +430,8 @@ def all_numbers(content: Any) -> list[float]:
 
 @pytest.fixture
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer points on the longest axes."""
+    """Fewer rounds, and fewer points on the longest axes."""
+    monkeypatch.setattr(settings, "QUICK_ROUNDS", 4)
     monkeypatch.setattr(rates, "RATES", (0.005, 0.04, 0.64))
     monkeypatch.setattr(fig8, "DEADLINES_S", (0.4, 0.6, 1.0, 2.0))
     monkeypatch.setattr(

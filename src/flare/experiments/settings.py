@@ -42,9 +42,9 @@ _QUICK = (
     "learning.model=logistic",
     "learning.local_lr=0.05",
     "wireless.batch_size=10",
-    "run.rounds=12",
     "run.evaluate_every=2",
 )
+QUICK_ROUNDS = 12
 
 
 def setting(dataset: str, scale: Scale, *changes: str) -> Config:
@@ -52,7 +52,7 @@ def setting(dataset: str, scale: Scale, *changes: str) -> Config:
     common = ("learning.precision=tf32", "run.payload=wireless", "scheduling.bound=false")
     cell = override(Config(), [*_PAPER[dataset], *common])
     if scale.quick:  # the radio stays that of the data set, what is learned is small
-        cell = override(cell, _QUICK)
+        cell = override(cell, [*_QUICK, rounds(scale, 0)])
     return override(cell, changes)
 
 
@@ -64,7 +64,7 @@ def ten_of_forty(scale: Scale, partition: str, policy: str, *changes: str) -> Co
 
 def rounds(scale: Scale, full: int) -> str:
     """The setting of so many rounds, few of them with `--quick`."""
-    return f"run.rounds={12 if scale.quick else full}"
+    return f"run.rounds={QUICK_ROUNDS if scale.quick else full}"
 
 
 def over_seeds(scale: Scale, panel: str, curve: str, config: Config, *, plan_only: bool = False) -> list[Trial]:
