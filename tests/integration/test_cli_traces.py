@@ -56,7 +56,7 @@ def test_schedule_and_run_take_every_form(name: str, capsys: pytest.CaptureFixtu
     (rounds,) = Path("run").glob("rounds.jsonl")
     third = json.loads(rounds.read_text().splitlines()[2])
     assert sorted(third["selected"]) == sorted(
-        int(device["name"]) for device in answer["devices"] if device["selected"]
+        int(device["device"]) for device in answer["devices"] if device["selected"]
     )
 
 
