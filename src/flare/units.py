@@ -151,14 +151,15 @@ def parse(text: str, quantity: str) -> float:
     and an example of what would be.
     """
     known = _QUANTITIES[quantity]
-    wrong, right = f"'{text:.80}' is not a {quantity}", f"write for example {known.example}"
+    wrong = f"'{text:.80}' is not a {quantity}"
+    right = f"write for example {known.example} (a bare number is in {known.unit})"
     found = _NUMBER.match(text.translate(_MINUS))
     if found is None:
         raise ValueError(f"{wrong}: it does not start with a number; {right}")
     value = known.value(float(found[1]), found[2])
     if value is None:
         units = ", ".join([*known.levels, *known.sizes])
-        raise ValueError(f"{wrong}: unknown unit '{found[2]:.80}'; {right} (units: {units})")
+        raise ValueError(f"{wrong}: unknown unit '{found[2]:.80}', known are {units}; {right}")
     if math.isnan(value):
         raise ValueError(f"{wrong}: it has no value in {known.unit}, it must be a finite number above 0; {right}")
     if not math.isfinite(value):

@@ -357,8 +357,8 @@ def test_the_written_file_says_how_units_are_written():
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("wireless.deadline_s=400MHz", "wireless.deadline_s: '400MHz' is not a time: unknown unit 'MHz'; write for"),
-        ("wireless.deadline_s=400mx", "write for example 400ms"),
+        ("wireless.deadline_s=400MHz", "wireless.deadline_s: '400MHz' is not a time: unknown unit 'MHz', known"),
+        ("wireless.deadline_s=400mx", "known are s, sec, min, h; write for example 400ms (a bare number is in s)"),
         ("wireless.deadline_s=soon", "wireless.deadline_s: 'soon' is not a time: it does not start with a number"),
         ("wireless.deadline_s=", "wireless.deadline_s: '' is not a time"),
         ("wireless.deadline_s=-3ms", 'wireless.deadline_s is the text "-3ms"; it must be a finite number, greater'),

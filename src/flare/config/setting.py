@@ -118,7 +118,7 @@ def _without_unit(given: Any, name: str, each: Field[Any]) -> Any:
     try:
         return parse(given, measured)
     except ValueError as error:
-        raise ValueError(f"{name}: {error}; it must be that, or a number in the unit of its name") from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _options(given: Any, name: str) -> Options:

@@ -14,12 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flare.types import Floats
-from flare.wireless.mat import read_mat
-from flare.wireless.npz import read_npz
-from flare.wireless.recorded import checked
-from flare.wireless.trace_csv import read_csv
-
-_READERS = {".csv": read_csv, ".npz": read_npz, ".mat": read_mat}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +41,18 @@ def read_trace(path: str | Path) -> Trace:
     Raises ValueError with file, line and column (CSV), or array, round and device (NPZ, MAT), why, and what would be
     right.
     """
+    from flare.wireless import (
+        mat,
+        npz,
+        recorded,
+        trace_csv,
+    )  # here, because most cells have no trace and need none of it
+
     path = Path(path)
-    read = _READERS.get(path.suffix.lower())
+    read = {".csv": trace_csv.read_csv, ".npz": npz.read_npz, ".mat": mat.read_mat}.get(path.suffix.lower())
     if read is None:
         raise ValueError(f"{path}: a trace is a CSV, NPZ or MATLAB file; its name must end in .csv, .npz or .mat")
-    values = checked(path, read(path))
+    values = recorded.checked(path, read(path))
     for each in values.values():
         each.setflags(write=False)  # rounds are handed out as views
     num_rounds, num_devices = next(iter(values.values())).shape
