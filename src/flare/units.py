@@ -82,14 +82,14 @@ class _Quantity:
 
     def value(self, number: float, unit: str) -> float | None:
         """The number in `self.unit`; None where the unit is unknown, nan where it cannot be in decibel."""
-        levels = {name.casefold(): shift for name, shift in self.levels.items()}
         if unit == "":
             return number
-        if unit.replace(" ", "").casefold() in levels:
-            return number + levels[unit.replace(" ", "").casefold()]
+        for name, shift in self.levels.items():
+            if unit.replace(" ", "").casefold() == name.casefold():
+                return number + shift
         for name, size in self.sizes.items():
             prefix = unit.removesuffix(name)
-            if unit.endswith(name) and (prefix == "" or prefix in self.prefixes):
+            if unit.endswith(name) and prefix in ("", *self.prefixes):
                 linear = number * (size * _PREFIX[prefix])
                 if not self.levels:
                     return linear

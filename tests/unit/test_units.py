@@ -66,6 +66,8 @@ def test_parse(text, quantity, value):
     [
         ("10 parsec", "time", "parsec"),
         ("10MHz", "time", "MHz"),
+        ("10kKHz", "bandwidth", "unknown unit 'kKHz'"),  # two prefixes
+        ("10nus", "time", "unknown unit 'nus'"),
         ("10mHz", "bandwidth", "mHz"),  # millihertz: the writer meant MHz
         ("fast", "bandwidth", "does not start with a number"),
         ("", "data size", "does not start with a number"),

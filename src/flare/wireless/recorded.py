@@ -66,16 +66,16 @@ def checked(path: Path, recorded: Recorded) -> dict[str, Floats]:
     if {"gain_db", COEFFICIENTS} <= set(recorded.values):
         raise ValueError(f"{path}: holds both gain_db and {COEFFICIENTS}, which say the same thing; give one of them")
     _check_shapes(path, recorded)
-    checked = {}
-    for name in QUANTITIES:
-        if name in recorded.values:
-            numbers = recorded.values[name]
-            values = _power(numbers) if name == COEFFICIENTS else np.ascontiguousarray(numbers, dtype=np.float64)
-            _check_values(path, recorded, name, values)
-            checked["gain_db" if name == COEFFICIENTS else name] = (
-                linear_to_db(values) if name == COEFFICIENTS else values
-            )
-    return checked
+    found = {}
+    for name in (name for name in QUANTITIES if name in recorded.values):
+        numbers = recorded.values[name]
+        values = _power(numbers) if name == COEFFICIENTS else np.ascontiguousarray(numbers, dtype=np.float64)
+        _check_values(path, recorded, name, values)
+        if name == COEFFICIENTS:
+            found["gain_db"] = linear_to_db(values)
+        else:
+            found[name] = values
+    return found
 
 
 def _check_shapes(path: Path, recorded: Recorded) -> None:
