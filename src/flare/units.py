@@ -1,4 +1,4 @@
-"""dB, dBm, Hz, bit and seconds: the only place where units are converted, read or written.
+"""dB, dBm, Hz, bit, metre and seconds: the only place where units are converted, read or written.
 
 Everything inside the package is SI: watt, hertz, bit, second, metre. A name carries its unit as a suffix
 (`power_dbm`, `bandwidth_hz`), so that a conversion is always a visible call to this module.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
@@ -48,47 +50,142 @@ def dbm_per_mhz_to_watt_per_hz(density_dbm_per_mhz: float) -> float:
     return dbm_to_watt(density_dbm_per_mhz) * 1e-6
 
 
+THERMAL_NOISE_DBM_PER_MHZ = watt_to_dbm(1.380649e-23 * 290.0) + 60.0
+"""Boltzmann's constant times 290 K: -113.98 dBm/MHz, or -173.98 dBm/Hz."""
+MAX_BARE_TIME_S = 60.0
+"""A time without a unit that is longer was probably meant in milliseconds."""
+MAX_BARE_NOISE_OFFSET_DB = 30.0
+"""A noise density without a unit that is further from thermal noise was probably meant in dBm/Hz."""
+
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*\Z")
-# Quantity -> (units and their size in the SI unit, prefixes that make sense, an example for messages).
-_QUANTITIES: dict[str, tuple[dict[str, float], str, str]] = {
-    "bandwidth": ({"Hz": 1.0}, "kKMGT", "10MHz"),
-    "time": ({"s": 1.0, "sec": 1.0, "min": 60.0}, "numµ", "400ms"),
-    "data size": ({"bit": 1.0, "bits": 1.0, "B": 8.0, "byte": 8.0, "bytes": 8.0}, "kKMGT", "10Mbit"),
+_MINUS = str.maketrans("\u2212", "-")  # the minus sign of papers
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What a text may say of a quantity.
+
+    unit      what a bare number is in, and what the value is returned in
+    sizes     units by how many of `unit` they are; where there are `levels`, by how many of its linear unit
+    prefixes  of the units in `sizes`, those that make sense
+    levels    units in decibel (in any case: dBm, dbm), by what is added to come to `unit`
+    sure      from where to where a bare number is what its writer meant, as far as one can tell; None: nowhere
+    """
+
+    unit: str
+    example: str
+    sizes: Mapping[str, float]
+    prefixes: str = ""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    sure: tuple[float, float] | None = (-math.inf, math.inf)
+
+    def value(self, number: float, unit: str) -> float | None:
+        """The number in `self.unit`; None where the unit is unknown, nan where it cannot be in decibel."""
+        if unit == "":
+            return number
+        for name, shift in self.levels.items():
+            if unit.replace(" ", "").casefold() == name.casefold():
+                return number + shift
+        for name, size in self.sizes.items():
+            prefix = unit.removesuffix(name)
+            if unit.endswith(name) and prefix in ("", *self.prefixes):
+                linear = number * (size * _PREFIX[prefix])
+                if not self.levels:
+                    return linear
+                return 10.0 * math.log10(linear) if 0.0 < linear < math.inf else math.nan
+        return None
+
+
+_TIMES = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+_QUANTITIES: dict[str, _Quantity] = {
+    "bandwidth": _Quantity("Hz", "10MHz", {"Hz": 1.0}, "kKMGT", sure=None),
+    "frequency": _Quantity("Hz", "2.5GHz", {"Hz": 1.0}, "kKMGT", sure=None),
+    "time": _Quantity("s", "400ms", _TIMES, "numµ", sure=(-math.inf, MAX_BARE_TIME_S)),
+    "duration": _Quantity("s", "10min", _TIMES, "numµ"),
+    "data size": _Quantity(
+        "bit", "10Mbit", {"bit": 1.0, "bits": 1.0, "B": 8.0, "byte": 8.0, "bytes": 8.0}, "kKMGT", sure=None
+    ),
+    "distance": _Quantity("m", "0.5km", {"m": 1.0}, "k"),
+    "ratio": _Quantity("dB", "6dB", {}, levels={"dB": 0.0}),
+    "power": _Quantity("dBm", "23dBm", {"W": 1e3}, "nuµmk", {"dBm": 0.0, "dBW": 30.0}),
+    "noise density": _Quantity(
+        "dBm/MHz",
+        "-174dBm/Hz",
+        {"W/Hz": 1e9},
+        levels={"dBm/MHz": 0.0, "dBm/kHz": 30.0, "dBm/Hz": 60.0},
+        sure=(
+            THERMAL_NOISE_DBM_PER_MHZ - MAX_BARE_NOISE_OFFSET_DB,
+            THERMAL_NOISE_DBM_PER_MHZ + MAX_BARE_NOISE_OFFSET_DB,
+        ),
+    ),
 }
+_SUFFIXES = {
+    "bandwidth_hz": "bandwidth",
+    "_hz": "frequency",
+    "_s": "time",
+    "seconds": "duration",
+    "_bits": "data size",
+    "_m": "distance",
+    "_db": "ratio",
+    "_dbm": "power",
+    "_dbm_per_mhz": "noise density",
+}  # how a name ends, and the quantity that it then is, in the unit that `parse` returns
+
+
+def quantity_of(name: str) -> str | None:
+    """The quantity that a name says by its unit: `deadline_s` is a "time"; None where it ends in no unit."""
+    return next((quantity for suffix, quantity in _SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def example_of(quantity: str) -> str:
+    """How a value of the quantity may be written, such as `400ms`."""
+    return _QUANTITIES[quantity].example
 
 
 def parse(text: str, quantity: str) -> float:
-    """Read `10MHz`, `400 ms` or `1.25MB` in SI units; a bare number is already in the SI unit.
+    """Read `10MHz`, `400 ms`, `1.25MB` or `-174dBm/Hz`; a bare number is already in the unit that is returned.
 
-    `quantity` is one of "bandwidth" (Hz), "time" (s) and "data size" (bit). Raises ValueError with the text, the
-    unit that was not understood and an example of what would be.
+    `quantity` is "bandwidth" or "frequency" (Hz), "time" or "duration" (s), "data size" (bit), "distance" (m), "ratio"
+    (dB), "power" (dBm) or "noise density" (dBm/MHz). Raises ValueError with the text, the unit that was not understood
+    and an example of what would be.
     """
-    units, prefixes, example = _QUANTITIES[quantity]
-    found = _NUMBER.match(text)
+    known = _QUANTITIES[quantity]
+    wrong = f"'{text:.80}' is not a {quantity}"
+    right = f"write for example {known.example} (a bare number is in {known.unit})"
+    found = _NUMBER.match(text.translate(_MINUS))
     if found is None:
-        raise ValueError(f"'{text}' is not a {quantity}: it does not start with a number; write for example {example}")
-    number, unit = float(found[1]), found[2]
-    factor = _factor(unit, units, prefixes)
-    if factor is None:
-        known = ", ".join(units)
-        raise ValueError(
-            f"'{text}' is not a {quantity}: unknown unit '{unit}'; write for example {example} (units: {known})"
-        )
-    value = number * factor
+        raise ValueError(f"{wrong}: it does not start with a number; {right}")
+    value = known.value(float(found[1]), found[2])
+    if value is None:
+        units = ", ".join([*known.levels, *known.sizes])
+        raise ValueError(f"{wrong}: unknown unit '{found[2]:.80}', known are {units}; {right}")
+    if math.isnan(value):
+        raise ValueError(f"{wrong}: it has no value in {known.unit}, it must be a finite number above 0; {right}")
     if not math.isfinite(value):
-        raise ValueError(f"'{text}' is not a {quantity}: the number is too large; write for example {example}")
+        raise ValueError(f"{wrong}: the number is too large; {right}")
     return value
 
 
-def _factor(unit: str, units: dict[str, float], prefixes: str) -> float | None:
-    if unit == "":
-        return 1.0
-    for name, size in units.items():
-        prefix = unit.removesuffix(name)
-        if unit.endswith(name) and (prefix == "" or prefix in prefixes):
-            return size * _PREFIX[prefix]
-    return None
+def doubt(text: str, quantity: str) -> str | None:
+    """Where a text that `parse` has read is a bare number whose writer may have meant another unit: what it was taken
+    for and how to write the unit, in words. None where there is nothing to doubt."""
+    known = _QUANTITIES[quantity]
+    found = _NUMBER.match(text.translate(_MINUS))
+    if found is None or found[2]:
+        return None
+    value = float(found[1])
+    if known.sure is not None and known.sure[0] <= value <= known.sure[1]:
+        return None
+    if known.levels:
+        offset = value - THERMAL_NOISE_DBM_PER_MHZ
+        taken = (
+            f"{value:g} {known.unit}, {abs(offset):.0f} dB {'above' if offset > 0 else 'below'} thermal noise "
+            f"({THERMAL_NOISE_DBM_PER_MHZ:.2f} dBm/MHz at 290 K)"
+        )
+    else:
+        taken = human(value, known.unit)
+    return f"is read as {taken}; write the unit, such as {known.example} ({found[1]:.40}{known.unit} if that is meant)"
 
 
 _SCALES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")]

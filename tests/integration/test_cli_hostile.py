@@ -14,6 +14,7 @@ RADIO = ["--bandwidth", "10MHz", "--deadline", "400ms", "--payload", "10Mbit"]
 READERS = {
     ".csv": [["schedule", "PATH", *RADIO], ["run", "--quiet", "--set", "wireless.trace=PATH"]],
     ".npz": [["run", "--quiet", "--set", "wireless.trace=PATH"]],
+    ".mat": [["run", "--quiet", "--set", "wireless.trace=PATH"]],
     ".toml": [["schedule", "--cell", "PATH"], ["run", "PATH"], ["compare", "PATH"]],
     "": [["run", "PATH"], ["run", "--resume", "PATH"], ["compare", "--resume", "PATH"], ["report", "PATH"]],
 }

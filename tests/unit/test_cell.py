@@ -221,3 +221,5 @@ def test_a_trace_of_another_number_of_devices_says_what_to_set(trace):
     config = WirelessConfig(trace=trace(**RECORDED))
     with pytest.raises(ValueError, match=r"trace\.npz: the trace has 2 devices.*is 40; set wireless.num_devices = 2"):
         Cell(config, seed=0)
+    with pytest.raises(ValueError, match=r"set wireless\.num_devices = 3, or transpose the trace: a row is a round"):
+        Cell(WirelessConfig(num_devices=5, trace=trace(tau=np.ones((5, 3)))), seed=0)

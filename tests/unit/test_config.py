@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from flare.config import SECTIONS, Config, Options, SchedulingConfig, WirelessConfig, load, names, override, to_toml
+from flare.config.setting import dotted, quantity
 
 
 @pytest.fixture
@@ -308,6 +309,67 @@ def test_every_meaning_is_of_a_setting_and_no_name_of_one():
     ],
 )
 def test_a_single_setting_that_cannot_be_is_refused_in_words(setting, says):
+    with pytest.raises(ValueError, match=re.escape(says)) as raised:
+        override(Config(), [setting])
+    assert len(str(raised.value)) < 600
+
+
+WITH_UNITS = {
+    "wireless.min_distance_m": ("0.05km", 50.0),
+    "wireless.max_distance_m": ("0.75 km", 750.0),
+    "wireless.shadowing_db": ("8dB", 8.0),
+    "wireless.rician_k_db": ("3 dB", 3.0),
+    "wireless.power_dbm": ("100mW", 20.0),
+    "wireless.noise_dbm_per_mhz": ("-170dBm/Hz", -110.0),
+    "wireless.total_bandwidth_hz": ("20MHz", 20e6),
+    "wireless.deadline_s": ("250ms", 0.25),
+    "wireless.payload_bits": ("1.25MB", 1e7),
+    "wireless.cpu_min_hz": ("1GHz", 1e9),
+    "wireless.cpu_max_hz": ("5 GHz", 5e9),
+    "run.seconds": ("10min", 600.0),
+}
+
+
+def test_every_setting_with_a_unit_in_its_name_reads_text_with_one(write):
+    measured = {
+        dotted(section, each.name)
+        for section, kind in SECTIONS.items()
+        for each in dataclasses.fields(kind)
+        if quantity(each) is not None
+    }
+    assert measured == set(WITH_UNITS)  # a new one belongs into the list above
+    for key, (text, value) in WITH_UNITS.items():
+        section, _, name = key.partition(".")
+        single = override(Config(), [f"{key}={text}"])
+        filed = load(write(f'[{section}]\n{name} = "{text}"\n'))
+        made = dataclasses.replace(getattr(Config(), section), **{name: text})
+        for one in (getattr(single, section), getattr(filed, section), made):
+            assert getattr(one, name) == pytest.approx(value, rel=1e-14), key
+        assert load(write(to_toml(single))) == single
+
+
+def test_the_written_file_says_how_units_are_written():
+    text = to_toml(Config())
+    assert '# when a round must be over, s (or with a unit: "400ms")\n' in text
+    assert text.count("(or with a unit: ") == len(WITH_UNITS)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("wireless.deadline_s=400MHz", "wireless.deadline_s: '400MHz' is not a time: unknown unit 'MHz', known"),
+        ("wireless.deadline_s=400mx", "known are s, sec, min, h; write for example 400ms (a bare number is in s)"),
+        ("wireless.deadline_s=soon", "wireless.deadline_s: 'soon' is not a time: it does not start with a number"),
+        ("wireless.deadline_s=", "wireless.deadline_s: '' is not a time"),
+        ("wireless.deadline_s=-3ms", 'wireless.deadline_s is the text "-3ms"; it must be a finite number, greater'),
+        ("wireless.noise_dbm_per_mhz=-174dBm", "wireless.noise_dbm_per_mhz: '-174dBm' is not a noise density"),
+        ("wireless.power_dbm=1e30W", 'wireless.power_dbm is the text "1e30W"; it must be a finite number'),
+        ("wireless.num_devices=3s", 'wireless.num_devices is the text "3s"; it must be a whole number'),
+        ("wireless.tau_mean=3s", 'wireless.tau_mean is the text "3s"; it must be a finite number'),
+        ("wireless.payload_bits=1" + "x" * 5000, "is not a data size"),
+    ],
+)
+def test_a_wrong_unit_names_the_key_and_the_right_form(setting, says):
     with pytest.raises(ValueError, match=re.escape(says)) as raised:
         override(Config(), [setting])
     assert len(str(raised.value)) < 600

@@ -124,8 +124,8 @@ def test_what_a_trace_hands_out_cannot_be_written(csv_file):
         (FULL.replace("1,0,-91", "one,0,-91"), ", line 4, column round: 'one' is not a whole number"),
         (FULL.replace("\n1,0", "\n\n\n1,0").replace(",7\n", ",x\n"), ", line 6, column tau: 'x' is not"),
         (FULL.replace("1,0,-91", "0,1,-91"), ", line 4, columns round, device: round 0, device 1 is on line 3 already"),
-        (FULL.replace(",7\n", "\n"), ", line 4: has 4 cells, the header has 5"),
-        (FULL.replace(",7\n", ",7,8\n"), ", line 4: has 6 cells, the header has 5"),
+        (FULL.replace(",7\n", "\n"), ", line 4: has 4 cells, the first line has 5"),
+        (FULL.replace(",7\n", ",7,8\n"), ", line 4: has 6 cells, the first line has 5"),
         (FULL.replace("1,0,-91,2.5e9,7\n", ""), ", line 4 is the last, and there is none for round 1, device 0"),
         (FULL.replace("1,1,-99,4e9,2\n", ""), ", line 4 is the last, and there is none for round 1, device 1"),
         (FULL.replace("1,1,-99", "9,1,-99"), "none for round 1, device 1; columns round, device must hold each pair"),
@@ -161,9 +161,9 @@ def test_csv_with_a_cell_beyond_reason(csv_file):
         ({"tau": np.array([["3"]])}, ", array tau: holds <U1, not numbers"),
         ({"tau": np.array([[True]])}, ", array tau: holds bool, not numbers"),
         ({"tau": np.array([[3, None]])}, ", array tau: holds object, not numbers"),  # a pickle
-        ({"tau": np.array([[1.0, 1.0], [0.5, 1.0]])}, ", array tau, index [1, 0]: 0.5 is not a whole number"),
-        ({"cpu_hz": np.array([[1e9, 0.0]])}, ", array cpu_hz, index [0, 1]: 0 is not a speed in Hz"),
-        ({"gain_db": np.array([[-90.0, np.nan]])}, ", array gain_db, index [0, 1]: nan is not a power gain in dB"),
+        ({"tau": np.array([[1.0, 1.0], [0.5, 1.0]])}, ", array tau, round 1, device 0: 0.5 is not a whole number"),
+        ({"cpu_hz": np.array([[1e9, 0.0]])}, ", array cpu_hz, round 0, device 1: 0 is not a speed in Hz"),
+        ({"gain_db": np.array([[-90.0, np.nan]])}, ", array gain_db, round 0, device 1: nan is not a power gain in dB"),
     ],
 )
 def test_bad_npz_names_file_array_and_index(npz_file, arrays, says):
@@ -206,7 +206,7 @@ def test_a_file_that_is_not_there(tmp_path, name):
 
 
 def test_a_name_that_says_no_kind(tmp_path):
-    with pytest.raises(ValueError, match=r"trace\.txt: a trace is a CSV or NPZ file; its name must end in"):
+    with pytest.raises(ValueError, match=r"trace\.txt: a trace is a CSV, NPZ or MATLAB file; its name must end in"):
         read_trace(tmp_path / "trace.txt")
 
 

@@ -41,6 +41,19 @@ def test_decibels_of_arrays_there_and_back():
         ("10Mbit", "data size", 1e7),
         ("1.25MB", "data size", 1e7),  # a byte is 8 bit
         ("1250 kB", "data size", 1e7),
+        ("1.5 h", "time", 5400.0),
+        ("0.5km", "distance", 500.0),
+        ("6 dB", "ratio", 6.0),
+        ("23dBm", "power", 23.0),
+        ("100 mW", "power", 20.0),  # 10 log10(100)
+        ("-10dBW", "power", 20.0),
+        ("-174dBm/Hz", "noise density", -114.0),  # 10^6 Hz in a MHz: 60 dB
+        ("-174 dbm / hz", "noise density", -114.0),
+        ("\u2212174 dBm/Hz", "noise density", -114.0),  # the minus of a paper
+        ("-144dBm/kHz", "noise density", -114.0),
+        ("-114 dBm/MHz", "noise density", -114.0),
+        ("-114", "noise density", -114.0),
+        ("1e-21W/Hz", "noise density", -120.0),  # 1e-18 mW/Hz is 1e-12 mW/MHz
         ("-3s", "time", -3.0),  # whether a negative time makes sense is not for the parser to say
     ],
 )
@@ -53,11 +66,19 @@ def test_parse(text, quantity, value):
     [
         ("10 parsec", "time", "parsec"),
         ("10MHz", "time", "MHz"),
+        ("10kKHz", "bandwidth", "unknown unit 'kKHz'"),  # two prefixes
+        ("10nus", "time", "unknown unit 'nus'"),
         ("10mHz", "bandwidth", "mHz"),  # millihertz: the writer meant MHz
         ("fast", "bandwidth", "does not start with a number"),
         ("", "data size", "does not start with a number"),
         ("1e400", "time", "too large"),
         ("nan", "time", "does not start with a number"),
+        ("-174dB", "noise density", "unknown unit 'dB'.*dBm/MHz, dBm/kHz, dBm/Hz, W/Hz"),
+        ("-174dBm", "noise density", "unknown unit 'dBm'"),
+        ("0W/Hz", "noise density", "it has no value in dBm/MHz, it must be a finite number above 0"),
+        ("-1W", "power", "above 0"),
+        ("1e400W", "power", "finite"),
+        ("10m", "power", "unknown unit 'm'"),
     ],
 )
 def test_parse_says_what_it_did_not_understand(text, quantity, says):
@@ -90,3 +111,47 @@ def test_parse_reads_what_human_wrote(value):
     assert units.parse(units.human(value, "s" if value < 1 else "Hz"), "time" if value < 1 else "bandwidth") == (
         pytest.approx(value, rel=1e-3)
     )
+
+
+def test_thermal_noise_is_that_of_the_textbook():
+    assert abs(units.THERMAL_NOISE_DBM_PER_MHZ - (-173.975 + 60.0)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("text", "quantity", "says"),
+    [
+        ("10", "bandwidth", "is read as 10 Hz; write the unit, such as 10MHz (10Hz if that is meant)"),
+        ("1e7", "bandwidth", "is read as 10 MHz; "),
+        ("10", "data size", "is read as 10 bit; write the unit, such as 10Mbit (10bit if that is meant)"),
+        ("400", "time", "is read as 400 s; write the unit, such as 400ms (400s if that is meant)"),
+        ("-174", "noise density", "is read as -174 dBm/MHz, 60 dB below thermal noise (-113.98 dBm/MHz at 290 K); "),
+        ("-174", "noise density", "such as -174dBm/Hz (-174dBm/MHz if that is meant)"),
+        ("-83", "noise density", "is read as -83 dBm/MHz, 31 dB above thermal noise"),
+    ],
+)
+def test_a_bare_number_in_doubt(text, quantity, says):
+    assert says in units.doubt(text, quantity)
+
+
+@pytest.mark.parametrize(
+    ("text", "quantity"),
+    [
+        ("10Hz", "bandwidth"),
+        ("10bit", "data size"),
+        ("60", "time"),
+        ("400s", "time"),
+        ("-174dBm/MHz", "noise density"),
+        ("-84", "noise density"),
+        ("-143.9", "noise density"),
+        ("10", "distance"),
+    ],
+)
+def test_nothing_to_doubt(text, quantity):
+    assert units.doubt(text, quantity) is None
+
+
+def test_what_a_name_measures():
+    named = {"deadline_s": "time", "total_bandwidth_hz": "bandwidth", "cpu_min_hz": "frequency", "power_dbm": "power"}
+    named |= {"noise_dbm_per_mhz": "noise density", "payload_bits": "data size", "rician_k_db": "ratio"}
+    named |= {"max_distance_m": "distance", "seconds": "duration", "tau_mean": None, "rounds": None, "fading": None}
+    assert {name: units.quantity_of(name) for name in named} == named

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from flare.cli import schedule_output
+from flare.cli import quantities, schedule_output
 from flare.cli.console import say
 from flare.config import Config, SchedulingConfig, WirelessConfig, load
 from flare.report import FIGURE_FORMATS
@@ -23,7 +23,6 @@ from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.table import Surroundings, read_table
 from flare.types import Floats
-from flare.units import parse
 from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
 from flare.wireless.rate import upload_energy_j
@@ -46,7 +45,9 @@ CellName = Annotated[
 BatchSize = Annotated[
     int | None, typer.Option(help="Table: samples a local step, for cycles_per_sample. (default: 40)")
 ]
-Noise = Annotated[float | None, typer.Option(help="Table: noise density in dBm/MHz, for power_dbm. (default: -114)")]
+Noise = Annotated[
+    str | None, typer.Option(help="Table: noise density such as -174dBm/Hz, for power_dbm. (default: -114dBm/MHz)")
+]
 PathLossLaw = Annotated[PathLoss | None, typer.Option(help="Table: how distance_m becomes a gain. (default: exponent)")]
 PathLossExponent = Annotated[float | None, typer.Option(help="Table: exponent of the path loss. (default: 3.76)")]
 TimeLimit = Annotated[
@@ -103,9 +104,11 @@ def schedule(
     options = _options(whole.scheduling, policy, option or [], time_limit)
     if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
         raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
-    settings = _read_settings(bandwidth, deadline, payload)
+    texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload}
+    settings = quantities.settings_of(texts)
     law = None if path_loss is None else path_loss.value
-    radio = _given(batch_size=batch_size, noise_dbm_per_mhz=noise, path_loss=law, path_loss_exponent=path_loss_exponent)
+    radio = _given(batch_size=batch_size, path_loss=law, path_loss_exponent=path_loss_exponent)
+    radio |= quantities.settings_of({"--noise": noise})
     if table is not None:
         this = _from_table(table, replace(whole.wireless, **radio), settings, gamma)
     elif radio:
@@ -115,6 +118,7 @@ def schedule(
     names = POLICIES if compare else {policy, "exact"}
     answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in names}
     _answer(this, answers, policy, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
+    quantities.warn_of_doubts(texts | {"--noise": noise})  # last, where it is seen; an error is one line alone
 
 
 def _answer(
@@ -164,32 +168,11 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_settings(bandwidth: str | None, deadline: str | None, payload: str | None) -> dict[str, Any]:
-    """What the base station's options say, in SI units; what is not given is left out."""
-    return {
-        name: parse_option(option, text, quantity)
-        for name, option, text, quantity in (
-            ("total_bandwidth_hz", "--bandwidth", bandwidth, "bandwidth"),
-            ("deadline_s", "--deadline", deadline, "time"),
-            ("payload_bits", "--payload", payload, "data size"),
-        )
-        if text is not None
-    }
-
-
 def _energy_j(this: Round, detail: Explanation) -> Floats:
     """Energy of computing and sending of each device that sends; nan where it does not, or is not known."""
     if this.power_w is None or this.compute_energy_j is None:
         return np.full(len(this.names), np.nan)
     return this.compute_energy_j + upload_energy_j(this.power_w, detail.upload_s)
-
-
-def parse_option(option: str, text: str, quantity: str) -> float:
-    """The quantity that an option's text means; the error names the option."""
-    try:
-        return parse(text, quantity)
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
 
 
 def _known_gamma(gamma: float | str) -> float:

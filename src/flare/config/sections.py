@@ -61,7 +61,9 @@ class WirelessConfig:
         at_most=1_000_000_000,
     )
     trace: str = setting(
-        "", "CSV or NPZ file of gain_db, cpu_hz, tau for each round and device; relative to this file; empty: none"
+        "",
+        "CSV, NPZ or MATLAB (.mat) file of gain_db or h (channel coefficients), cpu_hz, tau for each round and device; "
+        "what it does not hold is drawn; relative to this file; empty: none",
     )
     trace_repeat: bool = setting(False, "start the trace again where it ends; otherwise that is an error")
     capacitance: float = setting(

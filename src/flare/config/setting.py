@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from flare.config.options import Options, is_text
+from flare.units import parse, quantity_of
 
 T = TypeVar("T")
 
@@ -60,8 +61,9 @@ def setting(
 
 
 def check(config: Any, section: str) -> None:
-    """Bring every setting of a dataclass to the type of its default (a whole number may stand for a number, a list for
-    a tuple, a table for `Options`); ValueError that names the setting and what it may be."""
+    """Bring every setting of a dataclass to the type of its default (a whole number may stand for a number, a text such
+    as "400ms" for a number with a unit in its name, a list for a tuple, a table for `Options`); ValueError that names
+    the setting and what it may be."""
     for each in fields(config):
         if "limits" not in each.metadata:
             continue
@@ -72,7 +74,7 @@ def check(config: Any, section: str) -> None:
         elif isinstance(given, str) and given in limits.also:
             value = given
         else:
-            value = _converted(given, each.default)
+            value = _converted(_without_unit(given, name, each), each.default)
         if value is None or not limits.hold(value):
             raise ValueError(f"{name} is {shown(given)}; it must be {_allowed(each.default, limits)}")
         object.__setattr__(config, each.name, value)
@@ -101,6 +103,22 @@ def shown(value: Any) -> str:
 
 def _cut(text: str, max_length: int = 200) -> str:
     return text if len(text) <= max_length else f"{text[:max_length]}..."
+
+
+def quantity(each: Field[Any]) -> str | None:
+    """What a setting measures, by the unit in its name, as `units.parse` calls it; None where it is no such number."""
+    return quantity_of(each.name) if isinstance(each.default, float) else None
+
+
+def _without_unit(given: Any, name: str, each: Field[Any]) -> Any:
+    """The number that a text such as "400ms" means in the unit of the setting's name; anything else as it is."""
+    measured = quantity(each)
+    if measured is None or not isinstance(given, str):
+        return given
+    try:
+        return parse(given, measured)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _options(given: Any, name: str) -> Options:

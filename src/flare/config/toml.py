@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from flare.config.names import meant_by, refuse_unknown
 from flare.config.options import Options, Value
 from flare.config.sections import SECTIONS, Config
-from flare.config.setting import quoted, shown
+from flare.config.setting import quantity, quoted, shown
 from flare.reading import read_small
+from flare.units import example_of
 
 MAX_FILE_BYTES = 16 << 20
 """A larger file is no configuration; a list of ten million devices' steps still is."""
@@ -45,7 +46,8 @@ def override(config: Config, settings: Iterable[str]) -> Config:
     """The configuration with single settings changed, each written as `section.key=value`, `seed=3` or, for an option
     of a policy, `scheduling.options.num_selected=3`.
 
-    A value is read as TOML; what is not TOML is text: `learning.method=fedavg`. Raises ValueError that names the key.
+    A value is read as TOML; what is not TOML is text: `learning.method=fedavg`, or `wireless.deadline_s=400ms`, which
+    is a number with its unit. Raises ValueError that names the key.
     """
     tables: dict[str, dict[str, Any]] = {}
     for text in settings:
@@ -153,10 +155,17 @@ def _keys_to_toml(config: Any) -> str:
     lines = []
     for each in fields(config):
         if "doc" in each.metadata and not isinstance(each.default, Options):
-            choices = each.metadata["limits"].choices
-            lines.append(f"# {each.metadata['doc']}" + (f" ({quoted(choices)})" if choices else ""))
+            lines.append(f"# {each.metadata['doc']}{_forms(each)}")
             lines.append(f"{each.name} = {_literal(getattr(config, each.name))}")
     return "\n".join(lines) + "\n"
+
+
+def _forms(each: Field[Any]) -> str:
+    """How a value may be written, for the comment of a setting: its choices, or an example with a unit."""
+    choices, measured = each.metadata["limits"].choices, quantity(each)
+    if choices:
+        return f" ({quoted(choices)})"
+    return "" if measured is None else f' (or with a unit: "{example_of(measured)}")'
 
 
 def _literal(value: Value) -> str:

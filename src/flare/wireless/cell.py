@@ -65,9 +65,11 @@ class Cell:
         self.seed = seed
         self.trace = read_trace(config.trace) if config.trace else None
         if self.trace is not None and self.trace.num_devices != config.num_devices:
+            turned = self.trace.num_rounds == config.num_devices
             raise ValueError(
                 f"{self.trace.path}: the trace has {self.trace.num_devices} devices, wireless.num_devices is "
                 f"{config.num_devices}; set wireless.num_devices = {self.trace.num_devices}"
+                + (", or transpose the trace: a row is a round, a column a device" if turned else "")
             )
         num_devices = config.num_devices
         self.distance_m, self.angle_rad = place_devices(

@@ -10,31 +10,23 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from flare.reading import open_small
 from flare.types import Floats
+from flare.wireless.array_limits import MAX_FILE_BYTES, PIECE_BYTES, RefusedError, check_inflation, check_shape, fill
+from flare.wireless.recorded import QUANTITIES, Complexes, Recorded, known_name
 
-MAX_FILE_BYTES = 1 << 30
-MAX_VALUES = 100_000_000
-"""Values of one array: ten thousand rounds of ten thousand devices."""
-MAX_INFLATION = 300
-"""How many times its packed size an array of more than `_FREE_BYTES` may have; recorded numbers have less than 50."""
-_FREE_BYTES = 64 << 20
-_PIECE_BYTES = 1 << 22
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the two ways in which numpy writes
 _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, OverflowError, struct.error, zlib.error, zipfile.BadZipFile)
 
 
-def read_arrays(path: Path, known: Collection[str]) -> dict[str, Floats]:
-    """The arrays of the file, each of shape (rows, columns); ValueError with file and array where one is unsound, or
-    has a name that is not `known`."""
+def read_npz(path: Path) -> Recorded:
+    """The recorded quantities in the file; ValueError with file and array where one is unsound or unknown."""
     with open_small(path, MAX_FILE_BYTES) as file:
         if not zipfile.is_zipfile(file):
             raise ValueError(f"{path}: is not an NPZ file (not a zip archive); write it with numpy.savez")
@@ -43,16 +35,22 @@ def read_arrays(path: Path, known: Collection[str]) -> dict[str, Floats]:
         except _DAMAGED as error:
             raise ValueError(f"{path}: is a damaged NPZ file ({error}); write it with numpy.savez") from None
         with archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            for name in members:
-                if name not in known:
-                    raise ValueError(f"{path}: unknown array '{name:.80}'; the arrays are {', '.join(known)}")
-            if len(members) < len(archive.infolist()):
-                raise ValueError(f"{path}: holds an array twice; give each once")
-            return {name: _array(archive, info, f"{path}, array {name}") for name, info in members.items()}
+            members = {}
+            for info in archive.infolist():
+                name = known_name(info.filename.removesuffix(".npy"))
+                if name is None:
+                    raise ValueError(
+                        f"{path}: unknown array '{info.filename.removesuffix('.npy'):.80}'; the arrays are "
+                        f"{', '.join(QUANTITIES)}"
+                    )
+                if name in members:
+                    raise ValueError(f"{path}: holds an array twice, {name}; give each once")
+                members[name] = info
+            values = {name: _array(archive, info, name, f"{path}, array {name}") for name, info in members.items()}
+    return Recorded(values, lambda name, index, device: f"array {name}, round {index}, device {device}")
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> Floats:
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, where: str) -> Floats | Complexes:
     if info.compress_type not in _PACKED:
         raise ValueError(
             f"{where}: is packed by method {info.compress_type} of zip, which numpy does not write; write it with "
@@ -61,65 +59,45 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> Float
     try:
         with archive.open(info) as member:
             shape, fortran, dtype = _header(member, where)
-            _check_claims(shape, dtype, info, member.tell(), where)
+            _check_claims(name, shape, dtype, info, member.tell(), where)
             stored = np.empty(math.prod(shape), dtype)
-            _fill(stored, member)
-    except _RefusedError:
+            fill(stored, member.read)
+            if member.read(1):  # the archive checks the checksum at the end
+                raise ValueError("it holds more values than its header says")
+    except RefusedError:
         raise
     except _DAMAGED as error:
         raise ValueError(f"{where}: cannot be read ({error}); write it with numpy.savez") from None
     with np.errstate(over="ignore"):
-        return stored.reshape(shape, order="F" if fortran else "C").astype(np.float64, order="C")
-
-
-class _RefusedError(ValueError):
-    """What is wrong has been said with file and array."""
+        as_read = stored.reshape(shape, order="F" if fortran else "C")
+        if dtype.kind == "c":
+            return as_read.astype(np.complex128, order="C")
+        return as_read.astype(np.float64, order="C")
 
 
 def _header(member: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and type that an array claims to have."""
     start = member.read(npy.MAGIC_LEN)
     if not start.startswith(npy.MAGIC_PREFIX):
-        raise _RefusedError(f"{where}: holds bytes, not numbers; write it with numpy.savez")
+        raise RefusedError(f"{where}: holds bytes, not numbers; write it with numpy.savez")
     if tuple(start[-2:]) != (1, 0):  # later versions are for headers of more than 64 KiB
-        raise _RefusedError(f"{where}: is written in an odd version of numpy's format; write it with numpy.savez")
+        raise RefusedError(f"{where}: is written in an odd version of numpy's format; write it with numpy.savez")
     try:
         shape, fortran, dtype = npy.read_array_header_1_0(member)
     except Exception as error:  # numpy evaluates the text of the header, and a bad one fails in many ways
-        raise _RefusedError(f"{where}: cannot be read ({error!s:.80}); write it with numpy.savez") from None
+        raise RefusedError(f"{where}: cannot be read ({error!s:.80}); write it with numpy.savez") from None
     return shape, fortran, dtype
 
 
 def _check_claims(
-    shape: tuple[int, ...], dtype: np.dtype[Any], info: zipfile.ZipInfo, header_bytes: int, where: str
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], info: zipfile.ZipInfo, header_bytes: int, where: str
 ) -> None:
-    if dtype.hasobject or dtype.kind not in "iuf":
-        raise _RefusedError(f"{where}: holds {dtype}, not numbers; store it as float64")
-    if len(shape) != 2 or min(shape) < 1:
-        raise _RefusedError(f"{where}: has shape {shape}; it must be (rounds, devices), at least one of each")
-    values = math.prod(shape)
-    if values > MAX_VALUES:
-        raise _RefusedError(f"{where}: has shape {shape}, {values:.3g} values; there may be at most {MAX_VALUES}")
-    if info.file_size != header_bytes + values * dtype.itemsize:
-        raise _RefusedError(f"{where}: has shape {shape} by its header, but {info.file_size} bytes; it is damaged")
-    if info.file_size > _FREE_BYTES and info.file_size > MAX_INFLATION * info.compress_size:
-        raise _RefusedError(
-            f"{where}: is {info.compress_size} bytes that unpack to {info.file_size}, more than {MAX_INFLATION} times "
-            "as many; store it with numpy.savez, unpacked"
-        )
-
-
-def _fill(stored: NDArray[Any], member: Any) -> None:
-    """Read all values; ValueError where some are missing or too many. The archive checks their checksum at the end."""
-    left = memoryview(stored.view(np.uint8).data)
-    while left:
-        piece = member.read(min(_PIECE_BYTES, len(left)))
-        if not piece:
-            raise ValueError("it ends early")
-        left[: len(piece)] = piece
-        left = left[len(piece) :]
-    if member.read(1):
-        raise ValueError("it holds more values than its header says")
+    if dtype.hasobject or dtype.kind not in "iufc":
+        raise RefusedError(f"{where}: holds {dtype}, not numbers; store it as float64")
+    check_shape(name, shape, where, is_complex=dtype.kind == "c")
+    if info.file_size != header_bytes + math.prod(shape) * dtype.itemsize:
+        raise RefusedError(f"{where}: has shape {shape} by its header, but {info.file_size} bytes; it is damaged")
+    check_inflation(info.file_size, info.compress_size, where, "store it with numpy.savez, unpacked")
 
 
 class _InPieces:
@@ -135,6 +113,6 @@ class _InPieces:
             here = self._file.tell()
             size = self._file.seek(0, io.SEEK_END) - here
             self._file.seek(here)
-        if size > _PIECE_BYTES:
+        if size > PIECE_BYTES:
             raise zipfile.BadZipFile(f"its directory claims {size} bytes")
         return self._file.read(size)
