@@ -14,6 +14,7 @@ from scipy.special import lambertw
 from flare.scheduling import RoundProblem, Status, solve
 from flare.wireless.rate import bandwidth_for
 from tests.cells import hand_cell, paper_cell
+from tests.errata_page import says
 from tests.oracles import bandwidth_50_digits, greedy_literal
 
 LN2 = math.log(2.0)
@@ -174,6 +175,10 @@ def test_erratum_4_p5_as_printed_has_an_optimum_whose_rounded_share_is_above_1()
     assert point[:2] @ (1.0 / problem.tau) == pytest.approx(answer.fun, abs=1e-9)
     assert (rows @ point <= 1e-12).all()
     assert round(point[0] / point[-1]) == 4
+    whole = np.array([1.0, 0.0, 0.25, 0.0, 1.0])  # the same with theta = 1: as good, and a selection
+    assert (rows @ whole <= 1e-12).all()
+    assert round(whole[0] / whole[-1]) == 1
+    assert says(4, "one of P5's optima, and gives a_1 = 4", "θ = 1", "and gives a_1 = 1")
     rows, _ = p5(problem, bounded=True)
     assert (rows @ point).max() == pytest.approx(0.75, rel=1e-12)
 

@@ -305,6 +305,7 @@ def test_erratum_12_p2_with_the_printed_gamma_does_not_minimise_phi_2_at_the_pap
     assert phi_2(Rates(0.005, 1.0, 5.0), second) < phi_2(step, both)
     factors = [1.0 / (0.005 * tau_bar) for tau_bar in (12.0, 3.0)]  # gamma' over gamma at the paper's rate for MNIST
     assert says(12, f"γ' is {factors[0]:.0f} times γ for τ̄ = 12", f"and {factors[1]:.0f} times for τ̄ = 3")
+    assert says(12, "These figures do not use P2; those that do, Figs. 5 to 8, print no τ.")
 
 
 @given(smoothness=st.floats(1e-3, 1e6), tau_bar=st.floats(1.0, 100.0), local_lr=st.floats(1e-9, 10.0))
@@ -316,7 +317,18 @@ def test_erratum_12_gamma_is_not_small_where_lemma_1_applies_at_the_papers_globa
         gamma = 1.0 / (smoothness * tau_bar * local_lr)
         assert gamma >= 1.0 / 0.58 * (1 - 1e-9)
         assert gamma / 1**2 > 1 / 1  # at M = 1, P5's answer, the term dropped exceeds the one kept
-    assert says(12, f"γ' ≥ {1 / 0.58:.2f} η_g")
+    assert says(12, f"γ' ≥ {1 / 0.58:.2f} η_g", "a small η_g, which Section IV-C names as well, does make γ' small")
+
+
+@pytest.mark.parametrize(("smoothness", "applies"), [(0.1, True), (0.57, True), (0.59, False), (100.0, False)])
+def test_erratum_12_the_printed_gamma_is_right_only_for_a_small_l_where_lemma_1_applies(
+    smoothness: float, applies: bool
+) -> None:
+    step, constants = Rates(0.1, 0.01, 10.0), Constants(smoothness, 0.0, 0.0)  # tau_bar eta_l = 1
+    assert 0.01 / reach(step, constants) == pytest.approx(0.01 / smoothness, rel=1e-12)  # gamma' is gamma
+    too_far = any("more than 0.58" in told for told in broken_conditions(step, constants, form=Form.PRINTED))
+    assert applies is not too_far
+    assert says(12, "right only if τ̄ η_l = 1 (which with p ≤ 0.58 would force L ≤ 0.58")
 
 
 def test_erratum_12_under_mas_p2_and_phi_2_rank_single_devices_the_other_way_round() -> None:

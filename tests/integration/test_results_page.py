@@ -12,6 +12,7 @@ import pytest
 
 from flare.experiments import EXPERIMENTS
 from flare.experiments.claims import BEYOND
+from tests.made_up_outcomes import filled, made_up
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "results.md").read_text()
@@ -46,6 +47,35 @@ def test_the_verdicts_are_counted_on_the_page_and_in_the_readme() -> None:
     )
     assert line in PAGE
     assert line in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "bounds"])
+def test_the_claims_recorded_are_those_that_the_code_makes(name: str) -> None:
+    said = ("name", "says", "paper", "measure")
+    made = EXPERIMENTS[name].claims(filled(EXPERIMENTS[name], lambda trial: made_up(), seeds=2))
+    recorded = [tuple(claim[each] for each in said) for claim in FILES[name]["claims"]]
+    assert recorded == [tuple(getattr(claim, each) for each in said) for claim in made]
+    assert [len(claim["tests"]) for claim in FILES[name]["claims"]] == [len(claim.tests) for claim in made]
+
+
+def test_a_verdict_that_rests_on_the_reading_of_fedavg_says_so() -> None:
+    for name, other in [(name, CLAIMS[f"{name}-tau-i"]) for name in CLAIMS if f"{name}-tau-i" in CLAIMS]:
+        claim = CLAIMS[name]
+        assert claim["paper"].startswith("up to ")
+        assert other["paper"] == BEYOND
+        assert all("FedAvg (3 steps)" in test["what"] for test in claim["tests"])
+        assert bool(claim["depends"]) == (claim["verdict"] != other["verdict"])
+
+
+def test_what_the_paper_tells_is_not_said_to_be_missing() -> None:
+    missing = " ".join(PAGE.split("## What the paper does not tell")[1].split())
+    assert "The channel's reference gain and any fading (the path-loss exponent, a line of sight and" in missing
+    for told in ("The channel law", "how CPU speeds and steps are drawn", "the split of the data", "notation.md"):
+        assert told not in missing
+    short = PAGE.split("## In short")[1].split("## Setting")[0]
+    (deadline,) = [line for line in short.split("\n- ") if "the best deadline on non-i.i.d. data is 0.6 s" in line]
+    assert "are ours" in deadline
+    assert "Theory" not in deadline
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))

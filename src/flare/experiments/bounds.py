@@ -5,6 +5,7 @@ Nothing is trained over a cell: the studies are in flare.theory, and take second
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -39,7 +40,8 @@ FORMS = {Form.PRINTED: "as printed", Form.CORRECTED: "with errata 5 and 6", Form
 UNITS = {"theorem_1": "the measurement", "lemma_1": "(c/2) times the squared gradient", "theorem_2": "the measurement"}
 """What the room of each bound is a share of. Lemma 1 bounds a change of F, which may vanish: hence its descent term."""
 NEAR = 0.05
-"""How near to -1/2 we call Corollary 1's slope borne out."""
+"""By how much the slope may be above Corollary 1's -1/2 and still count as borne out. Below it may be as it likes: the
+corollary is an upper bound on the error."""
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -114,7 +116,7 @@ def claims(results: Results) -> list[Claim]:
             made.append(
                 claim(
                     f"bounds-{theorem.replace('_', '-')}-{form.value}",
-                    f"{title} {words} holds in every round of every run",
+                    f"{title} {words} holds in every round and run that meets its conditions",
                     tests,
                     measure=f"least room as a share of {unit}; mean [least, most] over seeds",
                     paper="proven there" if form is Form.PRINTED else BEYOND,
@@ -125,14 +127,14 @@ def claims(results: Results) -> list[Claim]:
 
 def _speedup_claim(scale: Scale, rounds: int, kind: str) -> Claim:
     one = speedup(scale.seeds, rounds, kind)
-    test = within(kind, Effect(one.slope, one.low, one.high, len(one.slopes)), -0.5 - NEAR, -0.5 + NEAR)
+    test = within(kind, Effect(one.slope, one.low, one.high, len(one.slopes)), -math.inf, -0.5 + NEAR)
     return claim(
         f"bounds-speedup-{kind.replace(' ', '-')}",
-        f"Corollary 1: after {rounds:,} rounds the error falls with M as its power of -1/2 ({kind}; within {NEAR:g})",
+        f"Corollary 1: after {rounds:,} rounds the error falls at least as 1/√M ({kind}; slope at most {NEAR - 0.5:g})",
         [test],
         measure="slope of log error over log M",
-        paper="-1/2",
-        depends="the number of rounds (fewer: a smaller slope) and our threshold",
+        paper="O(1/√M)",
+        depends="the number of rounds (fewer: a flatter fall) and our threshold",
     )
 
 

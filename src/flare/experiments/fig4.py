@@ -1,14 +1,19 @@
 """Fig. 4: the four strategies for tau_bar against FedAvg: K = 40, M = 10, mean tau 3, i.i.d. and non-i.i.d. data, and
-uniform and grouped selection."""
+uniform and grouped selection.
+
+The paper's FedAvg is that of its Section I, which does a fixed number of steps. Claims against FedAvg with the tau_i
+steps of each device at equal rates are ours (names that end in -tau-i).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from flare.experiments.claims import Claim, Comparison, above, claim, effect_of, joint, paired, within
+from flare.experiments.claims import BEYOND, Claim, Comparison, above, claim, effect_of, paired, within
 from flare.experiments.drawing import plain, two_axes
 from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import final_accuracy, mean_accuracy, mean_drop
@@ -57,7 +62,7 @@ def _everywhere(results: Results, pairs: Sequence[tuple[str, str]], measure: Mea
 
 def claims(results: Results) -> list[Claim]:
     """What Section V-B says of Fig. 4."""
-    made = [_over(results, ours, distribution) for distribution in PRINTED for ours in ("MaS", "MeS")]
+    made = [each for distribution in PRINTED for ours in ("MaS", "MeS") for each in _over(results, ours, distribution)]
     faster = _everywhere(results, [("MaS", "MeS")], mean_accuracy)
     made.append(claim("fig4-mas-faster", "MaS converges faster than MeS", faster, measure="mean of all tests, points"))
     steadier = [
@@ -78,21 +83,40 @@ def claims(results: Results) -> list[Claim]:
     return [*made, _grouped(results), _sturdier(results), _marginal(results)]
 
 
-def _over(results: Results, ours: str, distribution: str) -> Claim:
-    """Against both readings of FedAvg, under both ways to select; says where the verdict rests on the reading."""
-    each = {
-        reading: [_points(results, panel(distribution, selection), ours, reading) for selection in SELECTIONS]
-        for reading in (FEDAVG, FIXED)
-    }
-    verdicts = {joint([test.verdict for test in tests]) for tests in each.values()}
-    return claim(
-        f"fig4-{ours.lower()}-over-fedavg-{distribution.replace('.', '')}",
-        f"{ours} ends above FedAvg on {distribution} data, in both readings and under both ways to select",
-        [test for tests in each.values() for test in tests],
-        measure="final test accuracy, points",
-        paper=f"up to {PRINTED[distribution]}",
-        depends="the reading of “FedAvg”: the two differ" if len(verdicts) > 1 else "",
+def _over(results: Results, ours: str, distribution: str) -> tuple[Claim, Claim]:
+    fixed, tau_i = (
+        [_points(results, panel(distribution, selection), ours, reading) for selection in SELECTIONS]
+        for reading in (FIXED, FEDAVG)
     )
+    return over_fedavg(ours, distribution, fixed, tau_i)
+
+
+def over_fedavg(
+    ours: str, distribution: str, fixed: Sequence[Comparison], tau_i: Sequence[Comparison]
+) -> tuple[Claim, Claim]:
+    """The paper's claim, against FedAvg with a fixed number of steps, and ours, against FedAvg with tau_i steps.
+
+    Each needs its tests under both ways to select; the paper's says where its verdict rests on the reading.
+    """
+    name = f"fig4-{ours.lower()}-over-fedavg-{distribution.replace('.', '')}"
+    measure = "final test accuracy, points"
+    other = claim(
+        f"{name}-tau-i",
+        f"{ours} ends above FedAvg with tau_i steps on {distribution} data, under both ways to select",
+        tau_i,
+        measure=measure,
+        paper=BEYOND,
+    )
+    printed = claim(
+        name,
+        f"{ours} ends above FedAvg (3 steps) on {distribution} data, under both ways to select",
+        fixed,
+        measure=measure,
+        paper=f"up to {PRINTED[distribution]}",
+    )
+    if other.verdict is not printed.verdict:
+        printed = replace(printed, depends=f"the reading of “FedAvg”: with tau_i steps, {other.verdict.value}")
+    return printed, other
 
 
 def _grouped(results: Results) -> Claim:

@@ -93,7 +93,7 @@ def claims(results: Results) -> list[Claim]:
             near,
             measure="best test accuracy, points",
             paper="0.6 s",
-            depends="the channel law and gamma, which the paper leaves open",
+            depends="the channel's reference gain and gamma, which the paper does not tell",
         ),
         claim(
             "fig8-consistent",

@@ -73,6 +73,17 @@ def safe_tau_bar(smoothness: float, local_lr: float) -> float:
     return STEP_LIMIT / (smoothness * local_lr) if smoothness * local_lr > 0.0 else math.inf
 
 
+def rho_limit(constants: Constants, gradient_sq: float) -> float:
+    """What the paper allows rho to be at most where ||grad F||^2 is `gradient_sq`: 1 / sqrt(H^2 + G^2 / ||grad F||^2).
+
+    Appendix B ends with it, below Eq. (33), which introduces rho. Where G > 0 and the gradient is 0, none is left: 0.
+    """
+    check_numbers(gradient_sq=gradient_sq)
+    if constants.g_const == 0.0:
+        return 1.0 / constants.h_const
+    return math.sqrt(gradient_sq / (constants.h_const**2 * gradient_sq + constants.g_const**2))
+
+
 def q_limit(rates: Rates, constants: Constants, form: Form = Form.CORRECTED) -> float:
     """What q may be at most; the bounds hold up to and at it. Not positive: the bound says nothing at these rates."""
     drift = 2.4 * constants.h_const**2 * reach(rates, constants) ** 2

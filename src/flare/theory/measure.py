@@ -14,7 +14,7 @@ import numpy as np
 
 from flare.rng import stream
 from flare.theory.bounds import lemma_1, theorem_1, theorem_2
-from flare.theory.conditions import Constants, Form, Rates, broken_conditions
+from flare.theory.conditions import Constants, Form, Rates, broken_conditions, rho_limit
 from flare.theory.constants import dissimilarity
 from flare.theory.logistic import DeviceSamples, Logistic, Way, walk
 from flare.theory.quadratic import Moments, Quadratic, approximation_error, flare_round, random_quadratic
@@ -56,7 +56,7 @@ class Study:
     """
 
     rates: Rates
-    constants: Constants  # rho is the least of any round
+    constants: Constants  # rho is the least of `allowed_rho`
     gap: Floats  # (rounds,), E F(w_r) - F*, before the round
     gradient_sq: Floats  # (rounds,)
     theorem_1: Comparison
@@ -86,8 +86,11 @@ def as_run(rows: Sequence[Sequence[float]], tau: list[Floats]) -> Run:
 
 
 def compare(run: Run, rates: Rates, constants: Constants) -> Study:
-    """Every bound on a run. Lemma 1 takes the rho and the error of selecting of its round, Theorem 2 the worst."""
-    rho = np.sqrt(run.gradient_sq / run.local_gradient_sq)
+    """Every bound on a run. Lemma 1 takes the rho and the error of selecting of its round.
+
+    Theorem 2 after R rounds takes the least rho of these; the error of selecting, M and kappa are of the whole run.
+    """
+    rho = allowed_rho(run, constants)
     worst = replace(constants, rho=float(rho.min()), selection_error=_selection_error(run.selection_sq))
     each = [
         replace(constants, rho=float(rho[r]), selection_error=_selection_error(run.selection_sq[r : r + 1]))
@@ -102,12 +105,23 @@ def compare(run: Run, rates: Rates, constants: Constants) -> Study:
     }
     counts = np.arange(1, len(rho) + 1)
     theorem = Comparison(
-        np.cumsum(run.gradient_sq) / counts, {form: _theorem_bounds(run, rates, worst, form) for form in Form}
+        np.cumsum(run.gradient_sq) / counts, {form: _theorem_bounds(run, rates, worst, rho, form) for form in Form}
     )
     broken = {form: broken_conditions(rates, _as_assumed(worst, form), form=form) for form in Form}
     return Study(
         rates, worst, run.gap, run.gradient_sq, Comparison(run.approximation, approximation), lemma, theorem, broken
     )
+
+
+def allowed_rho(run: Run, constants: Constants) -> Floats:
+    """The greatest rho in each round, shape (rounds,), that the paper allows and with which its step (c) holds.
+
+    The paper allows `rho_limit`; step (c) of Appendix B holds up to the rho of the path, ||grad F|| over the norm of
+    the mean local gradient, both in root mean square (docs/errata.md, 10).
+    """
+    limit = np.array([rho_limit(constants, float(gradient_sq)) for gradient_sq in run.gradient_sq])
+    allowed: Floats = np.minimum(np.sqrt(run.gradient_sq / run.local_gradient_sq), limit)
+    return allowed
 
 
 def _selection_error(squares: Floats) -> float:
@@ -128,20 +142,19 @@ def _lemma_bounds(run: Run, rates: Rates, each: Sequence[Constants], form: Form)
     return bounds
 
 
-def _theorem_bounds(run: Run, rates: Rates, worst: Constants, form: Form) -> Floats:
-    """The bound after 1, 2, ... rounds, with the M and kappa of the whole run."""
-    if broken_conditions(rates, worst, form=form):
-        return np.full(len(run.gap), math.nan)
+def _theorem_bounds(run: Run, rates: Rates, worst: Constants, rho: Floats, form: Form) -> Floats:
+    """The bound after 1, 2, ... rounds; nan from where a round has broken a condition."""
     fewest = min(len(tau) for tau in run.tau)
     kappa = rates.tau_bar / min(float(tau.min()) for tau in run.tau)
-    return np.array(
-        [
-            theorem_2(
-                rates, worst, gap=float(run.gap[0]), rounds=r + 1, num_selected=fewest, kappa=kappa, form=form
-            ).total
-            for r in range(len(run.gap))
-        ]
-    )
+    bounds = np.full(len(run.gap), math.nan)
+    for r, least_rho in enumerate(np.minimum.accumulate(rho)):
+        constants = replace(worst, rho=float(least_rho))
+        if broken_conditions(rates, constants, form=form):
+            break
+        bounds[r] = theorem_2(
+            rates, constants, gap=float(run.gap[0]), rounds=r + 1, num_selected=fewest, kappa=kappa, form=form
+        ).total
+    return bounds
 
 
 def draw_tau(rng: np.random.Generator, num_devices: int, tau_bar: int, tau_mean: float) -> Floats:

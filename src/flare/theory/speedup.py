@@ -21,7 +21,7 @@ from flare.types import Floats
 class SpeedUp:
     """Corollary 1's error after R rounds against M.
 
-    slopes    of log error over log M, for each seed; Corollary 1 says -1/2
+    slopes    of log error over log M, for each seed; Corollary 1, an upper bound, has -1/2
     slope, low, high    their mean and its 95 % interval (t)
     """
 
