@@ -87,10 +87,17 @@ _TYPES: dict[str, frozenset[type]] = {  # of what json reads: bool is no int
 }
 
 
+_TOO_LARGE = 2**1023
+"""A whole number from here on is beyond what stands for a number elsewhere."""
+
+
 def _is_a(value: Any, kind: str) -> bool:
-    if kind.startswith("list["):
-        return isinstance(value, list) and set(map(type, value)) <= _TYPES[kind[5:-1]]
-    return type(value) in _TYPES[kind]
+    of, each = (kind[5:-1], value) if kind.startswith("list[") else (kind, [value])
+    if not isinstance(each, list):
+        return False
+    types = set(map(type, each))
+    sound = types <= _TYPES[of]
+    return sound and not (int in types and max(abs(one) for one in each if type(one) is int) >= _TOO_LARGE)
 
 
 def number(value: float) -> float | None:
