@@ -56,7 +56,7 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
     named: dict[str, Any] = {}
     for name, value in settings.items():
         if not isinstance(name, str):
-            raise ValueError(f"a setting is named {name!r:.80}; write its name as text, such as \"run.rounds\"")
+            raise ValueError(f'a setting is named {name!r:.80}; write its name as text, such as "run.rounds"')
         inner = value if name in SECTIONS and isinstance(value, Mapping) else None
         named |= {name: value} if inner is None else {f"{name}.{key}": each for key, each in inner.items()}
     return _with_settings(config, ((name, value) for name, value in named.items()))
