@@ -28,13 +28,15 @@ def draw_run(numbers: Numbers, quantity: str, x: str, ax: Any, label: str, style
 
 
 def draw_groups(groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any]) -> Axes:
-    """Of each group of seeds the mean, and the band of its 95 % interval; the axes."""
+    """Of each group of seeds the mean, and the band of its 95 % interval, as far as all its seeds go; the axes."""
     curves = [_curve(group, quantity, x) for group in groups]
     axes = _axes(ax, quantity, x)
     for group, curve in zip(groups, curves, strict=True):
-        (line,) = axes.plot(curve.x, curve.mean, **({"label": group.label} | style))
-        if band and np.isfinite(curve.half).any():
-            axes.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
+        all_seeds = curve.seeds == curve.seeds.max(initial=0)  # a seed more or less would bend the mean
+        x_values, low, high = curve.x[all_seeds], curve.low[all_seeds], curve.high[all_seeds]
+        (line,) = axes.plot(x_values, curve.mean[all_seeds], **({"label": group.label} | style))
+        if band and np.isfinite(low).any():
+            axes.fill_between(x_values, low, high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
     if ax is None and len(groups) > 1:
         axes.legend()
     return axes
@@ -54,7 +56,7 @@ def _axes(given: Any, quantity: str, x: str) -> Axes:
     from matplotlib.ticker import MaxNLocator
 
     labels = {"xlabel": get_axis(x).label, "ylabel": get_quantity(quantity).label}
-    axes = given
+    axes: Axes = given
     if axes is None:
         _, axes = pyplot.subplots()
         if x == "rounds":

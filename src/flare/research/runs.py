@@ -80,8 +80,8 @@ class Runs(Sequence[Run]):
         band: bool = True,
         **style: Any,
     ) -> Axes:
-        """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, and return the
-        matplotlib axes.
+        """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, as far as all of
+        its seeds go, and return the matplotlib axes.
 
         quantity   as for `Run.plot`
         x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
