@@ -29,11 +29,14 @@ def export(
     """
     from flare.research import load  # here, because torch takes its time to import
     from flare.research.export import export as write
+    from flare.research.export import files_of
 
     wanted = {"csv": csv, "parquet": parquet, "mat": mat}
     given = {kind: out for kind, out in wanted.items() if out is not None}
     if not given:
         raise ValueError("nothing is asked for; give --csv OUT, --parquet OUT or --mat OUT.mat")
+    for kind, out in given.items():
+        files_of(kind, out, force=force)  # refuses before anything is read or written
     runs = load(folder)
     for kind, out in given.items():
         files = write(runs, kind, out, force=force)

@@ -33,14 +33,7 @@ def export(runs: Run | Runs, kind: str, out: Path, *, force: bool = False) -> li
     Raises ValueError where a file is there already and not `force`, and for a name that does not fit; OSError where a
     file cannot be written.
     """
-    if kind not in KINDS:
-        raise ValueError(f"there is no kind of file {kind!r:.80}; give one of {', '.join(KINDS)}")
-    files = _files(kind, out)
-    if kind == "parquet":
-        imported("pyarrow.parquet", "a Parquet file")  # before anything is made
-    for file in files:
-        if file.is_dir() or (os.path.lexists(file) and not force):
-            raise ValueError(f"{file} is there already; give another place, or --force to write over it")
+    files = files_of(kind, out, force=force)
     several = runs if isinstance(runs, Runs) else Runs([runs])
     tables = {"rounds": several.round_columns(), "devices": several.device_columns()}
     contents = [_mat(tables)] if kind == "mat" else [_WRITERS[kind](table) for table in tables.values()]
@@ -53,7 +46,20 @@ def export(runs: Run | Runs, kind: str, out: Path, *, force: bool = False) -> li
     return files
 
 
-def _files(kind: str, out: Path) -> list[Path]:
+def files_of(kind: str, out: Path, *, force: bool) -> list[Path]:
+    """The files that `export` writes; ValueError where it would refuse to."""
+    if kind not in KINDS:
+        raise ValueError(f"there is no kind of file {kind!r:.80}; give one of {', '.join(KINDS)}")
+    if kind == "parquet":
+        imported("pyarrow.parquet", "a Parquet file")
+    files = _places(kind, out)
+    for file in files:
+        if file.is_dir() or (os.path.lexists(file) and not force):
+            raise ValueError(f"{file} is there already; give another place, or --force to write over it")
+    return files
+
+
+def _places(kind: str, out: Path) -> list[Path]:
     if kind == "mat":
         if out.suffix.lower() != ".mat":
             raise ValueError(f"cannot write to {out}; give the name of a file that ends in .mat")
