@@ -142,7 +142,7 @@ class Entry:
         """What its run with a seed is called, and its folder."""
         if not self.label:
             return run_name(self.method, self.policy, seed)
-        plain = re.sub(r"[^\w.+=-]+", "-", self.label).strip("-.") or "entry"
+        plain = re.sub(r"[^\w.-]+", "-", self.label).strip("-.") or "entry"
         return f"{plain[:_MAX_NAME]}-seed{seed}"
 
 
