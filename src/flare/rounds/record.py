@@ -57,6 +57,8 @@ class RoundRecord:
                 raise ValueError(f"has no {name}")
             if not _is_a(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
+            if _is_too_large(told[name]):
+                raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
         for names, of in ((_OF_SELECTED, "selected"), (_OF_SENT, "sent")):
             for name in names:
                 if len(told[name]) != len(told[of]):
@@ -88,16 +90,18 @@ _TYPES: dict[str, frozenset[type]] = {  # of what json reads: bool is no int
 
 
 _TOO_LARGE = 2**1023
-"""A whole number from here on is beyond what stands for a number elsewhere."""
+"""A whole number from here on cannot stand for a number with a fraction."""
 
 
 def _is_a(value: Any, kind: str) -> bool:
-    of, each = (kind[5:-1], value) if kind.startswith("list[") else (kind, [value])
-    if not isinstance(each, list):
-        return False
-    types = set(map(type, each))
-    sound = types <= _TYPES[of]
-    return sound and not (int in types and max(abs(one) for one in each if type(one) is int) >= _TOO_LARGE)
+    if kind.startswith("list["):
+        return isinstance(value, list) and set(map(type, value)) <= _TYPES[kind[5:-1]]
+    return type(value) in _TYPES[kind]
+
+
+def _is_too_large(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return any(type(each) is int and abs(each) >= _TOO_LARGE for each in values)
 
 
 def number(value: float) -> float | None:
