@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -160,7 +163,7 @@ def test_a_run_without_rounds_has_empty_tables(tmp_path: Path) -> None:
 
 
 def test_without_pandas_the_extra_is_named(in_memory: flare.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"a frame needs pandas: pip install 'flare-wfl\[research\]'"):
         in_memory.frame()
 
@@ -250,3 +253,29 @@ def test_a_label_does_no_harm_in_a_notebook() -> None:
     shown = runs._repr_html_() + runs[0]._repr_html_()
     assert "<script" not in shown
     assert "&lt;script&gt;" in shown
+
+
+def test_progress_is_shown_where_somebody_looks_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings_ = SMALL | {"run.rounds": 2}
+    flare.simulate(settings_)
+    assert capsys.readouterr() == ("", "")  # nobody does
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    for progress in (True, False):
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stderr", screen)
+        flare.simulate(settings_, progress=progress)
+        assert ("round 2/2" in screen.getvalue()) == progress
+
+
+def test_scheduling_does_not_wait_for_what_trains() -> None:
+    code = "import sys, flare; assert 'simulate' in dir(flare); assert not {'torch', 'rich'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        flare.simulat  # noqa: B018

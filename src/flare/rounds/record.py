@@ -57,7 +57,7 @@ class RoundRecord:
                 raise ValueError(f"has no {name}")
             if not _is_a(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
-            if _is_too_large(told[name]):
+            if _is_too_large(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
         for names, of in ((_OF_SELECTED, "selected"), (_OF_SENT, "sent")):
             for name in names:
@@ -89,7 +89,8 @@ _TYPES: dict[str, frozenset[type]] = {  # of what json reads: bool is no int
 }
 
 
-_TOO_LARGE = 2**1023
+_TOO_LARGE = {"int": 2**63, "list[int]": 2**63}
+_TOO_LARGE_FOR_FLOAT = 2**1023
 """A whole number from here on cannot stand for a number with a fraction."""
 
 
@@ -99,9 +100,9 @@ def _is_a(value: Any, kind: str) -> bool:
     return type(value) in _TYPES[kind]
 
 
-def _is_too_large(value: Any) -> bool:
-    values = value if isinstance(value, list) else [value]
-    return any(type(each) is int and abs(each) >= _TOO_LARGE for each in values)
+def _is_too_large(value: Any, kind: str) -> bool:
+    limit, values = _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT), value if isinstance(value, list) else [value]
+    return any(type(each) is int and abs(each) >= limit for each in values)
 
 
 def number(value: float) -> float | None:
