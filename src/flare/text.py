@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -43,6 +44,14 @@ def csv_text(text: str) -> str:
     """The text as a cell of a CSV file: printable, and with an apostrophe before what a spreadsheet would take for a
     formula."""
     return f"'{printable(text)}" if text.startswith(_FORMULA_STARTS) else printable(text)
+
+
+def html_facts(title: str, facts: Mapping[str, str]) -> str:
+    """A small HTML table of names and what is told of each, for notebooks; texts of others do no harm in it."""
+    shown = {html.escape(printable(name)): html.escape(printable(told)) for name, told in facts.items()}
+    rows = "".join(f"<tr><td>{name}</td><td style='text-align: left'>{told}</td></tr>" for name, told in shown.items())
+    head = f"<tr><th colspan='2' style='text-align: left'>{html.escape(printable(title))}</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
 def json_text(document: str) -> str:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from flare.cli.report import report, run_folders_in
+from flare.cli.report import report
 from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.report.curves import summarise
 from flare.report.run_figures import MAX_CURVES
 from flare.report.run_groups import group_runs
 from flare.report.run_report import write_report
+from flare.research.loading import run_folders_in
 from tests.made_up_runs import settings, write_run
 
 VOID = {"meta", "br"}

@@ -185,10 +185,10 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the runs that are started, by the name of the trial they have."""
     counts: Counter[str] = Counter()
 
-    def count(config: Config) -> Simulation:
+    def count(config: Config, **own: Any) -> Simulation:
         names = [Trial("", "", config, plan_only).key for plan_only in (False, True)]
         counts.update(each.curve for each in GRID if each.key in names)
-        return Simulation(config)
+        return Simulation(config, **own)
 
     monkeypatch.setattr(tasks, "Simulation", count)
     return counts

@@ -11,6 +11,7 @@ import typer
 from flare import __version__
 from flare.cli.console import say
 from flare.cli.data import data_app
+from flare.cli.export import export
 from flare.cli.guard import INTERRUPTED, guarded
 from flare.cli.report import report
 from flare.cli.reproduce import reproduce
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (schedule, run, compare, reproduce, report, config):
+for command in (schedule, run, compare, reproduce, report, export, config):
     app.command()(guarded(command))
 app.add_typer(data_app)
 

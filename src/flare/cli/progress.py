@@ -10,11 +10,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from flare.cli.console import console, say
-from flare.records import RunFolder
+from flare.research.progress import clock_columns, facts_of, terminal_lines
 from flare.rounds import RoundRecord, RunStatus
 from flare.sweeps import Callback, Place, Task, run_tasks
 from flare.text import printable
@@ -47,46 +46,7 @@ def showing_runs(tasks: Sequence[Task], labels: Sequence[str], *, quiet: bool) -
         return nullcontext(lambda task, record, status: None)
     label_of = {task.key: printable(label) for task, label in zip(tasks, labels, strict=True)}
     screen = console(stderr=True)
-    return _lines(screen, tasks, label_of) if screen.is_terminal else _plain_lines(label_of)
-
-
-@contextmanager
-def _lines(screen: Console, tasks: Sequence[Task], label_of: Mapping[str, str]) -> Iterator[Callback]:
-    progress = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TextColumn("round {task.completed}/{task.total}  {task.fields[facts]}"),
-        *_clock_columns(),
-        console=screen,
-        refresh_per_second=4,
-    )
-    bars: dict[str, TaskID] = {}
-    accuracy: dict[str, float] = {}
-    for task in tasks:
-        total, done = task.config.run.rounds, _rounds_done(task)
-        bars[task.key] = progress.add_task(label_of[task.key], total=total, completed=done, facts="")
-
-    def callback(task: Task, record: RoundRecord, _status: RunStatus) -> None:
-        if record.test_accuracy is not None:
-            accuracy[task.key] = record.test_accuracy
-        facts = _facts(record, accuracy.get(task.key, math.nan))
-        progress.update(bars[task.key], completed=record.round + 1, facts=facts)
-
-    with progress:
-        yield callback
-
-
-def _rounds_done(task: Task) -> int:
-    """How many rounds a run had when it was left."""
-    result = RunFolder.open(task.folder).manifest.get("result")
-    rounds = result.get("rounds") if isinstance(result, dict) else 0
-    return rounds if isinstance(rounds, int) else 0
-
-
-def _facts(record: RoundRecord, accuracy: float) -> str:
-    loss = math.nan if record.train_loss is None else record.train_loss
-    seen = "" if math.isnan(accuracy) else f"  accuracy {accuracy:.3f}"
-    return f"{record.clock_s:8.1f} s  {len(record.selected):3d} devices{seen}  loss {loss:.3f}"
+    return terminal_lines(screen, tasks, label_of) if screen.is_terminal else _plain_lines(label_of)
 
 
 @contextmanager
@@ -99,7 +59,7 @@ def _plain_lines(label_of: Mapping[str, str]) -> Iterator[Callback]:
         last = record.round + 1 >= task.config.run.rounds
         if last or now - said[task.key] > 10.0:
             said[task.key] = now
-            facts = _facts(record, math.nan if record.test_accuracy is None else record.test_accuracy)
+            facts = facts_of(record, math.nan if record.test_accuracy is None else record.test_accuracy)
             say(f"{label_of[task.key]}: round {record.round + 1}  {facts}", stderr=True)
 
     yield callback
@@ -117,7 +77,7 @@ def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[Co
     total, ended, said = sum(rounds_of.values()), 0, time.monotonic()
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.percentage:3.0f} %"),
-        *_clock_columns(), console=screen, refresh_per_second=2,
+        *clock_columns(), console=screen, refresh_per_second=2,
     )  # fmt: skip
     line = bar.add_task(f"0 of {len(rounds_of)} runs", total=total)
 
@@ -134,10 +94,6 @@ def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[Co
 
     with bar if screen.is_terminal else nullcontext():
         yield callback
-
-
-def _clock_columns() -> tuple[TimeElapsedColumn, TextColumn, TimeRemainingColumn]:
-    return TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
 
 
 @contextmanager
@@ -167,7 +123,9 @@ def tensorboard(tasks: Sequence[Task], *, wanted: bool) -> Iterator[Callback]:
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    writers: dict[str, Any] = {task.key: SummaryWriter(str(task.folder / "tensorboard")) for task in tasks}
+    writers: dict[str, Any] = {
+        task.key: SummaryWriter(str(task.folder / "tensorboard")) for task in tasks if task.folder is not None
+    }
 
     def callback(task: Task, record: RoundRecord, _status: RunStatus) -> None:
         for name in ("test_accuracy", "test_loss", "train_loss", "latency_s", "clock_s", "objective", "tau_bar"):

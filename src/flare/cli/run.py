@@ -49,6 +49,7 @@ def run(
     from flare.cli.progress import carry_out
     from flare.records.run import read_run
     from flare.sweeps import begun
+    from flare.sweeps.entries import name_of
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
@@ -56,10 +57,10 @@ def run(
         folder, tasks = resume_, [begun(resume_)]
     else:
         whole = run_setup.with_options(_settings_of(config_file, settings or []), option or [])
-        folder = out or run_setup.new_folder(Path("runs"), run_setup.name_of(whole))
+        folder = out or run_setup.new_folder(Path("runs"), name_of(whole))
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
-    label = run_setup.name_of(tasks[0].config)
+    label = name_of(tasks[0].config)
     carry_out(tasks, [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     made = read_run(folder)
     if json_:
@@ -97,6 +98,7 @@ def compare(
     from flare.records.run import read_run
     from flare.report.run_report import write_page
     from flare.sweeps import begun, listed
+    from flare.sweeps.entries import name_of
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
@@ -114,12 +116,12 @@ def compare(
         whole = _settings_of(config_file, settings or [])
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or run_setup.new_folder(Path("runs"), "compare")
-        folders = [base / run_setup.name_of(one) for one in configs]
+        folders = [base / name_of(one) for one in configs]
         tasks = run_setup.created(folders, configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
-    labels = [task.folder.name for task in tasks]
+    labels = [Path(task.key).name for task in tasks]
     carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
-    runs = [read_run(task.folder) for task in tasks]
+    runs = [read_run(Path(task.key)) for task in tasks]
     outcomes = [run_results.outcome(run) for run in runs]
     write_page(runs, page)
     if json_:

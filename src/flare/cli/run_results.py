@@ -13,13 +13,13 @@ from rich.table import Table
 
 from flare.cli.console import add_row, console, say
 from flare.cli.guard import INTERRUPTED
-from flare.cli.run_setup import run_name
 from flare.config import Config
 from flare.records.run import Run
 from flare.report.curves import Estimate, common_time_s, summarise
 from flare.report.run_groups import group_runs
 from flare.scheduling.nobody import why_nobody
 from flare.simulation import Simulation
+from flare.sweeps.entries import run_name
 
 
 def outcome(run: Run) -> dict[str, Any]:

@@ -2,83 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flare.cli.data import watched
-from flare.config import Config, DataConfig, Options
+from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
 from flare.scheduling import get_policy
-from flare.scheduling.options import split_options
 from flare.sweeps import Task, begin
+from flare.sweeps.entries import changed_options, options_of, pair_of, refuse_twins, with_pair
 
 
 def with_options(whole: Config, texts: Sequence[str]) -> Config:
     """The settings with options of the policy changed by texts of the form `name=value`."""
     values = get_policy(whole.scheduling.policy).read_options(texts)
-    return replace(whole, scheduling=replace(whole.scheduling, options=_changed(whole.scheduling.options, values)))
-
-
-def _changed(options: Options, values: Mapping[str, Any]) -> Options:
-    """Options with some of them changed. One that shall be none is left out: none is what it is then."""
-    return Options({name: value for name, value in {**options, **values}.items() if value is not None})
+    return replace(
+        whole, scheduling=replace(whole.scheduling, options=changed_options(whole.scheduling.options, values))
+    )
 
 
 def combinations(
     whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int, texts: Sequence[str] = ()
 ) -> list[Config]:
-    """One configuration for each pair of method and policy and each seed; `texts` are options, `name=value`.
-
-    A policy gets those of the options that it has; ValueError for an option that none of the policies has. All get
-    `max_devices`, since some limited and some not would be no comparison: a policy that knows no limit refuses it.
-    """
-    pairs = [_pair(entry) for entry in entries]
+    """One configuration for each pair of method and policy and each seed; `texts` are options, `name=value`."""
+    pairs = [pair_of(entry, "--entry: ") for entry in entries]
     if methods or policies or not pairs:
         pairs += [
             (method, policy)
             for method in _words(methods) or [whole.learning.method]
             for policy in _words(policies) or [whole.scheduling.policy]
         ]
-    if len(set(pairs)) < len(pairs):
-        raise ValueError("a pair of method and policy is given twice; each is run once")
-    options = _options_of([policy for _, policy in pairs], whole.scheduling.options, texts)
+    refuse_twins(pairs)
+    options = options_of([policy for _, policy in pairs], whole.scheduling.options, texts)
     return [
-        replace(
-            whole,
-            seed=whole.seed + seed,
-            learning=replace(whole.learning, method=method),
-            scheduling=replace(whole.scheduling, policy=policy, options=options[policy]),
-        )
+        replace(with_pair(whole, method, policy, options[policy]), seed=whole.seed + seed)
         for method, policy in pairs
         for seed in range(seeds)
     ]
-
-
-def _options_of(policies: Sequence[str], given: Options, texts: Sequence[str]) -> dict[str, Options]:
-    """The options of each policy of a comparison: those given, changed by texts."""
-    known, named = {name: get_policy(name) for name in policies}, split_options(texts)
-    unknown = next((name for name in (*given, *named) if not any(one.may_have(name) for one in known.values())), None)
-    if unknown is not None:
-        listed = "; ".join(f"{name}: {', '.join(one.options) or 'none'}" for name, one in known.items())
-        raise ValueError(f"none of the policies has an option {unknown!r:.80} (their options: {listed})")
-    return {
-        name: _changed(
-            given.only(filter(one.may_have, given)),
-            one.read_options([text for option, text in zip(named, texts, strict=True) if one.may_have(option)]),
-        )
-        for name, one in known.items()
-    }
-
-
-def _pair(entry: str) -> tuple[str, str]:
-    method, colon, policy = entry.partition(":")
-    if not colon or not method or not policy:
-        raise ValueError(f"--entry: '{entry}' is not of the form METHOD:POLICY, such as flare:greedy")
-    return method, policy
 
 
 def _words(text: str) -> list[str]:
@@ -106,16 +69,6 @@ def fetch_if_needed(data: DataConfig) -> None:
     if data.name in CATALOGUE and not data.folder and cache_state(data.name) != "cached":
         with watched() as progress:
             fetch(data.name, folder="", progress=progress)
-
-
-def run_name(method: str, policy: str, seed: int) -> str:
-    """What a run is called."""
-    return f"{method}-{policy}-seed{seed}"
-
-
-def name_of(whole: Config) -> str:
-    """What a run with these settings is called."""
-    return run_name(whole.learning.method, whole.scheduling.policy, whole.seed)
 
 
 def new_folder(base: Path, name: str) -> Path:

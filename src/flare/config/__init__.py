@@ -11,7 +11,7 @@ from flare.config.sections import (
     WirelessConfig,
     settings_of,
 )
-from flare.config.toml import load, override, to_toml
+from flare.config.toml import load, override, to_toml, with_settings
 
 __all__ = [
     "SECTIONS",
@@ -26,4 +26,5 @@ __all__ = [
     "override",
     "settings_of",
     "to_toml",
+    "with_settings",
 ]

@@ -49,13 +49,29 @@ def override(config: Config, settings: Iterable[str]) -> Config:
     A value is read as TOML; what is not TOML is text: `learning.method=fedavg`, or `wireless.deadline_s=400ms`, which
     is a number with its unit. Raises ValueError that names the key.
     """
+    return _with_settings(config, map(_setting, settings))
+
+
+def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
+    """The configuration with settings changed by a dict: sections as dicts in it, `{"run": {"rounds": 5}}`, or dotted
+    names, `{"run.rounds": 5}`. Raises ValueError that names the key, as for a file."""
+    named: dict[str, Any] = {}
+    for name, value in settings.items():
+        if not isinstance(name, str):
+            raise ValueError(f'a setting is named {name!r:.80}; write its name as text, such as "run.rounds"')
+        inner = value if name in SECTIONS and isinstance(value, Mapping) else None
+        named |= {name: value} if inner is None else {f"{name}.{key}": each for key, each in inner.items()}
+    return _with_settings(config, ((name, value) for name, value in named.items()))
+
+
+def _with_settings(config: Config, settings: Iterable[tuple[str, Any]]) -> Config:
     tables: dict[str, dict[str, Any]] = {}
-    for text in settings:
-        section, key, option, value = _setting(text)
-        table = tables.setdefault(section, {})
+    for name, given in settings:
+        section, key, option = _place(name)
+        table, value = tables.setdefault(section, {}), given
         if option:
             before = table.get(key, getattr(getattr(config, section), key))
-            value = {**(before if isinstance(before, Mapping) else {}), option: value}
+            value = {**(before if isinstance(before, Mapping) else {}), option: given}
         table[key] = value
     changed = {name: replace(getattr(config, name), **table) for name, table in tables.items() if name}
     return replace(config, **changed, **tables.get("", {}))
@@ -76,15 +92,19 @@ def to_toml(config: Config) -> str:
     return "\n".join(blocks)
 
 
-def _setting(text: str) -> tuple[str, str, str, Any]:
-    """Section, key, option and value of `section.key=value` or `section.key.option=value`; "" for what there is not."""
+def _setting(text: str) -> tuple[str, Any]:
+    """The name and the value of a text `name=value`."""
     name, equals, written = text.partition("=")
     if not equals or not name.strip():
         raise ValueError(f"'{text}' is not a setting; write section.key=value, such as wireless.deadline_s=0.4")
-    section, _, key = name.strip().partition(".")
+    return name.strip(), _value(name.strip(), written.strip())
+
+
+def _place(name: str) -> tuple[str, str, str]:
+    """Section, key and option of the name `section.key` or `section.key.option`; "" for what there is not."""
+    section, _, key = name.partition(".")
     if not key:
         section, key = "", section
-    value = _value(name.strip(), written.strip())
     if section and section not in SECTIONS:
         meant = meant_by(key, "")
         hint = f"did you mean {' or '.join(meant)}? The" if meant else "the"
@@ -94,9 +114,9 @@ def _setting(text: str) -> tuple[str, str, str, Any]:
         raise ValueError(f"{key} is a section, not a setting; write {key}.KEY=value, such as {key}.{known}=...")
     table, _, option = key.partition(".")
     if option and table in _tables(section):
-        return section, table, option, value
+        return section, table, option
     refuse_unknown([key], section)
-    return section, key, "", value
+    return section, key, ""
 
 
 def _tables(section: str) -> list[str]:

@@ -58,7 +58,7 @@ def make_model(model: str | ModelBuilder, sample_shape: tuple[int, ...], num_cla
     build = _builder(model)
     with torch_stream(seed, "model"):
         built = build(sample_shape, num_classes)
-        _check_output(built, sample_shape, num_classes)  # in here: a lazy layer draws its weights at the first batch
+        check_output(built, sample_shape, num_classes)  # in here: a lazy layer draws its weights at the first batch
     return built
 
 
@@ -75,13 +75,18 @@ def _builder(model: str | ModelBuilder) -> ModelBuilder:
     raise ValueError(f"there is no model '{model}'{did_you_mean(str(model), MODELS)} Models: {', '.join(MODELS)}")
 
 
-def _check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: int) -> None:
+def check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: int) -> None:
+    """ValueError where a model does not turn samples of that shape into one number a class."""
     if not isinstance(built, nn.Module):
         raise ValueError(f"the function that builds the model returned {type(built).__name__}, not a torch.nn.Module")
     was_training = built.training
-    with torch.no_grad():
-        answer = built.eval()(torch.zeros(2, *sample_shape))
-    built.train(was_training)
+    try:
+        with torch.no_grad():
+            answer = built.eval()(torch.zeros(2, *sample_shape))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"the model cannot take two samples of shape {sample_shape}: {error}") from None
+    finally:
+        built.train(was_training)
     shape = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
     if shape != (2, num_classes):
         raise ValueError(

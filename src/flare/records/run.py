@@ -35,6 +35,7 @@ OF_SELECTED = ("tau", "lr", "compute_s", "upload_s", "compute_energy_j", "upload
 class Run:
     """What one run wrote down.
 
+    folder         where it lies; None: in memory alone
     infeasible     whether nobody could send, shape (rounds,)
     of_round       each quantity of `OF_ROUND`, shape (rounds,), nan where nothing was recorded
     num_selected   shape (rounds,)
@@ -44,7 +45,7 @@ class Run:
     sent           the devices, shape (sent in all rounds,), round after round
     """
 
-    folder: Path
+    folder: Path | None
     config: Config
     manifest: Mapping[str, Any]
     infeasible: NDArray[np.bool_]
@@ -157,14 +158,36 @@ def is_trained(manifest: Mapping[str, Any]) -> bool:
 def read_run(folder: Path) -> Run:
     """Read a run folder, of format 1 too; ValueError where it is none, or where a file in it is damaged."""
     opened = RunFolder.open(folder)
+    return run_of(read_rounds(opened), opened.config, opened.manifest, folder)
+
+
+def read_rounds(opened: RunFolder) -> Iterator[RoundRecord]:
+    """The rounds of a run folder one by one, checked; ValueError where a file in it is damaged."""
     opened.refuse_changed_config()
-    columns = _Columns()
-    for number, record in enumerate(_records(opened), start=1):
+    for number, told in enumerate(_records(opened), start=1):
         try:
-            columns.add(record)
-        except (ValueError, OverflowError) as error:
-            raise ValueError(f"{folder}: round {number} of its records {error}; the run folder is damaged") from None
-    return columns.run(folder, opened.config, opened.manifest)
+            record = RoundRecord.from_json(told)
+            _refuse_odd_devices(record)
+        except ValueError as error:
+            raise ValueError(
+                f"{opened.path}: round {number} of its records {error}; the run folder is damaged"
+            ) from None
+        yield record
+
+
+def run_of(records: Iterable[RoundRecord], config: Config, manifest: Mapping[str, Any], folder: Path | None) -> Run:
+    """The numbers of rounds: of those that a folder holds, or of those that a program has seen."""
+    columns = _Columns()
+    for record in records:
+        columns.add(record)
+    return columns.run(folder, config, manifest)
+
+
+def _refuse_odd_devices(record: RoundRecord) -> None:
+    devices = (*record.selected, *record.sent)
+    for device in (min(devices, default=0), max(devices, default=0)):
+        if not 0 <= device < MAX_DEVICES:
+            raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
 
 
 def _records(folder: RunFolder) -> Iterator[dict[str, Any]]:
@@ -184,13 +207,8 @@ class _Columns:
         self._num_selected, self._selected = array("q"), array("q")
         self._num_sent, self._sent = array("q"), array("q")
 
-    def add(self, told: Mapping[str, Any]) -> None:
-        """Take in a round; ValueError says what is wrong with it."""
-        record = RoundRecord.from_json(told)
-        devices = (*record.selected, *record.sent)
-        for device in (min(devices, default=0), max(devices, default=0)):
-            if not 0 <= device < MAX_DEVICES:
-                raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
+    def add(self, record: RoundRecord) -> None:
+        """Take in a round."""
         self._infeasible.append(record.status == "infeasible")
         for name, column in self._of_round.items():
             column.append(_number(getattr(record, name)))
@@ -202,7 +220,7 @@ class _Columns:
         self._num_sent.append(len(record.sent))
         self._sent.extend(record.sent)
 
-    def run(self, folder: Path, config: Config, manifest: Mapping[str, Any]) -> Run:
+    def run(self, folder: Path | None, config: Config, manifest: Mapping[str, Any]) -> Run:
         """All rounds that were taken in."""
         return Run(
             folder=folder,

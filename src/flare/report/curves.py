@@ -121,13 +121,21 @@ def evenly(number: int) -> Indices:
 
 
 def accuracy_against_time(group: Group) -> Curve:
-    """Test accuracy against simulated seconds, on a grid, since every seed has its own clock."""
-    tested = [run for run in group.runs if len(run.evaluated)]
-    if not tested:
+    """Test accuracy against simulated seconds."""
+    return along(group, lambda run: run.of_round["clock_s"], lambda run: run.of_round["test_accuracy"])
+
+
+def along(group: Group, axis: Callable[[Run], Floats], values: Callable[[Run], Floats]) -> Curve:
+    """Something of each round against what grows with the rounds (simulated seconds, energy): on a grid, since every
+    seed has its own; on a straight line between two values, nothing before the first and after the last."""
+    known = [(axis(run), values(run)) for run in group.runs]
+    seeds = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in known if np.isfinite(y).any()]
+    if not seeds:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    clocks = [run.of_round["clock_s"][run.evaluated] for run in tested]
-    grid = np.linspace(min(c[0] for c in clocks), max(c[-1] for c in clocks), MAX_POINTS)
-    return of_most_seeds(over_seeds(grid, np.array([accuracy_at(run, grid) for run in tested])))
+    grid = np.linspace(min(x[0] for x, _ in seeds), max(x[-1] for x, _ in seeds), MAX_POINTS)
+    return of_most_seeds(
+        over_seeds(grid, np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in seeds]))
+    )
 
 
 def accuracy_at(run: Run, clock_s: Floats) -> Floats:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from flare.config import Config, settings_of
 from flare.records.run import Run
-from flare.report.group_labels import Settings, labels_of
+from flare.report.group_labels import MAX_CHARACTERS, Settings, labels_of
+from flare.text import cut, one_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +45,21 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
             seeds[run.config.seed], other = (run, kept) if run.num_rounds > kept.num_rounds else (kept, run)
             left_out.append(other)
     groups = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in by_kind.values()]
-    labels = labels_of([_settings(group[0]) for group in groups])
-    return [Group(label, group) for label, group in zip(labels, groups, strict=True)], left_out
+    return [Group(label, group) for label, group in zip(_labels(groups), groups, strict=True)], left_out
+
+
+def _labels(groups: Sequence[tuple[Run, ...]]) -> list[str]:
+    """What a user called a group; of the others, what sets them apart from each other. No two are the same."""
+    given = [_given_label(group) for group in groups]
+    others = iter(labels_of([_settings(group[0]) for group, own in zip(groups, given, strict=True) if not own]))
+    labels = [own or next(others) for own in given]
+    return labels if len(set(labels)) == len(labels) else labels_of([_settings(group[0]) for group in groups])
+
+
+def _given_label(runs: Sequence[Run]) -> str:
+    """What a user called the runs of a group, in a comparison of her own; empty where they are not called one thing."""
+    names = {str(run.manifest.get("label") or "") for run in runs}
+    return cut(one_line(names.pop()), MAX_CHARACTERS) if len(names) == 1 else ""
 
 
 def _made_of(run: Run) -> tuple[str, ...]:

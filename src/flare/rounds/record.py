@@ -57,6 +57,8 @@ class RoundRecord:
                 raise ValueError(f"has no {name}")
             if not _is_a(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
+            if _is_too_large(told[name], kind):
+                raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
         for names, of in ((_OF_SELECTED, "selected"), (_OF_SENT, "sent")):
             for name in names:
                 if len(told[name]) != len(told[of]):
@@ -87,10 +89,20 @@ _TYPES: dict[str, frozenset[type]] = {  # of what json reads: bool is no int
 }
 
 
+_TOO_LARGE = {"int": 2**63, "list[int]": 2**63}
+_TOO_LARGE_FOR_FLOAT = 2**1023
+"""A whole number from here on cannot stand for a number with a fraction."""
+
+
 def _is_a(value: Any, kind: str) -> bool:
     if kind.startswith("list["):
         return isinstance(value, list) and set(map(type, value)) <= _TYPES[kind[5:-1]]
     return type(value) in _TYPES[kind]
+
+
+def _is_too_large(value: Any, kind: str) -> bool:
+    limit, values = _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT), value if isinstance(value, list) else [value]
+    return any(type(each) is int and abs(each) >= limit for each in values)
 
 
 def number(value: float) -> float | None:

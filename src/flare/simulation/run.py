@@ -19,6 +19,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from flare.config import Config, DataConfig
@@ -29,7 +30,7 @@ from flare.learning.batches import draw_batches
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, drift_less_own
 from flare.learning.methods import make_method
-from flare.learning.models import make_model
+from flare.learning.models import ModelBuilder, check_output, make_model
 from flare.rng import stream
 from flare.rounds import (
     Arrivals,
@@ -51,8 +52,9 @@ from flare.rounds.plan import problem_of
 from flare.scheduling import lacks_number, tune_num_selected
 from flare.simulation.identity import data_identity, model_identity
 from flare.simulation.smoothness import estimated_smoothness
+from flare.text import html_facts
 from flare.types import Floats, Indices
-from flare.wireless.cell import Cell
+from flare.wireless.cell import Cell, CellRound
 
 _TUNING_ROUNDS = 20  # rounds of the cell on which the number of devices of policy `ps` is tuned
 
@@ -68,8 +70,9 @@ class Jobs:
 class Simulation:
     """One run: a configuration, its cell, its data and its method.
 
-    `dataset` and `held` (the training samples of each device) replace the data set of the configuration, `module` its
-    model: any pair of arrays, any torch module.
+    `dataset` replaces the data set of the configuration; `held`, the training samples of each device, how its settings
+    divide it. `module` replaces the model: a torch module, or a function of the shape of a sample and the number of
+    classes that builds one, so that its start weights are drawn with the run's seed.
     """
 
     def __init__(
@@ -77,27 +80,20 @@ class Simulation:
         config: Config,
         *,
         dataset: Dataset | None = None,
-        held: Sequence[Indices] | None = None,
-        module: nn.Module | None = None,
+        held: Sequence[ArrayLike] | None = None,
+        module: nn.Module | ModelBuilder | None = None,
     ) -> None:
         self.config = config
         num_devices = config.wireless.num_devices
-        if dataset is None:
-            if held is not None:
-                raise ValueError("held says who holds which samples of a dataset of your own: give dataset too")
-            self.dataset = _shared_dataset(config.data, num_devices, config.seed)
-            self.held = partition(config.data, self.dataset, num_devices, rng=stream(config.seed, "partition"))
-        else:
-            self.dataset, self.held = dataset, list(held or [])
-        _check_held(self.held, num_devices)
+        if dataset is None and held is not None:
+            raise ValueError("held says who holds which samples of a dataset of your own: give dataset too")
+        self.dataset = _shared_dataset(config.data, num_devices, config.seed) if dataset is None else dataset
+        if held is None:
+            held = partition(config.data, self.dataset, num_devices, rng=stream(config.seed, "partition"))
+        self.held: list[Indices] = _checked_held(held, num_devices, len(self.dataset.train_y))
         self.own_dataset, self.own_module = dataset is not None, module is not None
-        self.module = (
-            module
-            if module is not None
-            else make_model(
-                config.learning.model, self.dataset.sample_shape, self.dataset.num_classes, seed=config.seed
-            )
-        )
+        self._architecture = config.learning.model if module is None else module
+        self.module = self._built(self._architecture)
         self.model = FlatModel(self.module)
         self.start_weights = self.model.flatten()
         self.cell = Cell(config.wireless, config.seed)
@@ -109,13 +105,32 @@ class Simulation:
         self.station = BaseStation(config, make_method(config.learning), self.model.num_weights, smoothness=smoothness)
         self.station = replace(self.station, policy_options=self._policy_options())
 
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {told}" for name, told in self._facts().items())
+        return f"<Simulation: {facts}>"
+
+    def _repr_html_(self) -> str:
+        return html_facts("Simulation", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """What it is, in a few words."""
+        config, told = self.config, self.identity
+        return {
+            "method": config.learning.method,
+            "policy": config.scheduling.policy,
+            "seed": str(config.seed),
+            "data": told["data"],
+            "model": f"{told['model']}" + ("" if self.own_module else f" ({self.model.num_weights} weights)"),
+            "devices": str(config.wireless.num_devices),
+            "rounds": str(config.run.rounds),
+        }
+
     @property
     def engine_key(self) -> tuple[object, ...]:
         """Runs with the same key can share an engine: same data, same architecture, same batch size and place."""
         learning = self.config.learning
-        model = self.module if self.own_module else learning.model
         where = (learning.engine, learning.device, learning.precision)
-        return (self.dataset, model, self.config.wireless.batch_size, *where)
+        return (self.dataset, self._architecture, self.config.wireless.batch_size, *where)
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -132,17 +147,7 @@ class Simulation:
 
     def observe(self, index: int) -> Observation:
         """What the devices of the cell report in a round."""
-        drawn = self.cell.draw(index)
-        return Observation(
-            devices=np.arange(len(drawn.tau)),
-            num_devices=len(drawn.tau),
-            tau=drawn.tau,
-            cpu_hz=drawn.cpu_hz,
-            snr_hz=drawn.snr_hz,
-            power_w=drawn.power_w,
-            num_samples=self.num_samples,
-            label_counts=self.label_counts,
-        )
+        return observation_of(self.cell.draw(index), self.num_samples, self.label_counts)
 
     def plan(self, state: RunState) -> Plan:
         """Draw the next round and select its devices."""
@@ -186,6 +191,13 @@ class Simulation:
         """Whether the weights are to be tested now: every few rounds, and when the run ends other than by diverging."""
         return wants_score(self.config.run, state)
 
+    def _built(self, model: str | nn.Module | ModelBuilder) -> nn.Module:
+        shape, num_classes = self.dataset.sample_shape, self.dataset.num_classes
+        if not isinstance(model, nn.Module):
+            return make_model(model, shape, num_classes, seed=self.config.seed)
+        check_output(model, shape, num_classes)
+        return model
+
     def _policy_options(self) -> dict[str, Any]:
         """The options of the policy in the settings; for `ps`, the number of devices is tuned where they give none."""
         given = policy_options(self.config)
@@ -193,6 +205,20 @@ class Simulation:
             return given
         rounds = [problem_of(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]
         return given | {"num_selected": tune_num_selected(rounds, lambda r: stream(self.config.seed, "tune", r))}
+
+
+def observation_of(drawn: CellRound, num_samples: Floats, label_counts: Floats | None = None) -> Observation:
+    """What the devices report of a drawn round, in which all of them are there."""
+    return Observation(
+        devices=np.arange(len(drawn.tau)),
+        num_devices=len(drawn.tau),
+        tau=drawn.tau,
+        cpu_hz=drawn.cpu_hz,
+        snr_hz=drawn.snr_hz,
+        power_w=drawn.power_w,
+        num_samples=num_samples,
+        label_counts=label_counts,
+    )
 
 
 def _without_own(rule: LocalRule, own: Tensor | None) -> LocalRule:
@@ -221,12 +247,22 @@ def _shared_dataset(data: DataConfig, num_devices: int, seed: int) -> Dataset:
     return _load_once(DataConfig(name=data.name, folder=data.folder))
 
 
-def _check_held(held: Sequence[Indices], num_devices: int) -> None:
+def _checked_held(held: Sequence[ArrayLike], num_devices: int, num_samples: int) -> list[Indices]:
     if len(held) != num_devices:
         raise ValueError(
             f"held names the samples of {len(held)} devices, wireless.num_devices is {num_devices}: "
             "give the training samples of every device (flare.data.partition divides them)"
         )
-    for device, samples in enumerate(held):
-        if len(samples) == 0:
+    checked = []
+    for device, given in enumerate(held):
+        samples = np.asarray(given)
+        if samples.size == 0:
             raise ValueError(f"device {device} holds no training samples; every device needs at least one")
+        whole = samples.ndim == 1 and samples.dtype.kind in "iu"
+        if not whole or samples.min() < 0 or samples.max() >= num_samples:
+            raise ValueError(
+                f"held: device {device} must have a list of the numbers of its training samples, each from 0 to "
+                f"{num_samples - 1}"
+            )
+        checked.append(samples.astype(np.intp))
+    return checked

@@ -5,6 +5,18 @@ run_tasks(tasks, Place(), callback=..., stopping=...)
 
 from flare.sweeps.batches import expected_rounds
 from flare.sweeps.runner import run_tasks
-from flare.sweeps.task import Callback, Place, Task, anywhere, begin, begun, listed
+from flare.sweeps.task import Callback, Own, Place, Task, anywhere, begin, begun, has_ended, listed
 
-__all__ = ["Callback", "Place", "Task", "anywhere", "begin", "begun", "expected_rounds", "listed", "run_tasks"]
+__all__ = [
+    "Callback",
+    "Own",
+    "Place",
+    "Task",
+    "anywhere",
+    "begin",
+    "begun",
+    "expected_rounds",
+    "has_ended",
+    "listed",
+    "run_tasks",
+]

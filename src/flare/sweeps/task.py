@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from numpy.typing import ArrayLike
+from torch import nn
+
 from flare.atomic import write_whole
-from flare.config import Config
+from flare.config import Config, settings_of
+from flare.data.dataset import Dataset
 from flare.learning.engine import compute_device
+from flare.learning.models import ModelBuilder
 from flare.reading import read_small
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
 from flare.records.run import ENDED, is_trained, read_run
+from flare.records.run_keeper import refuse_other_driver
 from flare.rounds import RoundRecord, RunStatus
 from flare.simulation import Member, Simulation, resume
+from flare.simulation.redraw import facts_of
 
 _LIST = "comparison.json"
 _MAX_LIST_BYTES = 1 << 24
+_NAMED = 3  # settings that a refusal names
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What a program puts in the place of a run's data and model (`Simulation`); None: what the settings name."""
+
+    dataset: Dataset | None = None
+    held: Sequence[ArrayLike] | None = None
+    module: nn.Module | ModelBuilder | None = None
 
 
 @final
@@ -27,17 +45,22 @@ _MAX_LIST_BYTES = 1 << 24
 class Task:
     """A run to carry out; `key` is its name among others.
 
+    folder             where it is written; None: nowhere, who wants its records listens to the callback
     trained            False: its rounds are drawn and scheduled, nothing is trained
     keep_checkpoints   also when the run has ended; many large models would fill a disk
     expendable         a run in the folder that is another one, or damaged, makes way for this one
+    own                data and model that are not those of the settings
+    label              what the run is called in reports, where a user has named it
     """
 
     key: str
     config: Config
-    folder: Path
+    folder: Path | None
     trained: bool = True
     keep_checkpoints: bool = True
     expendable: bool = False
+    own: Own = Own()
+    label: str = ""
 
 
 @final
@@ -65,19 +88,54 @@ def placed(task: Task, place: Place) -> Config:
     return replace(task.config, learning=replace(task.config.learning, device=place.device))
 
 
-def begin(tasks: Sequence[Task], *, force: bool = False, listing: Path | None = None) -> None:
+def begin(
+    tasks: Sequence[Task], *, force: bool = False, again: bool = False, listing: Path | None = None
+) -> list[dict[str, Any]]:
     """Make the folders of new runs. All that is wrong with their settings is found before a folder is touched.
 
-    `listing`, the folder that they are in, gets a list of them first, for `listed`.
+    `again`: a folder that holds the very run of its task stays as it is, to be continued; ValueError where it holds
+    another. `listing`, the folder that the runs are in, gets a list of them first, for `listed`. Returns what each
+    folder is told of its run, beside the settings.
     """
     made_of = [_checked(task) for task in tasks]
-    for task in tasks:
-        RunFolder.refuse_occupied(task.folder, force=force)
-    if listing is not None:
-        listing.mkdir(parents=True, exist_ok=True)
-        write_whole(listing / _LIST, json.dumps([task.folder.name for task in tasks]).encode())
+    new = []
     for task, words in zip(tasks, made_of, strict=True):
-        RunFolder.create(task.folder, task.config, force=force, **words).close()
+        if task.folder is None:
+            continue
+        if again and is_run_folder(task.folder):
+            _refuse_another(RunFolder.open(task.folder), task, words)
+        else:
+            RunFolder.refuse_occupied(task.folder, force=force)
+            new.append((task.folder, task, words))
+    if listing is not None:
+        _write_list(listing, [task.folder.name for task in tasks if task.folder is not None], again=again)
+    for folder, task, words in new:
+        RunFolder.create(folder, task.config, force=force, **words).close()
+    return [words["facts"] | {"identity": words["identity"]} for words in made_of]
+
+
+def _refuse_another(folder: RunFolder, task: Task, words: Mapping[str, Any]) -> None:
+    """ValueError where a run folder is not that of the task, which is made of what `words` say."""
+    refuse_other_settings(folder, task)
+    refuse_other_driver(folder, "simulation")
+    folder.refuse_other(words["identity"])
+
+
+def has_ended(task: Task) -> bool:
+    """Whether the folder of a task says that its run is over."""
+    if task.folder is None or not is_run_folder(task.folder):
+        return False
+    return RunFolder.open(task.folder).manifest.get("status") in ENDED
+
+
+def _write_list(base: Path, names: Sequence[str], *, again: bool) -> None:
+    content = json.dumps(list(names)).encode()
+    if again and (base / _LIST).exists():
+        if [folder.name for folder in _listed_in(base)] != list(names):
+            raise ValueError(f"{base} holds a comparison of other runs; give another folder, or the same entries")
+        return
+    base.mkdir(parents=True, exist_ok=True)
+    write_whole(base / _LIST, content)
 
 
 def begun(folder: Path) -> Task:
@@ -88,17 +146,21 @@ def begun(folder: Path) -> Task:
 
 def listed(base: Path) -> list[Path]:
     """The runs that `begin` listed in a folder; ValueError where it holds none, or not all that it should."""
-    try:
-        names = json.loads(read_small(base / _LIST, _MAX_LIST_BYTES))
-        if not isinstance(names, list) or not names or not all(_is_plain_name(name) for name in names):
-            raise ValueError("not a list of the names of folders in this one")
-        folders = [base / name for name in dict.fromkeys(names)]
-    except (ValueError, RecursionError):
-        raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare") from None
+    folders = _listed_in(base)
     missing = [folder.name for folder in folders if not is_run_folder(folder)]
     if missing:
         raise ValueError(f"{base}: the run {missing[0]} was never begun; start the comparison again with --force")
     return folders
+
+
+def _listed_in(base: Path) -> list[Path]:
+    try:
+        names = json.loads(read_small(base / _LIST, _MAX_LIST_BYTES))
+        if not isinstance(names, list) or not names or not all(_is_plain_name(name) for name in names):
+            raise ValueError("not a list of the names of folders in this one")
+    except (ValueError, RecursionError):
+        raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare") from None
+    return [base / name for name in dict.fromkeys(names)]
 
 
 def _is_plain_name(name: object) -> bool:
@@ -110,12 +172,14 @@ def opened(task: Task, place: Place) -> Member | None:
 
     ValueError where the folder holds another run, or something else; where the task is `expendable`, something else.
     """
-    if _is_over(task):
+    if task.folder is None:
+        return Member(_simulation(task, placed(task, place)), key=task.key)
+    if _is_over(task, task.folder):
         return None
-    simulation = Simulation(placed(task, place))
+    simulation = _simulation(task, placed(task, place))
     if is_run_folder(task.folder):
         try:
-            return _continued(task, simulation)
+            return _continued(task, simulation, task.folder)
         except ValueError:
             if not task.expendable:
                 raise
@@ -128,21 +192,33 @@ def holds(folder: RunFolder, task: Task) -> bool:
     return anywhere(folder.config) == anywhere(task.config) and is_trained(folder.manifest) == task.trained
 
 
-def _is_over(task: Task) -> bool:
+def refuse_other_settings(folder: RunFolder, task: Task) -> None:
+    """ValueError where a run folder is not that of the task, with the first few settings that differ."""
+    if holds(folder, task):
+        return
+    here, there = (settings_of(anywhere(config)) for config in (task.config, folder.config))
+    others = [
+        f"its {name} is {there[name]!r:.60}, here {here[name]!r:.60}" for name in here if here[name] != there[name]
+    ]
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    told = f" ({'; '.join(others[:_NAMED])}{more})" if others else ""
+    raise ValueError(f"{folder.path} holds a run of other settings{told}; give another folder")
+
+
+def _is_over(task: Task, path: Path) -> bool:
     """Whether the run has ended, is whole, and keeps no checkpoints: it cannot be continued, and need not be."""
     try:
-        folder = RunFolder.open(task.folder)
+        folder = RunFolder.open(path)
         if folder.manifest.get("status") not in ENDED or folder.has_checkpoints:
             return False
-        return holds(folder, task) and read_run(task.folder).ended
+        return holds(folder, task) and read_run(path).ended
     except (ValueError, OSError):
         return False
 
 
-def _continued(task: Task, simulation: Simulation) -> Member:
-    folder = RunFolder.open(task.folder)
-    if not holds(folder, task):
-        raise ValueError(f"{task.folder} holds a run of other settings; give another folder")
+def _continued(task: Task, simulation: Simulation, path: Path) -> Member:
+    folder = RunFolder.open(path)
+    refuse_other_settings(folder, task)
     member = _member(task, simulation, folder)
     try:
         resume(member)
@@ -156,15 +232,21 @@ def _member(task: Task, simulation: Simulation, folder: RunFolder) -> Member:
     return Member(simulation, folder, key=task.key, keep_checkpoints=task.keep_checkpoints)
 
 
+def _simulation(task: Task, config: Config) -> Simulation:
+    return Simulation(config, dataset=task.own.dataset, held=task.own.held, module=task.own.module)
+
+
 def _checked(task: Task) -> dict[str, Any]:
     """What the folder of a run is told of it; ValueError where its settings cannot be."""
     compute_device(task.config.learning)
-    simulation = Simulation(task.config)
+    simulation = _simulation(task, task.config)
     simulation.plan(simulation.start())  # some of what can be wrong shows in a round only
     return _made_of(simulation, task)
 
 
 def _made_of(simulation: Simulation, task: Task) -> dict[str, Any]:
     """What the folder of a new run is told of it."""
-    facts = {"num_classes": simulation.dataset.num_classes} | ({} if task.trained else {"trained": False})
+    facts = {"num_classes": simulation.dataset.num_classes} | facts_of(simulation)
+    facts |= {} if task.trained else {"trained": False}
+    facts |= {"label": task.label} if task.label else {}
     return {"identity": simulation.identity, "facts": facts}

@@ -1,0 +1,67 @@
+"""Curves of runs on matplotlib axes of the user's own: her style, her colours, nothing set that she did not ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flare.records.run import Run as Numbers
+from flare.report.curves import Curve, against_rounds, along
+from flare.report.run_groups import Group
+from flare.research.quantities import get_axis, get_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BAND_ALPHA = 0.2
+
+
+def draw_run(numbers: Numbers, quantity: str, x: str, ax: Any, label: str, style: dict[str, Any]) -> Axes:
+    """One run as a line through the rounds that have a value; its axes."""
+    values, axis = get_quantity(quantity).values(numbers), get_axis(x).values(numbers)
+    known = np.isfinite(values)
+    axes = _axes(ax, quantity, x)
+    axes.plot(axis[known], values[known], **({"label": label} | style))
+    return axes
+
+
+def draw_groups(groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any]) -> Axes:
+    """Of each group of seeds the mean, and the band of its 95 % interval, as far as all its seeds go; the axes."""
+    curves = [_curve(group, quantity, x) for group in groups]
+    axes = _axes(ax, quantity, x)
+    for group, curve in zip(groups, curves, strict=True):
+        all_seeds = curve.seeds == curve.seeds.max(initial=0)  # a seed more or less would bend the mean
+        x_values, low, high = curve.x[all_seeds], curve.low[all_seeds], curve.high[all_seeds]
+        (line,) = axes.plot(x_values, curve.mean[all_seeds], **({"label": group.label} | style))
+        if band and np.isfinite(low).any():
+            axes.fill_between(x_values, low, high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
+    if ax is None and len(groups) > 1:
+        axes.legend()
+    return axes
+
+
+def _curve(group: Group, quantity: str, x: str) -> Curve:
+    values, axis = get_quantity(quantity).values, get_axis(x).values
+    if x == "rounds":
+        longest = max(run.num_rounds for run in group.runs)
+        return against_rounds(group, values, max_points=max(1, longest))  # every round that has a value
+    return along(group, axis, values)
+
+
+def _axes(given: Any, quantity: str, x: str) -> Axes:
+    """The axes to draw on, new ones where none are given; what they say is left where it says something already."""
+    from matplotlib import pyplot  # here, because it takes its time to import
+    from matplotlib.ticker import MaxNLocator
+
+    labels = {"xlabel": get_axis(x).label, "ylabel": get_quantity(quantity).label}
+    axes: Axes = given
+    if axes is None:
+        _, axes = pyplot.subplots()
+        if x == "rounds":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    elif not hasattr(axes, "plot") or not hasattr(axes, "fill_between"):
+        raise ValueError(f"ax is a {type(given).__name__}; give matplotlib axes, or None for new ones")
+    axes.set(**{name: text for name, text in labels.items() if not getattr(axes, f"get_{name}")()})
+    return axes

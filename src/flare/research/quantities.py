@@ -1,0 +1,67 @@
+"""What can be drawn of a run, by name: each a number a round; and what it can be drawn against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from flare.records.run import Run as Numbers
+from flare.text import did_you_mean
+from flare.types import Floats
+
+
+@final
+@dataclass(frozen=True)
+class Quantity:
+    """What an axis says of it, and its value in every round of a run, shape (rounds,); nan where there is none."""
+
+    label: str
+    values: Callable[[Numbers], Floats]
+
+
+def _recorded(name: str) -> Callable[[Numbers], Floats]:
+    return lambda run: run.of_round[name]
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "accuracy": Quantity("test accuracy", _recorded("test_accuracy")),
+    "test_loss": Quantity("test loss", _recorded("test_loss")),
+    "train_loss": Quantity("training loss", _recorded("train_loss")),
+    "num_selected": Quantity("selected devices", lambda run: run.num_selected.astype(np.float64)),
+    "num_sent": Quantity("devices that sent", lambda run: run.num_sent.astype(np.float64)),
+    "mean_tau": Quantity("mean local steps of the selected devices", lambda run: run.round_mean("tau")),
+    "tau_bar": Quantity("τ̄ of the round", _recorded("tau_bar")),
+    "latency_s": Quantity("latency of the round (s)", _recorded("latency_s")),
+    "clock_s": Quantity("simulated time (s)", _recorded("clock_s")),
+    "energy_j": Quantity("energy of the round (J)", lambda run: run.round_energy_j()),
+    "total_energy_j": Quantity("energy so far (J)", lambda run: np.cumsum(run.round_energy_j())),
+    "objective": Quantity("objective of the schedule", _recorded("objective")),
+    "gap": Quantity("gap to the proven bound, as a share of it", lambda run: run.gap()),
+}
+"""Every quantity by name."""
+AXES: Mapping[str, Quantity] = {
+    "rounds": Quantity("round", lambda run: np.arange(1, run.num_rounds + 1).astype(np.float64)),
+    "time": QUANTITIES["clock_s"],
+    "energy": QUANTITIES["total_energy_j"],
+}
+"""What a quantity can be drawn against."""
+
+
+def get_quantity(name: str) -> Quantity:
+    """The quantity of that name; ValueError with the nearest name and the whole list where there is none."""
+    return _found("quantity", name, QUANTITIES, "Quantities")
+
+
+def get_axis(name: str) -> Quantity:
+    """The axis of that name; ValueError with the nearest name and the whole list where there is none."""
+    return _found("x axis", name, AXES, "Axes")
+
+
+def _found(kind: str, name: str, known: Mapping[str, Quantity], heading: str) -> Quantity:
+    if isinstance(name, str) and name in known:
+        return known[name]
+    hint = did_you_mean(str(name), known)
+    raise ValueError(f"there is no {kind} {name!r:.80}{hint} {heading}: {', '.join(known)}")

@@ -1,0 +1,165 @@
+"""One run as users hold it: its rounds as tables and as curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from flare.config import Config
+from flare.records import RunFolder
+from flare.records.run import Run as Numbers
+from flare.records.run import read_rounds, run_of
+from flare.research.drawing import draw_run
+from flare.research.extras import imported
+from flare.research.tables import Columns, device_columns, round_columns
+from flare.rounds import RoundRecord
+from flare.sweeps.entries import name_of
+from flare.text import html_facts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+@final
+class Run:
+    """A run that `flare.simulate` made or `flare.load` read.
+
+    name       what it is called: the name of its folder, or method, policy and seed
+    config     its settings
+    folder     where it lies on disk; None: in memory alone
+    records    its rounds, one `RoundRecord` each: all that was written down
+    numbers    the same as arrays, the quantities of a round by name
+    """
+
+    def __init__(
+        self,
+        records: Iterable[RoundRecord],
+        config: Config,
+        manifest: Mapping[str, Any],
+        folder: Path | None = None,
+        name: str = "",
+    ) -> None:
+        self.records: tuple[RoundRecord, ...] = tuple(records)
+        self.numbers: Numbers = run_of(self.records, config, manifest, folder)
+        self.config = config
+        self.folder = folder
+        self.name = name or (folder.absolute().name if folder is not None else name_of(config))
+
+    @classmethod
+    def read(cls, folder: Path, name: str = "") -> Run:
+        """The run in a folder; ValueError where there is none, or where a file in it is damaged."""
+        opened = RunFolder.open(folder)
+        return cls(read_rounds(opened), opened.config, opened.manifest, folder, name)
+
+    @property
+    def method(self) -> str:
+        """The name of its learning method."""
+        return self.config.learning.method
+
+    @property
+    def policy(self) -> str:
+        """The name of its scheduling policy."""
+        return self.config.scheduling.policy
+
+    @property
+    def seed(self) -> int:
+        """The seed of all that was drawn."""
+        return self.config.seed
+
+    @property
+    def status(self) -> str:
+        """How it ended: "finished", "reached" (its target accuracy), "diverged"; "running" or "interrupted" before."""
+        return self.numbers.status
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds recorded."""
+        return self.numbers.num_rounds
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy at the last test, from 0 to 1; nan where there was none."""
+        tests = self.numbers.evaluated
+        return float(self.numbers.of_round["test_accuracy"][tests[-1]]) if len(tests) else math.nan
+
+    @property
+    def clock_s(self) -> float:
+        """Simulated time when the last round was over."""
+        return self.records[-1].clock_s if self.records else 0.0
+
+    def frame(self) -> pd.DataFrame:
+        """A pandas frame with one row a round.
+
+        `round` is counted from 0. Beside what the record of a round holds as a number there are `num_selected`,
+        `num_sent`, `mean_tau` (of the selected devices), `energy_j` (of all devices in the round), `gap` (of the
+        objective to its proven bound, as a share of it) and `num_faults`.
+        """
+        return frame_of(self.round_columns)
+
+    def devices(self) -> pd.DataFrame:
+        """A pandas frame with one row for each round and device, those that were not selected too.
+
+        `why_left_out` says why a device was not selected; "" where it was, "not known" where the round cannot be drawn
+        again (real nodes, a run of an older flare, a trace or a method that is not at hand). `tau` and `compute_s` are
+        what the device can do in the round, selected or not; `upload_s` and `finish_s` there are only of the selected.
+        """
+        return frame_of(self.device_columns)
+
+    def plot(self, quantity: str = "accuracy", *, x: str = "rounds", ax: Axes | None = None, **style: Any) -> Axes:
+        """Draw a quantity of the run and return the matplotlib axes.
+
+        quantity   a name in `flare.research.quantities.QUANTITIES`: accuracy, test_loss, train_loss, num_selected,
+                   num_sent, mean_tau, tau_bar, latency_s, clock_s, energy_j, total_energy_j, objective, gap
+        x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
+        ax         axes to draw on; None: new ones, in the style that matplotlib is set to
+        style      what matplotlib's `plot` takes: color, linestyle, marker, label, ...
+        """
+        return draw_run(self.numbers, quantity, x, ax, self.name, style)
+
+    @cached_property
+    def round_columns(self) -> Columns:
+        """The table of rounds as arrays by name."""
+        return round_columns(self.records, self.numbers)
+
+    @cached_property
+    def device_columns(self) -> Columns:
+        """The table of rounds and devices as arrays by name."""
+        return device_columns(self.records, self.numbers)
+
+    def __repr__(self) -> str:
+        tested = "" if math.isnan(self.accuracy) else f", test accuracy {100.0 * self.accuracy:.2f} %"
+        return f"<Run {self.name}: {self._progress}{tested}; {self._place}>"
+
+    def _repr_html_(self) -> str:
+        return html_facts(self.name, self._facts())
+
+    @property
+    def _progress(self) -> str:
+        rounds = f"{self.num_rounds} round{'' if self.num_rounds == 1 else 's'}"
+        return f"{self.status} after {rounds} and {self.clock_s:.1f} simulated seconds"
+
+    @property
+    def _place(self) -> str:
+        return "in memory" if self.folder is None else f"in {self.folder}"
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "method": self.method,
+            "policy": self.policy,
+            "seed": str(self.seed),
+            "data": self.numbers.data,
+            "model": self.numbers.model,
+            "devices": str(self.numbers.num_devices),
+            "status": self._progress,
+            "test accuracy": "not tested" if math.isnan(self.accuracy) else f"{100.0 * self.accuracy:.2f} %",
+            "where": self._place,
+        }
+
+
+def frame_of(columns: Columns) -> pd.DataFrame:
+    """A pandas frame of a table."""
+    return imported("pandas", "a frame").DataFrame(columns, copy=True)

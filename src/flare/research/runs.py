@@ -1,0 +1,185 @@
+"""Several runs as users hold them: a sequence with names, as tables, as curves with bands over the seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, final, overload
+
+import numpy as np
+
+from flare.report.curves import Summary, common_time_s, summarise
+from flare.report.run_groups import Group, group_runs
+from flare.research.drawing import draw_groups
+from flare.research.run import Run, frame_of
+from flare.research.tables import Columns, stacked, texts, with_constants
+from flare.text import did_you_mean, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_SHOWN = 10  # runs that are listed where a sequence of them is shown
+
+
+@final
+class Runs(Sequence[Run]):
+    """Runs in their order: `runs[0]`, `runs["flare-greedy-seed0"]`, `runs[:3]`, `for run in runs`.
+
+    Runs that differ in nothing but their seed are one group: one curve, one line of the summary.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs = tuple(runs)
+        if not self._runs:
+            raise ValueError("there is no run; give one at least")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the runs."""
+        return [run.name for run in self]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    @overload
+    def __getitem__(self, which: int | str) -> Run: ...
+    @overload
+    def __getitem__(self, which: slice) -> Runs: ...
+    def __getitem__(self, which: int | str | slice) -> Run | Runs:
+        if isinstance(which, slice):
+            return Runs(self._runs[which])
+        if not isinstance(which, str):
+            return self._runs[which]
+        for run in self:
+            if run.name == which:
+                return run
+        hint = did_you_mean(which, self.names)
+        raise KeyError(f"there is no run {which!r:.80}{hint} Runs: {', '.join(self.names[:_SHOWN])}")
+
+    def frame(self) -> pd.DataFrame:
+        """A pandas frame with one row for each run and round: `Run.frame` with the columns run, label, method, policy
+        and seed before."""
+        return frame_of(self.round_columns())
+
+    def devices(self) -> pd.DataFrame:
+        """A pandas frame with one row for each run, round and device: `Run.devices` with the columns run, label,
+        method, policy and seed before."""
+        return frame_of(self.device_columns())
+
+    def plot(
+        self,
+        quantity: str = "accuracy",
+        *,
+        x: str = "rounds",
+        ax: Axes | None = None,
+        band: bool = True,
+        **style: Any,
+    ) -> Axes:
+        """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, as far as all of
+        its seeds go, and return the matplotlib axes.
+
+        quantity   as for `Run.plot`
+        x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
+        ax         axes to draw on; None: new ones with a legend, in the style that matplotlib is set to
+        band       False: means alone
+        style      what matplotlib's `plot` takes, for every curve
+        """
+        return draw_groups(self.groups, quantity, x, ax, band, style)
+
+    def summary(self) -> pd.DataFrame:
+        """A pandas frame with one row a group, named by its label: what became of it, as means over its seeds.
+
+        `accuracy` is that of the last test, `best_accuracy` the best of any, `accuracy_at_common_time` that at the
+        latest simulated time that all runs have a test for (`common_time_s`); `..._half` is half the width of the 95 %
+        t-interval over the seeds, nan with one seed.
+        """
+        columns = self.summary_columns()
+        return frame_of({name: column for name, column in columns.items() if name != "label"}).set_axis(
+            columns["label"].tolist(), axis="index"
+        )
+
+    @property
+    def groups(self) -> list[Group]:
+        """Runs that differ only in their seed, with a label; where one run is there twice, the longer record."""
+        groups, _ = group_runs([run.numbers for run in self])
+        return groups
+
+    def round_columns(self) -> Columns:
+        """The tables of rounds one below the other, as arrays by name."""
+        return stacked([with_constants(own, run.round_columns) for own, run in self._named()])
+
+    def device_columns(self) -> Columns:
+        """The tables of rounds and devices one below the other, as arrays by name."""
+        return stacked([with_constants(own, run.device_columns) for own, run in self._named()])
+
+    def _named(self) -> Iterator[tuple[dict[str, str | int], Run]]:
+        """Each run, with what tells it apart in a table of several."""
+        label_of = {id(numbers): group.label for group in self.groups for numbers in group.runs}
+        for run in self:
+            label = label_of.get(id(run.numbers), "")  # none where the run is there twice
+            yield {"run": run.name, "label": label, "method": run.method, "policy": run.policy, "seed": run.seed}, run
+
+    def summary_columns(self) -> Columns:
+        """The summary as arrays by name."""
+        groups = self.groups
+        common_s = common_time_s(groups)
+        rows = [_row(group, summarise(group, common_s), common_s) for group in groups]
+        columns: Columns = {}
+        for name, first in rows[0].items():
+            values = [row[name] for row in rows]
+            columns[name] = texts(values) if isinstance(first, str) else np.array(values)
+        return columns
+
+    def __repr__(self) -> str:
+        seeds = {run.seed for run in self}
+        lines = [f"<Runs: {len(self)} of {len(self.groups)} groups, {len(seeds)} seeds"]
+        lines += [f"  {run!r}" for run in self._runs[:_SHOWN]]
+        more = [f"  ... and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
+        return "\n".join([*lines, *more]) + ">"
+
+    def _repr_html_(self) -> str:
+        columns = self.summary_columns()
+        names = ["label", "seeds", "accuracy", "accuracy_half", "rounds", "clock_s", "status"]
+        head = "".join(f"<th>{name}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(_shown(columns[name][row]))}</td>" for name in names) + "</tr>"
+            for row in range(len(columns["label"]))
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _row(group: Group, line: Summary, common_s: float) -> dict[str, Any]:
+    return {
+        "label": group.label,
+        "method": group.config.learning.method,
+        "policy": group.config.scheduling.policy,
+        "seeds": len(group.runs),
+        "accuracy": line.final.mean,
+        "accuracy_half": line.final.half,
+        "best_accuracy": line.best.mean,
+        "best_accuracy_half": line.best.half,
+        "accuracy_at_common_time": line.at_common.mean,
+        "accuracy_at_common_time_half": line.at_common.half,
+        "common_time_s": common_s,
+        "rounds": line.rounds[1],
+        "clock_s": line.clock_s.mean,
+        "devices": line.devices,
+        "mean_tau": line.tau,
+        "gap": line.gap,
+        "energy_j": line.energy_j,
+        "rounds_without_sender": line.infeasible,
+        "status": line.status,
+    }
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, float):
+        return "–" if math.isnan(value) else f"{value:.4g}"
+    return str(value)

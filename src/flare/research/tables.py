@@ -1,0 +1,141 @@
+"""A run as two tables, columns by name: one row a round, and one row a round and device.
+
+Columns are numpy arrays of one length, nan where there is no number; texts are arrays of str objects. Nothing here
+needs pandas, so that `flare export` does not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.records.run import Run as Numbers
+from flare.rounds import RoundRecord
+from flare.simulation.redraw import Redraw, Redrawn
+
+Columns = dict[str, NDArray[Any]]
+
+NOT_KNOWN = "not known"
+"""Why a device was left out, where the round cannot be drawn again."""
+OF_ROUND = (
+    "round", "status", "available", "clock_s", "latency_s", "deadline_s", "train_loss", "test_accuracy", "test_loss",
+    "tau_bar", "objective", "lower_bound", "gamma", "smoothness", "wall_s",
+)  # fmt: skip
+"""The columns of the table of rounds that a record has as they are."""
+OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
+OF_SENT = ("loss", "update_norm")
+_NOTHING_IF_IDLE = ("bandwidth_hz", "compute_energy_j", "upload_energy_j")
+
+
+def round_columns(records: Sequence[RoundRecord], numbers: Numbers) -> Columns:
+    """One row a round."""
+    columns = {name: _column([getattr(record, name) for record in records], name) for name in OF_ROUND}
+    return columns | {
+        "num_selected": numbers.num_selected.astype(np.int64),
+        "num_sent": numbers.num_sent.astype(np.int64),
+        "mean_tau": numbers.round_mean("tau"),
+        "energy_j": numbers.round_energy_j(),
+        "gap": numbers.gap(),
+        "num_faults": np.array([len(record.faults) for record in records], dtype=np.int64),
+    }
+
+
+def _column(values: Sequence[Any], name: str) -> NDArray[Any]:
+    if name == "status":
+        return texts(values)
+    if name in ("round", "available"):
+        return np.array(values, dtype=np.int64)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def texts(values: Sequence[str]) -> NDArray[Any]:
+    """A column of texts."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+def device_columns(records: Sequence[RoundRecord], numbers: Numbers) -> Columns:
+    """One row a round and device, those that were not selected too."""
+    redraw = _redraw_of(numbers)
+    rounds = [_of_devices(record, numbers.num_devices, _redrawn(redraw, record)) for record in records]
+    if not rounds:
+        empty = RoundRecord(-1, "", 0, [], [], None, [], [], [], [], None, 0.0, None, None, 0.0, [], [], None, None)
+        rounds = [{name: column[:0] for name, column in _of_devices(empty, numbers.num_devices, None).items()}]
+    return stacked(rounds)
+
+
+def _redraw_of(numbers: Numbers) -> Redraw | None:
+    try:
+        return Redraw(numbers.config, numbers.manifest)
+    except (ValueError, OSError):  # of a fleet, of an older flare, of a method or trace that is not at hand
+        return None
+
+
+def _redrawn(redraw: Redraw | None, record: RoundRecord) -> Redrawn | None:
+    if redraw is None:
+        return None
+    try:
+        return redraw.round(record)
+    except ValueError:
+        return None
+
+
+def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) -> Columns:
+    """The rows of one round."""
+    selected, sent = (np.isin(np.arange(num_devices), each) for each in (record.selected, record.sent))
+    of_selected = {name: _spread(record.selected, getattr(record, name), num_devices) for name in OF_SELECTED}
+    of_sent = {name: _spread(record.sent, getattr(record, name), num_devices) for name in OF_SENT}
+    idle = {name: np.where(selected, of_selected[name], 0.0) for name in _NOTHING_IF_IDLE}
+    unknown = np.full(num_devices, np.nan)
+    if redrawn is None:
+        reason = ["" if each else NOT_KNOWN for each in selected]
+        tau, compute_s, gain_db, cpu_hz = of_selected["tau"], of_selected["compute_s"], unknown, unknown
+    else:
+        reason = redrawn.reason
+        tau, compute_s = redrawn.problem.tau, redrawn.problem.compute_s
+        gain_db, cpu_hz = redrawn.cell.gain_db, redrawn.cell.cpu_hz
+    return {
+        "round": np.full(num_devices, record.round, dtype=np.int64),
+        "device": np.arange(num_devices, dtype=np.int64),
+        "selected": selected,
+        "sent": sent,
+        "why_left_out": texts(reason),
+        "tau": tau,
+        "lr": of_selected["lr"],
+        **of_sent,
+        "compute_s": compute_s,
+        "upload_s": of_selected["upload_s"],
+        "finish_s": of_selected["compute_s"] + of_selected["upload_s"],
+        "bandwidth_hz": idle["bandwidth_hz"],
+        "compute_energy_j": idle["compute_energy_j"],
+        "upload_energy_j": idle["upload_energy_j"],
+        "energy_j": idle["compute_energy_j"] + idle["upload_energy_j"],
+        "gain_db": gain_db,
+        "cpu_hz": cpu_hz,
+    }
+
+
+def _spread(devices: Sequence[int], values: Sequence[float | None], num_devices: int) -> NDArray[np.float64]:
+    """Values of some devices over all of them, nan for the others."""
+    column = np.full(num_devices, np.nan)
+    column[list(devices)] = [np.nan if value is None else value for value in values]
+    return column
+
+
+def stacked(tables: Sequence[Mapping[str, NDArray[Any]]]) -> Columns:
+    """Tables of the same columns, one below the other."""
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def with_constants(constants: Mapping[str, str | int], columns: Columns) -> Columns:
+    """A table with columns before its own that have one value in every row."""
+    rows = len(next(iter(columns.values())))
+    first = {
+        name: texts([value] * rows) if isinstance(value, str) else np.full(rows, value, dtype=np.int64)
+        for name, value in constants.items()
+    }
+    return first | columns

@@ -1,0 +1,111 @@
+"""The rounds of a run drawn again: what the base station asked in each, from the run's settings and a few facts.
+
+A cell draws the same round from the same settings, whenever it is asked, so that nothing but what cannot be drawn is
+written down (`facts_of`). What is drawn again is compared with the record: where they differ, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from flare.config import Config
+from flare.learning.methods import make_method
+from flare.rounds import BaseStation, RoundRecord
+from flare.rounds.plan import problem_of
+from flare.scheduling import RoundProblem, Schedule, Status
+from flare.scheduling.explain import explain
+from flare.simulation.run import Simulation, observation_of
+from flare.types import Floats
+from flare.wireless.cell import Cell, CellRound
+
+_MAX_LISTED = 100_000  # devices whose numbers of samples a manifest has room for
+_SAME = 1e-9  # relative
+
+
+def facts_of(simulation: Simulation) -> dict[str, Any]:
+    """What a run folder is told so that its rounds can be drawn again: the size of the model and, where the time that
+    a device computes depends on it, how many samples each device holds."""
+    facts: dict[str, Any] = {"num_weights": simulation.model.num_weights}
+    if simulation.station.method.needs_gradients and len(simulation.held) <= _MAX_LISTED:
+        facts["num_samples"] = [len(samples) for samples in simulation.held]
+    return facts
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Redrawn:
+    """A round drawn again: the cell, the question, and for each device that was not selected, why; shape (devices,)."""
+
+    cell: CellRound
+    problem: RoundProblem
+    reason: list[str]  # empty where the device was selected
+
+
+@final
+class Redraw:
+    """Draws the rounds of a run again. ValueError or OSError where its settings and facts do not suffice."""
+
+    def __init__(self, config: Config, manifest: Mapping[str, Any]) -> None:
+        self._config = config
+        if manifest.get("driver", "simulation") != "simulation":
+            raise ValueError("its rounds were not drawn, but told by the nodes of a fleet")
+        self._num_weights = _count(manifest.get("num_weights"))
+        self._method = make_method(config.learning)
+        self._num_samples = np.full(config.wireless.num_devices, np.nan)
+        if self._method.needs_gradients:
+            self._num_samples = _counts(manifest.get("num_samples"), config.wireless.num_devices)
+        self._cell = Cell(config.wireless, config.seed)
+
+    def round(self, record: RoundRecord) -> Redrawn:
+        """The round of a record; ValueError where the record is of another."""
+        station = BaseStation(self._config, self._method, self._num_weights, smoothness=record.smoothness)
+        drawn = self._cell.draw(record.round)
+        problem, _ = problem_of(station, observation_of(drawn, self._num_samples))
+        at = np.array(record.selected, dtype=np.intp)
+        same = at.max(initial=-1) < problem.num_devices and all(
+            np.allclose(known[at], told, rtol=_SAME, atol=0.0)
+            for known, told in ((problem.tau, record.tau), (problem.compute_s, record.compute_s))
+        )
+        if not same:
+            raise ValueError(f"round {record.round} comes out otherwise than it was recorded")
+        return Redrawn(drawn, problem, explain(problem, schedule_of(record, problem, self._policy)).reason)
+
+    @property
+    def _policy(self) -> str:
+        return self._config.scheduling.policy
+
+
+def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str) -> Schedule:
+    """The schedule that a record tells of, as far as it does."""
+    at = np.array(record.selected, dtype=np.intp)
+    bandwidth_hz: Floats = np.zeros(problem.num_devices)
+    bandwidth_hz[at] = record.bandwidth_hz
+    return Schedule(
+        selected=at,
+        bandwidth_hz=bandwidth_hz,
+        latency_s=_or(record.latency_s, np.nan),
+        objective=_or(record.objective, np.inf),
+        lower_bound=_or(record.lower_bound, np.nan),
+        status=Status(record.status),
+        policy=policy,
+    )
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def _count(told: Any) -> int:
+    if type(told) is not int or told < 1:
+        raise ValueError("its folder does not tell the size of its model")
+    return told
+
+
+def _counts(told: Any, num_devices: int) -> Floats:
+    if not isinstance(told, list) or len(told) != num_devices or not all(type(each) is int for each in told):
+        raise ValueError("its folder does not tell how many samples each device holds")
+    return np.array(told, dtype=np.float64)

@@ -1,0 +1,36 @@
+"""The notebooks of the examples run from top to bottom, and hold no outputs of whoever ran them last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.ipynb"))
+
+
+def shown(book: Any, kind: str) -> list[str]:
+    """What the cells show of a kind."""
+    outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
+    return [output["data"][kind] for output in outputs if kind in output.get("data", {})]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    book = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in book.cells)
+    NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    texts = [output.get("name") for cell in book.cells for output in cell.get("outputs", [])]
+    assert "stderr" not in texts  # no warnings
+    assert any("<progress max=" in page for page in shown(book, "text/html"))
+    assert shown(book, "image/png")
+    written = sorted(each.name for each in tmp_path.iterdir())
+    assert written == (["accuracy.pdf", "comparison"] if path.stem == "figure_for_a_paper" else [])
+
+
+def test_there_are_notebooks() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["figure_for_a_paper", "own_data_and_model", "own_policy"]

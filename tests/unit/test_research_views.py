@@ -1,0 +1,281 @@
+"""Runs as tables and as curves, and what is shown of them."""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+import flare
+from flare.research import tables
+from flare.rounds import RoundRecord
+from flare.rounds.plan import problem_of
+from flare.scheduling import solve
+from flare.scheduling.explain import explain
+from flare.simulation import Simulation
+from tests.made_up_runs import settings, write_run
+from tests.small_runs import ENTRIES, SMALL, own_data
+
+mpl.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    pyplot.close("all")
+
+
+@pytest.fixture(scope="module")
+def in_memory() -> flare.Run:
+    return flare.simulate(SMALL, policy="greedy", progress=False)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[flare.Runs, Path]:
+    base = tmp_path_factory.mktemp("compared") / "all"
+    return flare.compare(ENTRIES, 2, config=SMALL, out=base), base
+
+
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_has_every_number_of_every_round(in_memory: flare.Run) -> None:
+    frame = in_memory.frame()
+    scalars = {each.name for each in fields(RoundRecord) if "list" not in str(each.type)}
+    assert scalars <= set(frame.columns)
+    for row, record in zip(frame.to_dict("records"), in_memory.records, strict=True):
+        for name in scalars:
+            value = getattr(record, name)
+            assert row[name] == value or (value is None and math.isnan(row[name])), name
+        assert row["num_selected"] == len(record.selected)
+        assert row["num_sent"] == len(record.sent)
+        assert row["energy_j"] == pytest.approx(sum(record.compute_energy_j) + sum(record.upload_energy_j))
+        assert record.objective is not None
+        assert record.lower_bound is not None
+        assert row["gap"] == pytest.approx(record.objective / record.lower_bound - 1.0, abs=1e-12)
+    frame.loc[0, "clock_s"] = -1.0  # a copy: the run stays as it is
+    assert in_memory.frame().clock_s[0] == in_memory.records[0].clock_s
+
+
+@pytest.mark.parametrize("method", ["flare", "fedlin", "fedavg-fixed"])
+def test_devices_are_those_of_the_schedule(method: str) -> None:
+    """Against the problem that the simulation itself plans, and a schedule of it."""
+    run = flare.simulate(SMALL | {"run.rounds": 3}, method=method, policy="greedy")
+    frame = run.devices()
+    assert len(frame) == 3 * 8
+    simulation = Simulation(run.config)
+    for index, record in enumerate(run.records):
+        problem, energy_j = problem_of(simulation.station, simulation.observe(index))
+        schedule = solve(problem, "greedy")
+        told = explain(problem, schedule)
+        rows = frame[frame["round"] == index]
+        assert rows.device.tolist() == list(range(8))
+        assert np.flatnonzero(rows.selected).tolist() == schedule.selected.tolist()
+        assert rows.sent.tolist() == rows.selected.tolist()
+        assert rows.why_left_out.tolist() == told.reason
+        np.testing.assert_allclose(rows.tau, problem.tau)
+        np.testing.assert_allclose(rows.compute_s, problem.compute_s)
+        np.testing.assert_allclose(rows.upload_s, told.upload_s)
+        np.testing.assert_allclose(rows.finish_s, told.finish_s)
+        np.testing.assert_allclose(rows.bandwidth_hz, schedule.bandwidth_hz)
+        np.testing.assert_allclose(rows.compute_energy_j, np.where(rows.selected, energy_j, 0.0))
+        np.testing.assert_allclose(rows.gain_db, simulation.cell.draw(index).gain_db)
+        assert rows.loss[rows.sent].tolist() == record.loss
+        assert rows.update_norm[rows.sent].tolist() == record.update_norm
+        assert rows.loss[~rows.sent].isna().all()
+    assert frame.selected.all() or (frame.why_left_out != "").any()
+
+
+def test_some_devices_are_left_out_for_some_reason(in_memory: flare.Run) -> None:
+    """What the test above would not see in a cell where everybody sends."""
+    told = in_memory.devices()
+    assert set(told.why_left_out) > {"", "too slow to compute"}
+
+
+def test_devices_of_own_data_are_known_in_memory_and_on_disk(tmp_path: Path) -> None:
+    run = flare.simulate(SMALL | {"run.rounds": 2}, method="fedlin", **own_data(), out=tmp_path / "run")
+    in_memory = flare.simulate(SMALL | {"run.rounds": 2}, method="fedlin", **own_data())
+    assert in_memory.devices().why_left_out.ne("not known").all()
+    assert in_memory.devices().equals(run.devices())
+
+
+def test_a_folder_tells_the_same_of_devices_as_the_run_itself(compared: tuple[flare.Runs, Path]) -> None:
+    runs, base = compared
+    loaded = flare.load(base)
+    assert loaded.devices().equals(runs.devices())
+    assert (runs.devices().why_left_out != tables.NOT_KNOWN).all()
+
+
+@pytest.mark.parametrize("change", ["driver", "num_weights", "seed"])
+def test_why_is_not_known_where_the_cell_cannot_be_drawn_again(in_memory: flare.Run, change: str) -> None:
+    manifest = dict(in_memory.numbers.manifest)
+    config = in_memory.config
+    if change == "driver":
+        manifest["driver"] = "flower"
+    elif change == "num_weights":
+        del manifest["num_weights"]
+    else:
+        config = replace(config, seed=99)  # another cell than that of the records
+    frame = flare.Run(in_memory.records, config, manifest).devices()
+    left_out = ~frame.selected
+    assert left_out.any()
+    assert frame.why_left_out[left_out].eq("not known").all()
+    assert frame.why_left_out[~left_out].eq("").all()
+    assert frame.tau[left_out].isna().all()
+    assert frame.gain_db.isna().all()
+    known = in_memory.devices()
+    assert frame.loss.equals(known.loss)
+    assert frame.compute_s[~left_out].equals(known.compute_s[~left_out])
+
+
+def test_tables_of_several_runs_say_which(compared: tuple[flare.Runs, Path]) -> None:
+    runs, _ = compared
+    frame = runs.frame()
+    assert list(frame.columns[:5]) == ["run", "label", "method", "policy", "seed"]
+    assert len(frame) == 6 * 6
+    assert frame.groupby(["method", "policy", "seed"]).size().tolist() == [6, 6, 12, 12]  # γ has no column
+    one = frame[frame.run == "fedavg-cp-seed1"]
+    assert one.test_accuracy.dropna().tolist() == runs["fedavg-cp-seed1"].frame().test_accuracy.dropna().tolist()
+    summary = runs.summary()
+    for group in runs.groups:
+        last = [run.of_round["test_accuracy"][-1] for run in group.runs]
+        assert summary.loc[group.label, "accuracy"] == pytest.approx(np.mean(last))
+        # the 97.5 % point of Student's t with one degree of freedom is 12.706
+        assert summary.loc[group.label, "accuracy_half"] == pytest.approx(12.7062 * np.std(last), rel=1e-4)
+
+
+def test_a_run_without_rounds_has_empty_tables(tmp_path: Path) -> None:
+    write_run(tmp_path / "none", settings(), rounds=0, status="running")
+    run = flare.load(tmp_path / "none")
+    assert len(run.frame()) == len(run.devices()) == 0
+    assert "devices" not in run.frame().columns
+    assert "why_left_out" in run.devices().columns
+    assert "running after 0 rounds" in repr(run)
+
+
+def test_without_pandas_the_extra_is_named(in_memory: flare.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"a frame needs pandas: pip install 'flare-wfl\[research\]'"):
+        in_memory.frame()
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------
+
+
+def test_a_plot_has_the_numbers_of_the_run(in_memory: flare.Run) -> None:
+    axes = in_memory.plot("accuracy", x="time")
+    (line,) = axes.lines
+    tested = [record for record in in_memory.records if record.test_accuracy is not None]
+    assert line.get_xdata().tolist() == [record.clock_s for record in tested]
+    assert line.get_ydata().tolist() == [record.test_accuracy for record in tested]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("simulated time (s)", "test accuracy")
+    (rounds,) = in_memory.plot("num_selected").lines
+    assert rounds.get_xdata().tolist() == [1, 2, 3, 4, 5, 6]
+    assert rounds.get_ydata().tolist() == [len(record.selected) for record in in_memory.records]
+    assert all(float(tick).is_integer() for tick in rounds.axes.get_xticks())
+
+
+def test_the_style_is_the_users(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:
+    before = dict(mpl.rcParams)
+    _, mine = pyplot.subplots()
+    mine.set_ylabel("Genauigkeit")
+    with mpl.rc_context({"lines.linewidth": 4.5, "axes.prop_cycle": mpl.cycler(color=["#123456", "#654321"])}):
+        axes = in_memory.plot("accuracy", ax=mine, linestyle="--", label="mine")
+        drawn = compared[0][:4].plot("accuracy")
+        assert [line.get_linewidth() for line in drawn.lines] == [4.5, 4.5]
+        assert [line.get_color() for line in drawn.lines] == ["#123456", "#654321"]
+    assert axes is mine
+    assert (axes.get_ylabel(), axes.lines[0].get_linestyle(), axes.lines[0].get_label()) == (
+        "Genauigkeit",
+        "--",
+        "mine",
+    )
+    assert dict(mpl.rcParams) == before
+    assert axes.get_legend() is None
+
+
+def test_curves_are_means_over_seeds_with_their_bands(compared: tuple[flare.Runs, Path]) -> None:
+    runs, _ = compared
+    axes = runs.plot("train_loss")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [group.label for group in runs.groups]
+    first = [runs[f"flare-greedy-seed{seed}"].frame().train_loss.to_numpy() for seed in (0, 1)]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), np.mean(first, axis=0))
+    assert axes.lines[0].get_xdata().tolist() == [1, 2, 3, 4, 5, 6]
+    low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
+    half = 12.7062 * np.std(first, axis=0)
+    np.testing.assert_allclose(
+        (low, high), ((np.mean(first, axis=0) - half).min(), (np.mean(first, axis=0) + half).max()), rtol=1e-3
+    )
+    assert not runs.plot("train_loss", band=False).collections
+    timed = runs.plot("accuracy", x="time").lines[0]
+    clocks = [runs[f"flare-greedy-seed{seed}"].frame().dropna(subset="test_accuracy") for seed in (0, 1)]
+    assert timed.get_xdata()[0] >= max(frame.clock_s.iloc[0] for frame in clocks)  # where both seeds are
+    assert timed.get_xdata()[-1] <= min(frame.clock_s.iloc[-1] for frame in clocks)
+
+
+def test_names_of_quantities_are_checked(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:
+    for drawn in (in_memory, compared[0]):
+        with pytest.raises(ValueError, match=r"did you mean 'accuracy'.*Quantities: accuracy, test_loss"):
+            drawn.plot("acuracy")
+        with pytest.raises(ValueError, match="no x axis 'tme'; did you mean 'time'"):
+            drawn.plot(x="tme")
+        with pytest.raises(ValueError, match="ax is a str"):
+            drawn.plot(ax="here")
+    assert not pyplot.get_fignums()
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_shown_of_runs(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:
+    assert repr(in_memory).startswith("<Run flare-greedy-seed0: finished after 6 rounds and ")
+    assert f"test accuracy {100 * in_memory.accuracy:.2f} %; in memory>" in repr(in_memory)
+    assert "<td>policy</td><td style='text-align: left'>greedy</td>" in in_memory._repr_html_()
+    assert repr(compared[0]).startswith("<Runs: 6 of 3 groups, 2 seeds\n  <Run flare-greedy-seed0")
+    assert "large γ / λ" in compared[0]._repr_html_()
+    simulation = Simulation(in_memory.config)
+    assert "method flare, policy greedy, seed 0, data digits, model logistic (650 weights)" in repr(simulation)
+    assert "<td>devices</td>" in simulation._repr_html_()
+
+
+def test_a_label_does_no_harm_in_a_notebook() -> None:
+    label = "<script>alert(1)</script>"
+    runs = flare.compare([{"label": label, "policy": "cp"}], config=SMALL | {"run.rounds": 1})
+    shown = runs._repr_html_() + runs[0]._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+def test_progress_is_shown_where_somebody_looks_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings_ = SMALL | {"run.rounds": 2}
+    flare.simulate(settings_)
+    assert capsys.readouterr() == ("", "")  # nobody does
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    for progress in (True, False):
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stderr", screen)
+        flare.simulate(settings_, progress=progress)
+        assert ("round 2/2" in screen.getvalue()) == progress
+
+
+def test_scheduling_does_not_wait_for_what_trains() -> None:
+    code = "import sys, flare; assert 'simulate' in dir(flare); assert not {'torch', 'rich'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        flare.simulat  # noqa: B018
