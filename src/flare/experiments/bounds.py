@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 
 from flare.data.embedded import synthetic
 from flare.experiments.claims import BEYOND, Claim, Comparison, Effect, Verdict, claim, within
-from flare.experiments.drawing import DPI, legend
+from flare.experiments.drawing import DPI
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
-from flare.report.run_figures import looks
+from flare.report.run_figures import legend, looks
 from flare.theory import Form
 from flare.theory.measure import Study, logistic_study, quadratic_study
 from flare.theory.pair import pair_study

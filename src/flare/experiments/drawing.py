@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.experiment import Measure, Results
 from flare.experiments.trial import Outcome
 from flare.report.curves import Curve, estimate, evenly, over_seeds
 from flare.report.figures import FAINT
-from flare.report.run_figures import Look, draw_curve, looks
+from flare.report.run_figures import ROUND, Look, at_whole_rounds, draw_curve, legend, looks
 
 Line = tuple[str, str]
 """What a line is called in the legend, and the curve it shows."""
@@ -107,30 +106,6 @@ def panels(
     return figure
 
 
-def legend(figure: Figure, drawn: dict[str, Look]) -> None:
-    """The key to all panels, below them."""
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            linestyle=(0.0, look.dash) if look.dash else "-",
-            linewidth=1.6,
-            marker=look.marker or None,
-            markersize=4.5,
-            label=label,
-        )
-        for label, look in drawn.items()
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=_columns(list(drawn), figure), fontsize=8.0)
-
-
-def _columns(labels: Sequence[str], figure: Figure) -> int:
-    """As many columns as fit the width of the figure: a letter is about 0.065 inch wide, a handle takes 0.6."""
-    widest = 0.6 + 0.065 * max(map(len, labels))
-    return max(1, min(len(labels), int(float(figure.get_figwidth()) / widest)))
-
-
 def points(
     axes: Axes, x: Sequence[float], groups: Mapping[str, Sequence[Sequence[float]]], *, spread: float = 0.0
 ) -> dict[str, Look]:
@@ -192,6 +167,8 @@ def _frame(axes: Axes, title: str, x_label: str, y_label: str, *, percent: bool)
     axes.set_title(title, fontsize=9.5)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(color=FAINT, linewidth=0.5)
+    if x_label == ROUND:
+        at_whole_rounds(axes)
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 

@@ -9,12 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import Claim, above, claim, effect_of, paired, within
-from flare.experiments.drawing import DPI, legend, points
+from flare.experiments.drawing import DPI, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import best_by
 from flare.experiments.settings import DISTRIBUTIONS, over_seeds, setting
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
+from flare.report.run_figures import legend
 
 DEADLINES_S = (0.4, 0.6, 0.8, 1.0, 1.2, 1.6, 2.0)
 SECONDS = 300.0

@@ -9,12 +9,13 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.config import override
 from flare.experiments.claims import BEYOND, Claim, above, claim, effect_of
-from flare.experiments.drawing import DPI, legend, points
+from flare.experiments.drawing import DPI, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import mean_devices, mean_gap, mean_tau
 from flare.experiments.settings import over_seeds, rounds, setting
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
+from flare.report.run_figures import legend
 
 GAMMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 DEADLINES_S = (0.4, 1.0, 2.0)

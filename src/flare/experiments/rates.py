@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
-from flare.experiments.drawing import DPI, legend, mean_of, points
+from flare.experiments.drawing import DPI, mean_of, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import DISTRIBUTIONS, grid, rounds, ten_of_forty
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
+from flare.report.run_figures import legend
 
 RATES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 METHODS: dict[str, tuple[str, ...]] = {
