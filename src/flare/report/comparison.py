@@ -31,7 +31,8 @@ def comparison(groups: Sequence[Group], ranked: Sequence[Ranking]) -> Section:
     panels = [_panel(groups, ranking) for ranking in ranked if _paired(ranking)]
     if not panels:
         panels = [nothing("Differences to the best: no two runs here are a pair.")]
-    return Section("Compared seed by seed", ABOUT + few, panels, "".join(map(ranking_table, ranked)))
+    tables = "".join(f"<div>{ranking_table(ranking)}</div>\n" for ranking in ranked)
+    return Section("Compared seed by seed", ABOUT + few, panels, f'<div class="panels">\n{tables}</div>\n')
 
 
 def _paired(ranking: Ranking) -> list[Standing]:
@@ -65,15 +66,14 @@ def _panel(groups: Sequence[Group], ranking: Ranking) -> Panel:
 
 def ranking_table(ranking: Ranking) -> str:
     """A ranking as HTML, with what to know of it."""
-    title = f"At equal {ranking.by}"
+    title = f"Ranked at equal {ranking.by}"
     if not ranking.standings:
         return f'<h3>{title}</h3>\n<p class="note">There is none that the tests of all runs reach.</p>\n'
-    header = ["method:policy", "test accuracy", "difference, points", "won", "pairs"]
+    header = ["method:policy", "test accuracy", "difference, points", "won"]
     rows = [[escape(each.group.label), percent(each.accuracy), *_difference(each)] for each in ranking.standings]
     said = "".join(f'<p class="note">{escape(remark)}.</p>\n' for remark in remarks_of(ranking))
-    words = f"{title}: after {ranking.by.words(ranking.at)}"
-    ranked_by = f"ranked by test accuracy after {ranking.by.words(ranking.at)}"
-    return f"<h3>{title}: {ranked_by}</h3>\n{table(words, header, rows, best=0)}{said}"
+    words = f"{title}: by test accuracy after {ranking.by.words(ranking.at)}"
+    return f"<h3>{words}</h3>\n{table(words, header, rows, best=0)}{said}"
 
 
 def remarks_of(ranking: Ranking) -> list[str]:
@@ -83,9 +83,9 @@ def remarks_of(ranking: Ranking) -> list[str]:
 
 def _difference(one: Standing) -> list[str]:
     if one.difference is None:
-        return ["best", "", ""]
+        return ["best", ""]
     count = one.difference.mean.count
-    return [points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–", str(count)]
+    return [points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–"]
 
 
 def as_json(ranking: Ranking) -> dict[str, object]:

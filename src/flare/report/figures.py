@@ -21,6 +21,7 @@ from flare.report import FIGURE_FORMATS
 BLUE, EDGE, PALE, ORANGE = "#0072B2", "#00324F", "#BFDCEC", "#E69F00"
 INK, GREY, FAINT, PAPER = "#1A1A1A", "#6B6B6B", "#D4D4D4", "#F4F4F4"
 _STYLE = {
+    "figure.figsize": (5.6, 3.3),
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "text.color": INK,
@@ -35,6 +36,8 @@ _STYLE = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "hatch.linewidth": 0.7,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.2,
     "legend.frameon": False,
     "svg.hashsalt": "flare",
 }

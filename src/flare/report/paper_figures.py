@@ -17,7 +17,7 @@ from flare.records.run import Run
 from flare.report import FIGURE_FORMATS
 from flare.report.figures import house_style, save
 from flare.report.panels import Panel
-from flare.report.run_figures import legend, looks
+from flare.report.run_figures import LEGEND_ROW_IN, columns_for, legend, looks
 from flare.report.run_groups import Group
 from flare.report.run_report import contents
 from flare.text import did_you_mean, one_line
@@ -26,9 +26,12 @@ COLUMN_IN = 3.5
 """Width of a column of most journals' pages."""
 _MAX_STYLE_BYTES = 1 << 20
 _PAPER: dict[str, Any] = {
+    "figure.figsize": (COLUMN_IN, 2.1),
     "font.size": 8.0,
     "axes.titlesize": 9.0,
     "legend.fontsize": 7.0,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
     "pdf.fonttype": 42,  # TrueType, which journals ask for, instead of Type 3
     "ps.fonttype": 42,
     "savefig.dpi": 300,
@@ -77,17 +80,12 @@ def _drawn(panel: Panel, groups: Sequence[Group], own: Mapping[str, Any]) -> Fig
     """A picture at the size of a column, its key within."""
     assert panel.draw is not None
     figure = panel.draw()
-    width_in, height_in = figure.get_size_inches()
-    if "figure.figsize" in own:
-        figure.set_size_inches(*own["figure.figsize"])
-    else:  # curves keep their shape; a row for each group needs its height
-        figure.set_size_inches(COLUMN_IN, height_in * COLUMN_IN / width_in if panel.keyed else height_in)
     if panel.keyed and len(groups) > 1:
-        labels = [group.label for group in groups]
-        legend(figure, dict(zip(labels, looks(len(groups)), strict=True)), fontsize=None)
-        if "figure.figsize" not in own:
-            rows = -(-len(labels) // max(1, int(COLUMN_IN / (0.6 + 0.065 * max(map(len, labels))))))
-            figure.set_figheight(float(figure.get_figheight()) + 0.17 * rows)
+        drawn = dict(zip((group.label for group in groups), looks(len(groups)), strict=True))
+        legend(figure, drawn, fontsize=None)
+        if "figure.figsize" not in own:  # the curves keep their room
+            rows = -(-len(drawn) // columns_for(list(drawn), COLUMN_IN))
+            figure.set_figheight(float(figure.get_figheight()) + LEGEND_ROW_IN * rows)
     return figure
 
 

@@ -31,7 +31,7 @@ MAX_BARS = 60
 """Of a picture over rounds; with more rounds a bar stands for several."""
 MAX_CHARACTERS = 30
 """Of a label beside a bar."""
-WIDTH_IN, HEIGHT_IN, ROW_IN = 5.6, 3.3, 0.25
+ROW_IN, LEGEND_ROW_IN = 0.25, 0.2
 ROUND = "round"
 """What an axis of rounds is called; its ticks are whole numbers."""
 SPLIT = ("computing", "upload", "waiting", "nobody can send")
@@ -80,21 +80,19 @@ def legend(figure: Figure, drawn: Mapping[str, Look], fontsize: float | None = 8
             [],
             color=look.colour,
             linestyle=(0.0, look.dash) if look.dash else "-",
-            linewidth=1.6,
             marker=look.marker or None,
-            markersize=4.5,
             label=printed(label),
         )
         for label, look in named.items()
     ]
-    columns = _columns(list(named), figure)
+    columns = columns_for(list(named), float(figure.get_figwidth()))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=fontsize)
 
 
-def _columns(labels: Sequence[str], figure: Figure) -> int:
-    """As many columns as fit the width of the figure: a letter is about 0.065 inch wide, a handle takes 0.6."""
+def columns_for(labels: Sequence[str], width_in: float) -> int:
+    """As many columns as fit a width: a letter is about 0.065 inch wide, a handle takes 0.6."""
     widest = 0.6 + 0.065 * max(map(len, labels))
-    return max(1, min(len(labels), int(float(figure.get_figwidth()) / widest)))
+    return max(1, min(len(labels), int(width_in / widest)))
 
 
 def printed(text: str) -> str:
@@ -111,7 +109,7 @@ def lines(
     x_label: str, y_label: str, curves: Sequence[Curve], drawn: Sequence[Look], *, percent: bool = False
 ) -> Figure:
     """Means with their bands, the first curve on top; pale where only some of the seeds go on."""
-    figure, axes = _panel(HEIGHT_IN)
+    figure, axes = _panel()
     for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
         draw_curve(axes, curve, look, place)
     if _spans_decades(np.concatenate([curve.mean for curve in curves])):
@@ -151,14 +149,14 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
     if not look.marker:
         return
     axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0.0)
-    axes.plot(curve.x, whole, color=look.colour, linewidth=1.6, linestyle=style)
+    axes.plot(curve.x, whole, color=look.colour, linestyle=style)
     if curve.tests is None:  # too many to be marked: a few marks that do not meet those of other curves
         every = max(1, len(curve.x) // 7)
-        at = np.arange(place * every // 10 % every, len(curve.x), every)
-        x, y = curve.x[at], whole[at]
+        marked = curve.x[place * every // 10 % every :: every]
     else:
-        x, y = curve.tests, np.interp(curve.tests, curve.x, whole)
-    axes.plot(x, y, color=look.colour, linestyle="", marker=look.marker, markersize=4.2, markeredgewidth=0.0)
+        marked = curve.tests
+    y = np.interp(marked, curve.x, curve.mean)
+    axes.plot(marked, y, color=look.colour, linestyle="", marker=look.marker, markeredgewidth=0.0)
 
 
 def ranges(
@@ -197,7 +195,9 @@ def ranges(
 
 def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s: Sequence[float]) -> Figure:
     """Where the time of a round goes, `splits_s` of shape (groups, 4) in the order of `SPLIT`, and the deadline."""
-    figure, axes = _rows(labels, extra_in=0.3)
+    named = ["deadline", *(name for name, values_s in zip(SPLIT, splits_s.T, strict=True) if values_s.any())]
+    columns = columns_for(named, matplotlib.rcParams["figure.figsize"][0] + 1.0)
+    figure, axes = _rows(labels, extra_in=0.1 + LEGEND_ROW_IN * -(-len(named) // columns))
     left_s = np.zeros(len(labels))
     looks_of_parts = ((ORANGE, ""), (BLUE, ""), (PALE, "////"), (FAINT, "...."))
     for name, values_s, (colour, hatch) in zip(SPLIT, splits_s.T, looks_of_parts, strict=True):
@@ -210,7 +210,7 @@ def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s
     axes.scatter(deadline_s, range(len(labels)), marker="|", s=110.0, color=INK, label="deadline", zorder=3)
     axes.set_xlim(0.0, 1.05 * max([*left_s, *deadline_s]))
     axes.set_xlabel(x_label)
-    figure.legend(loc="outside upper left", ncols=5, fontsize=8.0, handlelength=1.2, columnspacing=1.0)
+    figure.legend(loc="outside upper left", ncols=columns, fontsize=8.0, handlelength=1.2, columnspacing=1.0)
     return figure
 
 
@@ -231,7 +231,7 @@ def differences(
 
 def counts_by_kind(y_label: str, rounds: int, kinds: Mapping[str, Indices]) -> Figure:
     """Stacked bars over the rounds: how often each kind happened; `kinds` has a round, from 0, for each time."""
-    figure, axes = _panel(HEIGHT_IN)
+    figure, axes = _panel()
     bins = min(max(1, rounds), MAX_BARS)
     edges = np.unique(np.linspace(0, max(1, rounds), bins + 1).round())
     below = np.zeros(len(edges) - 1)
@@ -298,8 +298,10 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
     return figure
 
 
-def _panel(height_in: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+def _panel(height_in: float | None = None) -> tuple[Figure, Axes]:
+    """A picture as wide as the style of the moment says, and as high unless a height is given."""
+    width_in, usual_in = matplotlib.rcParams["figure.figsize"]
+    figure = Figure(figsize=(width_in, height_in or usual_in), layout="constrained")
     return figure, figure.add_subplot()
 
 

@@ -56,13 +56,13 @@ def _best_of(ranking: Ranking) -> str:
             f"{first} Next is {name} with {percent(second.accuracy)}; none of its seeds pairs with those of the best."
         )
     won = f"{apart.won} of {plural(apart.mean.count, 'seed')}"
-    return f"{first} Next is {name}: {points(apart.mean)} points, ahead in {won}{_verdict(apart.mean)}."
+    return f"{first} Next is {name}, {points(apart.mean)} points from it; it wins {won}{_verdict(apart.mean)}."
 
 
 def _verdict(apart: Estimate) -> str:
     if math.isnan(apart.half):
         return f" (an interval takes {MIN_SEEDS} seeds)"
-    return "" if abs(apart.mean) > apart.half else "; the seeds do not tell the two apart"
+    return "" if abs(apart.mean) > apart.half else ", and the seeds do not tell the two apart"
 
 
 def points(apart: Estimate) -> str:
