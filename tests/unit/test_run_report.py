@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter
@@ -16,6 +15,7 @@ from flare.cli.report import report, run_folders_in
 from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.report.curves import summarise
+from flare.report.group_labels import PAPER_NAMES
 from flare.report.run_figures import MAX_CURVES
 from flare.report.run_groups import group_runs
 from flare.report.run_report import write_report
@@ -24,7 +24,8 @@ from tests.made_up_runs import settings, write_run
 VOID = {"meta", "br"}
 PICTURES = {
     "accuracy-rounds", "accuracy-time", "train-loss", "test-loss", "participation-devices", "participation-ranked",
-    "devices", "steps", "rates", "energy", "latency", "infeasible", "gap", "gap-rounds",
+    "devices", "steps", "rates", "energy", "latency", "infeasible", "gap", "gap-rounds", "wall-time",
+    "difference-rounds", "difference-time",
 }  # fmt: skip
 
 
@@ -96,12 +97,18 @@ def test_the_page_has_every_picture_and_the_numbers(tmp_path: Path) -> None:
     page = page_of(tmp_path, folders)
     assert set(page.alt) == PICTURES
     groups, _ = group_runs([read_run(folder) for folder in folders])
-    best = summarise(next(each for each in groups if each.label == "SPF"), math.nan)
+    best = summarise(next(each for each in groups if each.label == "flare:greedy"))
     shown = f"{100.0 * best.final.mean:.1f} ± {100.0 * best.final.half:.1f} %"
-    assert f"SPF has the best final test accuracy: {shown} (mean of 3 seeds" in page.text
+    assert f"After 25 rounds flare:greedy has the best test accuracy, {shown}." in page.text
+    assert "Ranked at equal rounds: by test accuracy after 25 rounds" in page.text
+    assert "Ranked at equal simulated time: by test accuracy after" in page.text
+    assert "Ordered by test accuracy at equal rounds, after 25 rounds." in page.text
+    assert page.text.count("(SPF)") == page.text.count("(PS)") == 1  # the paper's names once, and explained
+    assert all(PAPER_NAMES[name] in page.text for name in ("SPF", "PS"))
+    assert not any(PAPER_NAMES[name] in page.text for name in ("SP", "CP", "DM", "CM"))
     assert "9 runs of 3 settings, 25 rounds each; all with data digits, partition shards, 40 devices" in page.text
     assert "In 3 of 225 rounds (1.3%) nobody could send." in page.text
-    assert "SPF" in page.alt["accuracy-rounds"]
+    assert "flare:greedy" in page.alt["accuracy-rounds"]
     assert page.text.count("flare run config.toml") == 1
     assert page.tags["details"] == 5  # what differs, a file for each group, the folders
     assert page.tags["mark"] == 3 * 2  # method and policy
@@ -131,6 +138,7 @@ def test_awkward_runs_are_reported(tmp_path: Path, name: str, apart: bool) -> No
     ]
     page = page_of(tmp_path, folders)
     assert ("diverged" in page.text) == ("diverged" in name)
+    assert ("±" in page.text) == (name == "lengths" and not apart)  # of one or two seeds there is no interval
     untested = name in ("no test", "no round", "nobody ever sends")
     assert ("No run has a final test accuracy yet" in page.text) == untested
     assert ("Every run diverged" in page.text) == (name == "diverged at once")
@@ -244,7 +252,7 @@ def test_the_page_names_the_real_data_and_model(tmp_path: Path) -> None:
     }
     folders = [write_run(tmp_path / f"{i}", settings(seed=i), rounds=2, identity=identity) for i in range(2)]
     page = page_of(tmp_path, folders)
-    assert "SPF on own data, 90 samples, 3 classes" in page.text
+    assert "flare:greedy on own data, 90 samples, 3 classes" in page.text
     assert "data own data, 90 samples, 3 classes, partition iid" in page.text
     assert "model own model Residual, 650 weights" in page.text
     assert "data digits" not in page.text

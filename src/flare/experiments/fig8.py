@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import Claim, above, claim, effect_of, paired, within
-from flare.experiments.drawing import DPI, points
+from flare.experiments.drawing import DPI, points, title_of
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import best_by
 from flare.experiments.settings import DISTRIBUTIONS, over_seeds, setting
@@ -119,7 +119,7 @@ def draw(results: Results) -> dict[str, Figure]:
     for place, at in enumerate(results.panels):
         axes = figure.add_subplot(1, 2, place + 1)
         drawn = points(axes, DEADLINES_S, {line: _best(results, at, line) for line in LINES}, spread=0.012)
-        axes.set_title(at, fontsize=9.5)
+        axes.set_title(title_of(results, at), fontsize=9.5)
         axes.set(xlabel="deadline, s", ylabel=f"best accuracy within {seconds(results.scale):g} s")
         axes.yaxis.set_major_formatter(PercentFormatter(100.0))
         axes.grid(color=FAINT, linewidth=0.5)

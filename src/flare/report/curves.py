@@ -141,7 +141,7 @@ def accuracy_against_time(group: Group) -> Curve:
     tested = [run for run in group.runs if len(run.evaluated)]
     if not tested:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    clocks = [tests_s(run) for run in tested]
+    clocks = [times_of_tests(run) for run in tested]
     grid = np.linspace(min(c[0] for c in clocks), max(c[-1] for c in clocks), MAX_POINTS)
     curve = of_most_seeds(over_seeds(grid, np.array([accuracy_at(run, grid) for run in tested])))
     shared = set.intersection(*(set(run.evaluated.tolist()) for run in tested))
@@ -149,23 +149,21 @@ def accuracy_against_time(group: Group) -> Curve:
     return _with_tests(curve, times_s.mean(axis=0)) if shared else curve
 
 
-def tests_s(run: Run) -> Floats:
+def times_of_tests(run: Run) -> Floats:
     """Simulated times of the tests, shape (tests,)."""
     return run.of_round["clock_s"][run.evaluated]
 
 
-def test_rounds(run: Run) -> Floats:
+def rounds_of_tests(run: Run) -> Floats:
     """Rounds done at the tests, shape (tests,)."""
     return 1.0 + run.evaluated.astype(np.float64)
 
 
-test_rounds.__test__ = False  # type: ignore[attr-defined]  # no test, whatever its name says to test tools
-
 Axis = Callable[[Run], Floats]
-"""Where the tests of a run lie along an axis: `tests_s` or `test_rounds`."""
+"""Where the tests of a run lie along an axis: `times_of_tests` or `rounds_of_tests`."""
 
 
-def accuracy_at(run: Run, places: Floats, axis: Axis = tests_s) -> Floats:
+def accuracy_at(run: Run, places: Floats, axis: Axis = times_of_tests) -> Floats:
     """Test accuracy at places of an axis, on a straight line between tests; nan before the first and after the last."""
     if not len(run.evaluated):
         return np.full(len(places), np.nan)

@@ -21,9 +21,9 @@ from flare.report.curves import (
     accuracy_at,
     common_place,
     estimate,
+    rounds_of_tests,
     summarise,
-    test_rounds,
-    tests_s,
+    times_of_tests,
 )
 from flare.report.run_groups import Group, group_runs
 from flare.types import Floats
@@ -46,7 +46,7 @@ class By(StrEnum):
     @property
     def axis(self) -> Axis:
         """Where the tests of a run lie."""
-        return test_rounds if self is By.ROUNDS else tests_s
+        return rounds_of_tests if self is By.ROUNDS else times_of_tests
 
     def words(self, at: float) -> str:
         """So many rounds, or so much time."""

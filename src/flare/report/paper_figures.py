@@ -111,7 +111,7 @@ def read_style(style: str) -> dict[str, Any]:
         ) from None
     with _Complaints() as complaints, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = matplotlib.rc_params_from_file(path.resolve(), use_default_template=False)
+        found = matplotlib.rc_params_from_file(str(path.resolve()), use_default_template=False)
     if complaints:
         raise ValueError(f"--style {style}: {complaints[0]}; give a matplotlib style file (KEY: VALUE, a line each)")
     return {key: value for key, value in found.items() if not key.startswith(("backend", "interactive", "toolbar"))}
