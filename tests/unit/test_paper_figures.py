@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two groups of one short run."""
     base = tmp_path_factory.mktemp("runs")
     for policy in ("greedy", "exact"):
-        write_run(base / policy, settings(policy, num_devices=4), rounds=5)
+        write_run(base / policy, settings(policy, num_devices=4, evaluate_every=2), rounds=5)
     return base
 
 

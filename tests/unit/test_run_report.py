@@ -13,12 +13,13 @@ import pytest
 
 from flare.cli.report import report, run_folders_in
 from flare.records import RunFolder
-from flare.records.run import read_run
+from flare.records.run import MAX_FAULT_KINDS, read_run
 from flare.report.curves import summarise
 from flare.report.group_labels import PAPER_NAMES
+from flare.report.panels import Panel
 from flare.report.run_figures import MAX_CURVES
 from flare.report.run_groups import group_runs
-from flare.report.run_report import write_report
+from flare.report.run_report import contents, write_report
 from tests.made_up_runs import settings, write_run
 
 VOID = {"meta", "br"}
@@ -259,3 +260,46 @@ def test_the_page_names_the_real_data_and_model(tmp_path: Path) -> None:
     both = page_of(tmp_path, [*folders, write_run(tmp_path / "digits", settings(), rounds=2)])
     assert "3 runs of 2 settings" in both.text
     assert "own data" in both.text.split("What differs")[1]
+
+
+def pictures(*folders: Path) -> dict[str, Panel]:
+    """The pictures of a report by name, not drawn."""
+    _, sections = contents([read_run(folder) for folder in folders])
+    return {panel.name: panel for section in sections for panel in section.panels if panel.draw is not None}
+
+
+def test_faults_are_drawn_by_kind_where_there_are_some(tmp_path: Path) -> None:
+    late, refused = ("train", "no answer within 30 s"), ("query", "claims device 99, which is node 4")
+    faults = {1: [late, late], 3: [("train", "no answer within 12.5 s"), refused]}
+    run = read_run(write_run(tmp_path / "fleet", settings(seed=1), rounds=6, faults=faults))
+    kinds = {"train: no answer within # s": [1, 1, 3], "query: claims device #, which is node #": [3]}
+    assert {kind: rounds.tolist() for kind, rounds in run.faults.items()} == kinds
+    found = pictures(run.folder, write_run(tmp_path / "calm", settings("cp"), rounds=6))
+    assert found["faults"].title == "Faults of flare:greedy"
+    assert (
+        found["faults"].alt == "train: no answer within # s 3 times; query: claims device #, which is node # 1 times."
+    )
+    assert "faults-2" not in found
+    draw = found["faults"].draw
+    assert draw is not None
+    (axes,) = draw().axes
+    heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
+    assert heights == [[0, 2, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0]]
+    assert all(tick.is_integer() for tick in map(float, axes.get_xticks()))
+
+
+def test_a_fleet_that_fails_in_many_words_is_told_in_few(tmp_path: Path) -> None:
+    words = [[("train", f"{chr(97 + a)}{chr(97 + b)} broke")] for a in range(26) for b in range(4)]
+    run = read_run(write_run(tmp_path / "run", settings(), rounds=104, tests=False, faults=dict(enumerate(words))))
+    assert len(run.faults) == MAX_FAULT_KINDS + 1
+    assert sum(map(len, run.faults.values())) == 104
+    alt = pictures(run.folder)["faults"].alt
+    assert alt.endswith("other faults 99 times.")
+    assert alt.count(" times") == 6
+
+
+def test_real_time_is_drawn_where_it_was_recorded(tmp_path: Path) -> None:
+    found = pictures(write_run(tmp_path / "run", settings(), rounds=3, wall_s=0.25))
+    assert "flare:greedy 0.25" in found["wall-time"].alt
+    assert "faults" not in found
+    assert "wall-time" not in pictures(write_run(tmp_path / "old", settings(), rounds=3, wall_s=None))

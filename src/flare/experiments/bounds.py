@@ -17,7 +17,7 @@ from flare.experiments.claims import BEYOND, Claim, Comparison, Effect, Verdict,
 from flare.experiments.drawing import DPI
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Trial
-from flare.report.figures import FAINT
+from flare.report.figures import FAINT, GREY
 from flare.report.run_figures import ROUND, at_whole_rounds, legend, looks
 from flare.theory import Form
 from flare.theory.measure import Study, logistic_study, quadratic_study
@@ -158,7 +158,7 @@ def draw(results: Results) -> dict[str, Figure]:
     figure = Figure(figsize=(7.1, 5.2), layout="constrained", dpi=DPI)
     panels = (
         ("theorem_1", "Theorem 1: approximation error", "bound / measured error"),
-        ("lemma_1", "Lemma 1: change of F in a round", "(bound − measured) / (c/2)‖∇F‖²"),
+        ("lemma_1", "Lemma 1: change of F in a round", "(bound − measured)\n/ (c/2)‖∇F‖²"),
         ("theorem_2", "Theorem 2: mean squared gradient", "bound / measured mean"),
     )
     for place, (theorem, title, quantity) in enumerate(panels):
@@ -170,7 +170,8 @@ def draw(results: Results) -> dict[str, Figure]:
     axes.loglog(one.num_selected, guide, color="#6B6B6B", linestyle="--", linewidth=1.2)
     axes.set_xticks(one.num_selected, [f"{m:g}" for m in one.num_selected])
     axes.minorticks_off()
-    axes.set_title(f"Corollary 1: slope {one.slope:.3f} (dashed: −1/2)".replace("-", "−"), fontsize=9.5)
+    axes.set_title(f"Corollary 1: slope {one.slope:.3f}".replace("-", "−"), fontsize=9.5)
+    axes.text(0.05, 0.08, "dashed: slope −1/2", transform=axes.transAxes, fontsize=8.0, color=GREY)
     axes.set(xlabel="devices a round, M", ylabel="mean squared gradient,\na line for each seed")
     axes.grid(color=FAINT, linewidth=0.5)
     legend(figure, dict(zip(PROBLEMS[:-1], looks(len(PROBLEMS) - 1), strict=True)))
