@@ -457,11 +457,10 @@ def test_curves_that_their_bands_would_bury_are_drawn_as_means_of_five_tests() -
         draw = stream(trial.seed, "rough", trial.panel, trial.curve)
         return made_up((0.4 + 0.1 * draw.normal(size=6)).tolist())
 
-    figure = EXPERIMENTS["fig5"].draw(filled(EXPERIMENTS["fig5"], rough, seeds=5))["fig5-rounds"]
     results = filled(EXPERIMENTS["fig5"], rough, seeds=5)
-    axes = figure.axes[0]
+    axes = EXPERIMENTS["fig5"].draw(results)["fig5-rounds"].axes[0]
     assert axes.get_ylabel() == "test accuracy,\nmean of 5 tests"
-    assert not axes.collections or not any(isinstance(each, PolyCollection) for each in axes.collections)
+    assert not any(isinstance(each, PolyCollection) for each in axes.collections)  # no bands
     finals = [final_accuracy(run) for run in results.runs(results.panels[0], "SPF")]
     assert axes.containers[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(finals))  # SPF is the first line
 

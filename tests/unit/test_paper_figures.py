@@ -6,11 +6,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from flare.records.run import Run, read_run
 from flare.report import paper_figures
+from flare.report.figures import save
 from flare.report.panels import Section
 from flare.report.paper_figures import COLUMN_IN, contents, read_style, write_paper_figures
 from flare.report.run_groups import Group
@@ -172,3 +175,17 @@ def test_wrong_options_are_refused(folder: Path, tmp_path: Path, capsys: pytest.
         assert words in " ".join(said.split())
     assert file.read_text() == "mine"
     assert not (tmp_path / "f").exists()
+
+
+def test_a_png_keeps_colours_of_few_pixels(tmp_path: Path) -> None:
+    """A line that others all but cover is of the same colour as its entry in the legend."""
+    figure = Figure(figsize=(6, 4))
+    axes = figure.add_subplot()
+    for place in range(40):
+        axes.fill_between([0, 1], place, place + 1, color=(0.3 + place / 60, 0.5, 1.0 - place / 60), alpha=0.4)
+        axes.plot([0, 1], [place, 40 - place], color="#0072B2")
+    axes.plot([0.5], [20.5], "D", color="#009E73", markersize=5)
+    save(figure, tmp_path / "figure.png")
+    with Image.open(tmp_path / "figure.png") as image:
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    assert (np.abs(pixels - [0x00, 0x9E, 0x73]).max(axis=2) <= 24).sum() >= 10

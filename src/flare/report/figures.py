@@ -85,10 +85,12 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _save_png(figure: Figure, image: io.BytesIO) -> None:
-    """A png of 128 colours: a third of the size, and the eye sees no difference."""
+    """A png of 256 colours, a third of the size; chosen so that colours of few pixels, such as a thin line, stay."""
     full = io.BytesIO()
     figure.savefig(full, format="png")
     pixels = Image.open(full).convert("RGB")
     dpi = matplotlib.rcParams["savefig.dpi"]
     dots = (figure.dpi, figure.dpi) if dpi == "figure" else (dpi, dpi)
-    pixels.quantize(128, dither=Image.Dither.NONE).save(image, format="png", optimize=True, dpi=dots)
+    pixels.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
+        image, format="png", optimize=True, dpi=dots
+    )

@@ -148,7 +148,8 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
     axes.plot(curve.x, curve.mean, color=look.colour, linewidth=0.9, alpha=0.5, linestyle=style)
     if not look.marker:
         return
-    axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0.0)
+    if np.isfinite(curve.half).any():
+        axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0.0)
     axes.plot(curve.x, whole, color=look.colour, linestyle=style)
     if curve.tests is None:  # too many to be marked: a few marks that do not meet those of other curves
         every = max(1, len(curve.x) // 7)
