@@ -92,6 +92,8 @@ def print_table(runs: Sequence[Run], page: Path) -> None:
         )
     console().print(table)
     say(f"Accuracy on the test samples at the end and at best. {interval_note(groups)}")
+    if any(group.full_name != group.label for group in groups):
+        say("In brackets: what the paper calls it; the report explains it.")
     if len(groups) > 1:
         say(ordered_by(ranked))
         _print_differences(groups, ranked)

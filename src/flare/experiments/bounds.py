@@ -18,7 +18,7 @@ from flare.experiments.drawing import DPI
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT, GREY
-from flare.report.run_figures import ROUND, at_whole_rounds, legend, looks
+from flare.report.run_figures import ROUND, at_whole_numbers, legend, looks
 from flare.theory import Form
 from flare.theory.measure import Study, logistic_study, quadratic_study
 from flare.theory.pair import pair_study
@@ -148,7 +148,7 @@ def _loose(axes: Axes, scale: Scale, theorem: str, title: str, quantity: str) ->
                   markersize=4.0, markevery=every, linewidth=1.4)  # fmt: skip
     axes.set_title(title, fontsize=9.5)
     axes.set(xlabel=ROUND, ylabel=quantity, yscale="log")
-    at_whole_rounds(axes)
+    at_whole_numbers(axes)
     axes.grid(color=FAINT, linewidth=0.5)
 
 

@@ -18,7 +18,7 @@ from flare.experiments.settings import NAMES
 from flare.experiments.trial import Outcome
 from flare.report.curves import MAX_MARKS, Curve, estimate, evenly, over_seeds
 from flare.report.figures import FAINT
-from flare.report.run_figures import ROUND, Look, at_whole_rounds, draw_curve, legend, looks
+from flare.report.run_figures import ROUND, Look, at_whole_numbers, draw_curve, legend, looks
 from flare.types import Floats
 
 Line = tuple[str, str]
@@ -221,7 +221,7 @@ def _frame(axes: Axes, title: str, x_label: str, y_label: str, *, percent: bool)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(color=FAINT, linewidth=0.5)
     if x_label == ROUND:
-        at_whole_rounds(axes)
+        at_whole_numbers(axes)
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 

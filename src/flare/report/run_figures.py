@@ -32,8 +32,9 @@ MAX_BARS = 60
 MAX_CHARACTERS = 30
 """Of a label beside a bar."""
 ROW_IN, LEGEND_ROW_IN = 0.25, 0.2
-ROUND = "round"
-"""What an axis of rounds is called; its ticks are whole numbers."""
+ROUND, DEVICES = "round", "devices"
+WHOLE = (ROUND, DEVICES)
+"""What axes are called whose ticks are whole numbers."""
 SPLIT = ("computing", "upload", "waiting", "nobody can send")
 
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK, SKY, BROWN)
@@ -100,8 +101,8 @@ def printed(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def at_whole_rounds(axes: Axes) -> None:
-    """Ticks of the lower axis at whole numbers: there is no half round."""
+def at_whole_numbers(axes: Axes) -> None:
+    """Ticks of the lower axis at whole numbers: there is no half round, and no half device."""
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
@@ -122,8 +123,8 @@ def lines(
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
         if all((curve.mean <= 1.0).all() for curve in curves):  # shares of a whole
             axes.set_ylim(top=min(axes.get_ylim()[1], 1.01))
-    if x_label == ROUND:
-        at_whole_rounds(axes)
+    if x_label in WHOLE:
+        at_whole_numbers(axes)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(color=FAINT, linewidth=0.5)
     return figure
@@ -186,6 +187,8 @@ def ranges(
     axes.scatter(lines_at, range(len(lines_at)), marker="|", s=110.0, color=INK, zorder=3)
     if percent:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif x_label in WHOLE:
+        at_whole_numbers(axes)
     elif _spans_decades(np.concatenate(known)):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -197,7 +200,8 @@ def ranges(
 def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s: Sequence[float]) -> Figure:
     """Where the time of a round goes, `splits_s` of shape (groups, 4) in the order of `SPLIT`, and the deadline."""
     named = ["deadline", *(name for name, values_s in zip(SPLIT, splits_s.T, strict=True) if values_s.any())]
-    columns = columns_for(named, matplotlib.rcParams["figure.figsize"][0] + 1.0)
+    one_row_in = sum(0.4 + 0.065 * len(name) for name in named)
+    columns = len(named) if one_row_in <= matplotlib.rcParams["figure.figsize"][0] else 3
     figure, axes = _rows(labels, extra_in=0.1 + LEGEND_ROW_IN * -(-len(named) // columns))
     left_s = np.zeros(len(labels))
     looks_of_parts = ((ORANGE, ""), (BLUE, ""), (PALE, "////"), (FAINT, "...."))
@@ -245,7 +249,7 @@ def counts_by_kind(y_label: str, rounds: int, kinds: Mapping[str, Indices]) -> F
         )  # fmt: skip
         below = below + number
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    at_whole_rounds(axes)
+    at_whole_numbers(axes)
     axes.set(xlabel=ROUND, ylabel=y_label, xlim=(0.5, max(1, rounds) + 0.5))
     axes.grid(axis="y", color=FAINT, linewidth=0.5)
     figure.legend(loc="outside lower center", fontsize=8.0)

@@ -20,7 +20,7 @@ from flare.report.curves import (
     over_seeds,
 )
 from flare.report.panels import Panel, Section, labels_of, line_panel, nothing, range_panel, spoken
-from flare.report.run_figures import ROUND
+from flare.report.run_figures import DEVICES, ROUND
 from flare.report.run_groups import Group
 from flare.types import Indices
 from flare.units import human
@@ -138,7 +138,7 @@ def _work(groups: Sequence[Group]) -> Section:
             "devices",
             "Devices a round",
             "Those that send.",
-            "devices",
+            DEVICES,
             groups,
             lambda run: run.num_senders.astype(float),
         ),
