@@ -26,6 +26,7 @@ COLUMN_IN = 3.5
 """Width of a column of most journals' pages."""
 _MAX_STYLE_BYTES = 1 << 20
 _PAPER: dict[str, Any] = {
+    "axes.axisbelow": True,
     "figure.figsize": (COLUMN_IN, 2.1),
     "font.size": 8.0,
     "axes.titlesize": 9.0,

@@ -250,7 +250,7 @@ def counts_by_kind(y_label: str, rounds: int, kinds: Mapping[str, Indices]) -> F
         below = below + number
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     at_whole_numbers(axes)
-    axes.set(xlabel=ROUND, ylabel=y_label, xlim=(0.5, max(1, rounds) + 0.5))
+    axes.set(xlabel=ROUND, ylabel=y_label, xlim=(0.5, max(1, rounds) + 0.5), ylim=(0.0, 1.08 * max(1.0, below.max())))
     axes.grid(axis="y", color=FAINT, linewidth=0.5)
     figure.legend(loc="outside lower center", fontsize=8.0)
     return figure
