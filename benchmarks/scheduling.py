@@ -37,12 +37,11 @@ GREEN = "#009E73"
 WINDOWS_FROM = 4_000
 """Devices from which on `greedy` goes by windows."""
 CAPTION = (
-    "How to read it: both axes are logarithmic, so a power of K is a straight line, and its exponent, in the "
-    "legend, the slope. `greedy` grows faster than K until it goes by windows (dashed line), and about as K from "
-    "there. `exact` at gamma 10 falls between 40 and 400 devices: at 40 and 100 devices about half of the cells "
-    "need a search beside the first two sorts, from 400 on none did (12 cells each), and from 1,000 devices on "
-    "sorting is what takes the time. At gamma 1,000 it tries 6 to 20 prices of bandwidth, as the cell has it: hence"
-    " the bumps of a median over three cells."
+    "How to read it: both axes are logarithmic, so a power of K is a straight line, and its exponent, in the legend, "
+    "the slope. `greedy` grows faster than K until it goes by windows (dashed line), and about as K from there. "
+    "`exact` at gamma 10 falls after the smallest cells: those with some tens of devices sometimes need further prices "
+    "of bandwidth and a knapsack search beside the first two sorts, those with hundreds hardly ever do. At gamma 1,000 "
+    "cells of every larger size need them, each its own number: hence the bumps of a median over three cells."
 )
 
 
