@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,13 @@ def write_run(
     tests: bool = True,
     status: str = "finished",
     identity: Mapping[str, str] | None = None,
+    faults: Mapping[int, Sequence[tuple[str, str]]] | None = None,
+    wall_s: float | None = 0.1,
 ) -> Path:
-    """A run of so many rounds. At `diverge_at` nothing is a number any more, and the run ends."""
+    """A run of so many rounds. At `diverge_at` nothing is a number any more, and the run ends.
+
+    `faults` has for a round when a node failed and why, for each that did.
+    """
     last = rounds - 1 if diverge_at is None else diverge_at
     clock_s = 0.0
     with RunFolder.create(folder, config, identity=identity) as run:
@@ -52,7 +57,8 @@ def write_run(
             clock_s += record["deadline_s"] if record["latency_s"] is None else record["latency_s"]
             lost = round_ in infeasible or round_ == diverge_at
             record |= {"clock_s": clock_s, **_learned(config, round_, final_accuracy, tested=tested, lost=lost)}
-            run.append(RoundRecord(**record).to_json())
+            failed = [{"node": "7", "when": when, "why": why} for when, why in (faults or {}).get(round_, ())]
+            run.append(RoundRecord(**record, faults=failed, wall_s=wall_s).to_json())
         if status != "running":
             run.finish(status if diverge_at is None else "diverged", rounds=last + 1, clock_s=clock_s)
     return folder
@@ -105,5 +111,4 @@ def _learned(config: Config, round_: int, final_accuracy: float, *, tested: bool
         "train_loss": None if lost else loss,
         "test_accuracy": accuracy if tested and not lost else None,
         "test_loss": 1.1 * loss if tested and not lost else None,
-        "wall_s": 0.1,
     }

@@ -7,6 +7,11 @@ import html
 import re
 from collections.abc import Iterable, Mapping
 
+_NUMBER = re.compile(
+    r"0[xX][\da-fA-F]+"  # an address in memory: NumPy's message names an object by it
+    r"|\b(?=[a-fA-F-]*\d)[\da-fA-F][\da-fA-F-]{7,}\b"  # a digest, or a UUID
+    r"|\d[\d.e+-]*"
+)
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -26,6 +31,11 @@ def cut(text: str, max_characters: int) -> str:
     if len(text) <= max_characters:
         return text
     return f"{text[: max_characters // 2]}…{text[len(text) - (max_characters - 1) // 2 :]}"
+
+
+def without_numbers(text: str) -> str:
+    """The text with # for every number: two messages of the same fault differ in no more."""
+    return _NUMBER.sub("#", text)
 
 
 def nearest(name: str, known: Iterable[str], *, min_ratio: float = 0.6) -> str | None:

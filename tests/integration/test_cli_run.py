@@ -151,7 +151,9 @@ def test_compare_runs_all_in_lockstep_as_if_alone_and_reports(tmp_path: Path) ->
     done = flare("compare", *entries, *SMALL, "--out", "all", "--quiet", cwd=tmp_path)
     assert "all/report.html" in done.stdout
     page = (tmp_path / "all" / "report.html").read_text()
-    assert "SPF" in page
+    assert "(SPF)" in page
+    assert "difference to the best" in done.stdout
+    assert "of 2" in done.stdout  # seeds won
     names = {f"{pair}-seed{seed}" for pair in ("flare-greedy", "fedavg-cp") for seed in (0, 1)}
     assert {path.name for path in (tmp_path / "all").iterdir()} == names | {"report.html", "comparison.json"}
     alone = ["--set", "learning.method=fedavg", "--set", "scheduling.policy=cp", "--set", "seed=1"]
@@ -171,8 +173,12 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_compare_looks_at_all_folders_before_it_touches_one(tmp_path: Path) -> None:
     pair = ["--entry", "flare:cp", "--entry", "fedavg:cp", *SMALL, "--out", "all"]
-    listed = json.loads(flare("compare", "--entry", "flare:cp", *SMALL, "--out", "all", "--json", cwd=tmp_path).stdout)
-    assert [one["status"] for one in listed] == ["finished"]
+    told = json.loads(flare("compare", "--entry", "flare:cp", *SMALL, "--out", "all", "--json", cwd=tmp_path).stdout)
+    assert [one["status"] for one in told["runs"]] == ["finished"]
+    assert [(one["by"], one["groups"][0]["name"]) for one in told["rankings"]] == [
+        ("rounds", "flare:cp"),
+        ("simulated time", "flare:cp"),
+    ]
     before = records(tmp_path / "all" / "flare-cp-seed0")
     (tmp_path / "all" / "fedavg-cp-seed0").mkdir()
     (tmp_path / "all" / "fedavg-cp-seed0" / "thesis.txt").write_text("years of work")

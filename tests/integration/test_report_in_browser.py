@@ -57,9 +57,9 @@ def test_every_picture_is_seen_and_nothing_is_fetched(tmp_path: Path) -> None:
     ]
     page = tmp_path / "report.html"
     write_report(folders, page)
-    for width in (1300, 520):
+    for width in (1200, 500):
         found = seen(page, tmp_path, width)
-        assert len(found["pictures"]) == 14
+        assert len(found["pictures"]) == 17
         for name, wide, high in found["pictures"]:
             assert wide > 0.3 * width, name
             assert high > 50, name

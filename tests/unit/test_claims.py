@@ -15,23 +15,24 @@ HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
 VALUES = st.lists(st.tuples(*2 * [st.integers(-1000, 1000)]), min_size=1, max_size=6)
 
 
-def t_quantile(count: int) -> float:
-    """The 97.5 % quantile of Student's t with one or two degrees of freedom, where it has a closed form."""
-    return math.tan(0.475 * math.pi) if count == 2 else math.sqrt(2.0) * 0.95 / math.sqrt(1.0 - 0.95**2)
+def t_quantile_of_three() -> float:
+    """The 97.5 % quantile of Student's t with two degrees of freedom, which has a closed form."""
+    return math.sqrt(2.0) * 0.95 / math.sqrt(1.0 - 0.95**2)
 
 
 def test_interval_of_three_pairs_by_hand() -> None:
     effect = paired([11.0, 22.0, 33.0], [10.0, 20.0, 30.0])  # differences 1, 2, 3: s = 1
-    half = t_quantile(3) / math.sqrt(3.0)
+    half = t_quantile_of_three() / math.sqrt(3.0)
     assert half == pytest.approx(2.484, abs=5e-4)
     assert (effect.mean, effect.count) == (2.0, 3)
     assert (effect.low, effect.high) == pytest.approx((2.0 - half, 2.0 + half), rel=1e-12)
 
 
-def test_interval_of_two_pairs_by_hand() -> None:
-    effect = effect_of([1.0, 4.0])  # s = 3 / sqrt(2), so that s / sqrt(2) = 3 / 2
-    assert effect.mean == 2.5
-    assert effect.high - effect.mean == pytest.approx(1.5 * t_quantile(2), rel=1e-9)
+def test_two_pairs_have_no_interval_and_decide_nothing() -> None:
+    effect = effect_of([1.0, 1.0])
+    assert (effect.mean, effect.low, effect.high) == (1.0, -math.inf, math.inf)
+    assert above("", effect).verdict is UNDECIDED
+    assert str(effect) == "+1 (2 seeds: no interval)"
 
 
 def test_scale_applies_to_mean_and_interval() -> None:
@@ -136,4 +137,4 @@ def test_seeds_that_are_no_numbers_decide_nothing() -> None:
 
 def test_an_effect_in_words() -> None:
     assert str(effect_of([1.0, 2.0, 3.0])) == "+2 [-0.484, +4.48]"
-    assert str(effect_of([-1.25])) == "-1.25 (one seed)"
+    assert str(effect_of([-1.25])) == "-1.25 (1 seed: no interval)"

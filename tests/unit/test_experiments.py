@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 from PIL import Image
 
 from flare.config import Options
@@ -27,10 +29,14 @@ from flare.experiments import (
     settings,
 )
 from flare.experiments.claims import BEYOND, Claim, Verdict
+from flare.experiments.drawing import is_rough, steady, title_of
 from flare.experiments.experiment import Results, Scale
+from flare.experiments.measures import final_accuracy
 from flare.experiments.reproduce import reproduce
 from flare.experiments.trial import Outcome, Trial
+from flare.report.curves import Curve
 from flare.report.figures import house_style
+from flare.rng import stream
 from flare.sweeps import Place
 from tests.made_up_outcomes import filled, luck, made_up, ranked
 
@@ -421,6 +427,58 @@ def test_figures_are_drawn_of_one_seed_and_of_runs_that_diverged(name: str) -> N
         return made_up()
 
     drawn(name, filled(EXPERIMENTS[name], outcome, seeds=2))
+
+
+def test_pictures_of_small_settings_name_the_data_really_used() -> None:
+    for name in ("fig3", "fig4", "fig5", "fig6", "fig8", "rates", "rivals"):
+        figures = EXPERIMENTS[name].draw(filled(EXPERIMENTS[name], lambda trial: made_up()))
+        titles = [axes.get_title(loc="left") for figure in figures.values() for axes in figure.axes]
+        titles += [axes.get_title() for figure in figures.values() for axes in figure.axes]
+        said = " ".join(titles)
+        assert "digits" in said
+        assert "MNIST" not in said
+        assert "CIFAR" not in said
+    trials = EXPERIMENTS["fig5"].trials(Scale((0,)))  # the paper's settings are titled as they are
+    results = Results(trials, {trial.key: made_up() for trial in trials}, Scale((0,)))
+    assert [title_of(results, panel) for panel in results.panels] == results.panels
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_axis_names_its_quantity_and_rounds_are_whole(name: str) -> None:
+    results = Results([], {}, QUICK) if name == "bounds" else filled(EXPERIMENTS[name], lambda trial: made_up())
+    for figure in EXPERIMENTS[name].draw(results).values():
+        for axes in figure.axes:
+            assert axes.get_xlabel()
+            assert axes.get_ylabel() or name == "fig7"  # whose bars are named one by one
+            if axes.get_xlabel() == "round":
+                low, high = axes.get_xlim()
+                assert all(float(tick).is_integer() for tick in axes.get_xticks() if low <= tick <= high)
+
+
+def curve(means: list[float], half: float) -> Curve:
+    x = np.arange(1.0, len(means) + 1.0)
+    return Curve(x, np.array(means), np.full(len(means), half), np.full(len(means), 5))
+
+
+def test_curves_that_their_bands_would_bury_are_drawn_as_means_of_five_tests() -> None:
+    clear = [curve([0.1, 0.5, 0.9], 0.02), curve([0.1, 0.2, 0.3], 0.02)]
+    assert not is_rough(clear)
+    assert is_rough([curve([0.1, 0.5, 0.4], 0.3), curve([0.2, 0.3, 0.5], 0.3)])
+    assert not is_rough([curve([0.1, 0.5, 0.4], math.nan), curve([0.2, 0.3, 0.5], math.nan)])  # no bands: none buried
+    even = steady(curve([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0], 0.1))
+    np.testing.assert_allclose(even.mean, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.4])
+    assert np.isnan(even.half).all()
+
+    def rough(trial: Trial) -> Outcome:
+        draw = stream(trial.seed, "rough", trial.panel, trial.curve)
+        return made_up((0.4 + 0.1 * draw.normal(size=6)).tolist())
+
+    results = filled(EXPERIMENTS["fig5"], rough, seeds=5)
+    axes = EXPERIMENTS["fig5"].draw(results)["fig5-rounds"].axes[0]
+    assert axes.get_ylabel() == "test accuracy,\nmean of 5 tests"
+    assert not any(isinstance(each, PolyCollection) for each in axes.collections)  # no bands
+    finals = [final_accuracy(run) for run in results.runs(results.panels[0], "SPF")]
+    assert axes.containers[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(finals))  # SPF is the first line
 
 
 # --- end to end -------------------------------------------------------------------------------------------------

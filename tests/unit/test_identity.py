@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 from flare.config import Config, override
 from flare.data.dataset import Dataset
 from flare.records import RunFolder
+from flare.records.run import read_run
 from flare.rng import stream
 from flare.scheduling import POLICIES, admit, policy
 from flare.simulation import Member, Simulation, drive, resume
@@ -60,8 +62,15 @@ def test_a_run_with_its_own_data_is_not_continued_with_the_digits(tmp_path: Path
     command = [sys.executable, "-m", "flare", "run", "--resume", str(tmp_path / "run")]
     done = ready_python.run(command, cwd=tmp_path)
     assert done.returncode == 2
-    assert "its data is own data, 160 samples, 10 classes, and here it is digits" in " ".join(done.stderr.split())
+    assert "its data is own data mine, 160 samples, 10 classes, and here it is digits" in " ".join(done.stderr.split())
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before
+    assert len(continued(tmp_path / "run", dataset=dataset, held=held)) == 6
+
+
+def test_a_run_begun_when_own_data_had_no_name_is_continued_with_the_same_samples(tmp_path: Path) -> None:
+    dataset, held = own_data()
+    begun(tmp_path / "run", dataset=replace(dataset, name="own"), held=held)
+    assert read_run(tmp_path / "run").data == "own data, 160 samples, 10 classes"
     assert len(continued(tmp_path / "run", dataset=dataset, held=held)) == 6
 
 

@@ -76,15 +76,14 @@ def test_accuracy_against_rounds_goes_on_as_a_guess_after_diverging() -> None:
     np.testing.assert_allclose(curve.mean, [0.4, 0.35, 0.45])
 
 
-def test_accuracy_against_seconds_is_read_between_tests() -> None:
-    slow, fast = made_up([0.2, 0.4, 0.6]), made_up([0.2, 0.4, 0.6])
+def test_accuracy_against_seconds_lies_at_the_mean_time_of_the_seeds() -> None:
+    slow, fast = made_up([0.2, 0.4, 0.6]), made_up([0.4, 0.6, 0.8])
     fast = replace(fast, clock_s=fast.clock_s / 2.0)
     curve = drawing.accuracy_by_seconds([slow, fast])
-    assert curve.x[0] >= 1.0  # the first test of the slower: two rounds of half a second
-    assert curve.x[-1] == fast.clock_s[-1] == 3.0
-    # After 2 s the slow run stands at its second test, and the fast one has had its last after 1.5 s.
-    at = np.abs(curve.x - 2.0).argmin()
-    assert curve.mean[at] == pytest.approx(0.5, abs=0.01)
+    np.testing.assert_allclose(curve.x, [0.75, 1.5, 2.25])  # tests after every other round, of 0.5 and 0.25 s
+    np.testing.assert_allclose(curve.mean, [0.3, 0.5, 0.7])
+    assert curve.tests is not None
+    np.testing.assert_array_equal(curve.tests, curve.x)
 
 
 def test_a_seed_that_diverged_does_not_shorten_the_curve_against_seconds() -> None:

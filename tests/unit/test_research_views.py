@@ -149,8 +149,25 @@ def test_tables_of_several_runs_say_which(compared: tuple[flare.Runs, Path]) -> 
     for group in runs.groups:
         last = [run.of_round["test_accuracy"][-1] for run in group.runs]
         assert summary.loc[group.label, "accuracy"] == pytest.approx(np.mean(last))
-        # the 97.5 % point of Student's t with one degree of freedom is 12.706
-        assert summary.loc[group.label, "accuracy_half"] == pytest.approx(12.7062 * np.std(last), rel=1e-4)
+        assert math.isnan(summary.loc[group.label, "accuracy_half"])  # of two seeds no interval is told
+
+
+def test_the_summary_compares_groups_seed_by_seed(compared: tuple[flare.Runs, Path]) -> None:
+    runs, _ = compared
+    summary = runs.summary()
+    assert summary.equal_rounds.tolist() == [6.0] * len(summary)
+    best = summary.accuracy_equal_rounds.idxmax()
+    finals = {
+        group.label: {run.config.seed: run.of_round["test_accuracy"][-1] for run in group.runs} for group in runs.groups
+    }
+    for label, own in finals.items():
+        apart = [own[seed] - finals[best][seed] for seed in own]
+        if label == best:
+            assert math.isnan(summary.loc[label, "difference_equal_rounds"])
+        else:
+            assert summary.loc[label, "difference_equal_rounds"] == pytest.approx(np.mean(apart))
+            assert summary.loc[label, "won_equal_rounds"] == sum(each > 0.0 for each in apart)
+    assert (summary.equal_time_s > 0.0).all()
 
 
 def test_a_run_without_rounds_has_empty_tables(tmp_path: Path) -> None:
@@ -210,16 +227,23 @@ def test_curves_are_means_over_seeds_with_their_bands(compared: tuple[flare.Runs
     first = [runs[f"flare-greedy-seed{seed}"].frame().train_loss.to_numpy() for seed in (0, 1)]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), np.mean(first, axis=0))
     assert axes.lines[0].get_xdata().tolist() == [1, 2, 3, 4, 5, 6]
-    low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
-    half = 12.7062 * np.std(first, axis=0)
-    np.testing.assert_allclose(
-        (low, high), ((np.mean(first, axis=0) - half).min(), (np.mean(first, axis=0) + half).max()), rtol=1e-3
-    )
-    assert not runs.plot("train_loss", band=False).collections
+    assert not axes.collections  # of two seeds no interval is told
     timed = runs.plot("accuracy", x="time").lines[0]
     clocks = [runs[f"flare-greedy-seed{seed}"].frame().dropna(subset="test_accuracy") for seed in (0, 1)]
     assert timed.get_xdata()[0] >= max(frame.clock_s.iloc[0] for frame in clocks)  # where both seeds are
     assert timed.get_xdata()[-1] <= min(frame.clock_s.iloc[-1] for frame in clocks)
+
+
+def test_the_band_is_the_interval_over_three_seeds(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path / str(seed), settings(seed=seed), rounds=6)
+    runs = flare.load(tmp_path)
+    axes = runs.plot("train_loss")
+    values = [run.frame().train_loss.to_numpy() for run in runs]
+    mean, half = np.mean(values, axis=0), 4.30265 * np.std(values, axis=0, ddof=1) / 3**0.5  # Student's t of 2
+    low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
+    np.testing.assert_allclose((low, high), ((mean - half).min(), (mean + half).max()), rtol=1e-3)
+    assert not runs.plot("train_loss", band=False).collections
 
 
 def test_names_of_quantities_are_checked(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:

@@ -23,13 +23,15 @@ from flare.report.curves import (
     accuracy_against_time,
     accuracy_at,
     against_rounds,
-    common_time_s,
+    common_place,
     estimate,
     over_seeds,
+    rounds_of_tests,
     summarise,
+    times_of_tests,
 )
-from flare.report.group_labels import differing, labels_of
-from flare.report.run_figures import MAX_CURVES, lines, looks
+from flare.report.group_labels import PAPER_NAMES, differing, labels_of, paper_name
+from flare.report.run_figures import MAX_CURVES, ROUND, lines, looks
 from flare.report.run_groups import Group, group_runs
 from flare.rounds import RoundRecord
 from tests.made_up_runs import settings, write_run
@@ -54,11 +56,12 @@ def test_interval_is_students() -> None:
 
 def test_missing_seeds_are_left_out_point_by_point() -> None:
     nan = math.nan
-    curve = over_seeds(np.arange(3.0), np.array([[1.0, 5.0, nan], [3.0, nan, nan]]))
-    np.testing.assert_array_equal(curve.seeds, [2, 1, 0])
-    np.testing.assert_array_equal(curve.mean, [2.0, 5.0, nan])
-    # One degree of freedom: t is Cauchy, its quantile tan(0.475 pi); s = sqrt(2), n = 2.
-    np.testing.assert_allclose(curve.half, [math.tan(0.475 * math.pi), nan, nan], rtol=1e-9)
+    curve = over_seeds(np.arange(4.0), np.array([[1.0, 1.0, 5.0, nan], [2.0, 3.0, nan, nan], [3.0, nan, nan, nan]]))
+    np.testing.assert_array_equal(curve.seeds, [3, 2, 1, 0])
+    np.testing.assert_array_equal(curve.mean, [2.0, 2.0, 5.0, nan])
+    # s = 1, n = 3, the quantile as above; with two seeds and with one there is no interval.
+    half = math.sqrt(2.0) * 0.95 / math.sqrt(1.0 - 0.95**2) / math.sqrt(3.0)
+    np.testing.assert_allclose(curve.half, [half, nan, nan, nan], rtol=1e-9)
 
 
 def test_runs_that_differ_only_in_seed_are_one_group(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_runs_that_differ_only_in_seed_are_one_group(tmp_path: Path) -> None:
         for policy in ("greedy", "exact")
     ]
     groups, left_out = group_runs(runs)
-    assert [each.label for each in groups] == ["SPF", "exact"]
+    assert [each.label for each in groups] == ["flare:greedy", "flare:exact"]
     assert [[run.config.seed for run in each.runs] for each in groups] == [[0, 1], [0, 1]]
     assert not left_out
 
@@ -85,7 +88,7 @@ def test_numbers_of_a_run_agree_with_its_records(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", settings("dm", seed=4), rounds=30, infeasible={2, 7})
     records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     run = read_run(folder)
-    line = summarise(group(run), math.nan)
+    line = summarise(group(run))
     tested = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
     assert line.final.mean == tested[-1]
     assert line.best.mean == max(tested)
@@ -104,23 +107,24 @@ def test_numbers_of_a_run_agree_with_its_records(tmp_path: Path) -> None:
     assert all(share[device] == sum(device in record["selected"] for record in records) / 30.0 for device in range(40))
 
 
-def test_common_time_is_one_that_every_sound_run_reaches(tmp_path: Path) -> None:
+def test_a_common_place_is_one_that_every_sound_run_reaches(tmp_path: Path) -> None:
     long = read_run(write_run(tmp_path / "long", settings(), rounds=40))
     short = read_run(write_run(tmp_path / "short", settings("exact"), rounds=15))
     lost = read_run(write_run(tmp_path / "lost", settings("ps"), rounds=40, diverge_at=6))
     groups, _ = group_runs([long, short, lost])
-    assert common_time_s(groups) == short.of_round["clock_s"][-1]
+    assert common_place(groups, times_of_tests) == short.of_round["clock_s"][-1]
+    assert common_place(groups, rounds_of_tests) == 15.0
     clock_s, accuracy = long.of_round["clock_s"], long.of_round["test_accuracy"]
     halfway_s = (clock_s[9] + clock_s[14]) / 2.0  # tests after rounds 10 and 15
     found = accuracy_at(long, np.array([clock_s[9], halfway_s, clock_s[0]]))
     np.testing.assert_allclose(found, [accuracy[9], (accuracy[9] + accuracy[14]) / 2.0, np.nan], rtol=1e-12)
-    assert math.isnan(common_time_s([each for each in groups if each.runs == (lost,)]))
+    assert math.isnan(common_place([each for each in groups if each.runs == (lost,)], times_of_tests))
 
 
 def test_a_diverged_run_has_no_final_accuracy(tmp_path: Path) -> None:
     sound = read_run(write_run(tmp_path / "0", settings(seed=0), rounds=12))
     lost = read_run(write_run(tmp_path / "1", settings(seed=1), rounds=12, diverge_at=8))
-    line = summarise(group(sound, lost), math.nan)
+    line = summarise(group(sound, lost))
     assert line.final.count == 1
     assert line.final.mean == sound.of_round["test_accuracy"][-1]
     assert line.best.count == 2
@@ -160,27 +164,52 @@ def labels(*configs: Config) -> list[str]:
     return labels_of([settings_of(config) for config in configs])
 
 
-def test_labels_are_the_papers_names_and_what_differs() -> None:
-    pairs = [("greedy", "flare"), ("greedy", "fedavg"), ("exact", "flare"), ("ps", "fedavg"), ("ps", "flare")]
-    assert labels(*(settings(*pair) for pair in pairs)) == ["SPF", "SP", "FLARE + exact", "PS", "FLARE + PS"]
-    assert labels(settings("exact", "scaffold")) == ["SCAFFOLD + exact"]
-    assert labels(settings()) == ["SPF"]
-    assert labels(settings(tau_bar="mes")) == ["FLARE + greedy"]
-    assert labels(settings("cm"), settings("lp")) == ["CM", "LP"]
-    assert labels(settings(tau_bar="mas"), settings(tau_bar="fmes")) == ["MaS", "FMeS"]
-    assert labels(settings(local_lr=0.1), settings(local_lr=0.2)) == ["lr 0.1", "lr 0.2"]
-    assert labels(settings(deadline_s=0.4), settings(deadline_s=2.0)) == ["deadline 400 ms", "deadline 2 s"]
-    assert labels(settings(max_distance_m=300.0), settings()) == ["max distance 300 m", "max distance 500 m"]
+def test_labels_are_method_and_policy_as_given_and_what_differs() -> None:
+    pairs = [("greedy", "flare"), ("greedy", "fedavg"), ("exact", "flare"), ("ps", "fedavg"), ("mine", "own one")]
+    given_names = ["flare:greedy", "fedavg:greedy", "flare:exact", "fedavg:ps", "own one:mine"]
+    assert labels(*(settings(*pair) for pair in pairs)) == given_names
+    assert [labels(settings(*pair))[0] for pair in pairs] == given_names  # the same name, whoever else is there
+    assert labels(settings(tau_bar="mas"), settings(tau_bar="fmes")) == [
+        "flare:greedy, tau_bar mas",
+        "flare:greedy, tau_bar fmes",
+    ]
+    for changes, words in (
+        ({"local_lr": 0.1}, "lr 0.1"),
+        ({"deadline_s": 2.0}, "deadline 2 s"),
+        ({"max_distance_m": 300.0}, "max distance 300 m"),
+    ):
+        assert labels(settings(**changes), settings())[0] == f"flare:greedy, {words}"
+
+
+def test_the_papers_names_apply_to_its_own_pairs_alone() -> None:
+    pairs = {("flare", "greedy"): "SPF", ("fedavg", "greedy"): "SP", ("fedavg", "ps"): "PS", ("fedavg", "cp"): "CP"}
+    pairs |= {("fedavg", "dm"): "DM", ("fedavg", "cm"): "CM"}
+    for method in ("flare", "fedavg", "scaffold"):
+        for policy in ("greedy", "exact", "ps", "cp", "dm", "cm"):
+            found = paper_name(settings_of(settings(policy, method)))
+            assert found == pairs.get((method, policy), "")
+            assert not found or found in PAPER_NAMES
+    assert paper_name(settings_of(settings(tau_bar="mes"))) == ""  # the paper's SPF takes MaS
 
 
 def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
     assert labels(settings(tau_bar="mes"), settings(), settings(method="fedavg", tau_bar="mes")) == [
-        "FLARE, MeS",
-        "SPF, MaS",
-        "SP",
+        "flare:greedy, tau_bar mes",
+        "flare:greedy, tau_bar mas",
+        "fedavg:greedy",
     ]
     # ... unless nothing else tells groups apart.
-    assert labels(settings(method="fedavg", tau_bar="mes"), settings(method="fedavg")) == ["MeS", "MaS"]
+    assert labels(settings(method="fedavg", tau_bar="mes"), settings(method="fedavg")) == [
+        "fedavg:greedy, tau_bar mes",
+        "fedavg:greedy, tau_bar mas",
+    ]
+
+
+def test_groups_whose_settings_have_other_names_are_told_apart() -> None:
+    """A method of a plugin may bring settings that other methods do not have."""
+    tables = [settings_of(settings()), settings_of(settings()) | {"learning.options.beta": 0.5}]
+    assert differing(tables) == ["learning.options.beta"]
+    assert labels_of(tables) == ["flare:greedy", "flare:greedy, beta 0.5"]
 
 
 @given(
@@ -226,6 +255,31 @@ def test_a_panel_shows_every_mean_and_no_band_dwarfs_them() -> None:
         assert means[-1] <= high <= top + 1e-9
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 7, 12, 40, 1000])
+def test_ticks_are_whole_rounds(rounds: int) -> None:
+    x = np.arange(1.0, rounds + 1.0)
+    axes = lines(ROUND, "loss", [Curve(x, x, np.full(rounds, np.nan), np.full(rounds, 1))], looks(1)).axes[0]
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert ticks
+    assert all(float(tick).is_integer() for tick in ticks)
+
+
+def test_few_tests_are_marked_where_they_are_and_many_are_not(tmp_path: Path) -> None:
+    few = group(*(read_run(write_run(tmp_path / f"{s}", settings(seed=s), rounds=20)) for s in range(3)))
+    by_rounds, by_time = accuracy_against_rounds(few), accuracy_against_time(few)
+    assert by_rounds.tests is not None
+    assert by_time.tests is not None
+    np.testing.assert_array_equal(by_rounds.tests, [5.0, 10.0, 15.0, 20.0])
+    clocks = np.array([run.of_round["clock_s"][[4, 9, 14, 19]] for run in few.runs]).mean(axis=0)
+    np.testing.assert_allclose(by_time.tests, clocks[clocks <= by_time.x[-1]], rtol=1e-12)
+    marked = lines(ROUND, "accuracy", [by_rounds], looks(1)).axes[0].lines[-1]
+    np.testing.assert_array_equal(marked.get_xdata(), by_rounds.tests)
+    np.testing.assert_array_equal(marked.get_ydata(), by_rounds.mean)
+    many = group(read_run(write_run(tmp_path / "many", settings(evaluate_every=1), rounds=90)))
+    assert accuracy_against_rounds(many).tests is None
+
+
 # --- what a run is made of --------------------------------------------------------------------------------------
 
 
@@ -253,7 +307,7 @@ def test_seeds_of_own_data_are_a_group_and_named_as_they_are(tmp_path: Path) -> 
     (found,) = made_of(tmp_path, own("aaaa", "1"), own("aaaa", "2", model="cd"))
     assert [run.data for run in found.runs] == ["own data, 1437 samples, 10 classes"] * 2
     assert found.runs[0].model == "own model Sequential, 650 weights"
-    assert found.label == "SPF"
+    assert found.label == "flare:greedy"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +364,7 @@ def test_a_folder_of_format_1_is_read_as_one_of_today() -> None:
     np.testing.assert_array_equal(run.of_round["clock_s"], [record["clock_s"] for record in told])
     np.testing.assert_array_equal(run.of_selected["tau"], [tau for record in told for tau in record["tau"]])
     np.testing.assert_array_equal(run.sent, [device for record in told for device in record["selected"]])
-    assert summarise(group(run), math.nan).total_rounds == 4
+    assert summarise(group(run)).total_rounds == 4
 
 
 def test_a_damaged_record_is_named_with_its_folder_and_round(tmp_path: Path) -> None:

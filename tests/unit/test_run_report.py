@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter
@@ -14,18 +13,21 @@ import pytest
 
 from flare.cli.report import report
 from flare.records import RunFolder
-from flare.records.run import read_run
+from flare.records.run import MAX_FAULT_KINDS, read_run
 from flare.report.curves import summarise
+from flare.report.group_labels import PAPER_NAMES
+from flare.report.panels import Panel
 from flare.report.run_figures import MAX_CURVES
 from flare.report.run_groups import group_runs
-from flare.report.run_report import write_report
+from flare.report.run_report import contents, write_report
 from flare.research.loading import run_folders_in
 from tests.made_up_runs import settings, write_run
 
 VOID = {"meta", "br"}
 PICTURES = {
     "accuracy-rounds", "accuracy-time", "train-loss", "test-loss", "participation-devices", "participation-ranked",
-    "devices", "steps", "rates", "energy", "latency", "infeasible", "gap", "gap-rounds",
+    "devices", "steps", "rates", "energy", "latency", "infeasible", "gap", "gap-rounds", "wall-time",
+    "difference-rounds", "difference-time",
 }  # fmt: skip
 
 
@@ -97,12 +99,18 @@ def test_the_page_has_every_picture_and_the_numbers(tmp_path: Path) -> None:
     page = page_of(tmp_path, folders)
     assert set(page.alt) == PICTURES
     groups, _ = group_runs([read_run(folder) for folder in folders])
-    best = summarise(next(each for each in groups if each.label == "SPF"), math.nan)
+    best = summarise(next(each for each in groups if each.label == "flare:greedy"))
     shown = f"{100.0 * best.final.mean:.1f} ± {100.0 * best.final.half:.1f} %"
-    assert f"SPF has the best final test accuracy: {shown} (mean of 3 seeds" in page.text
+    assert f"After 25 rounds flare:greedy has the best test accuracy, {shown}." in page.text
+    assert "Ranked at equal rounds: by test accuracy after 25 rounds" in page.text
+    assert "Ranked at equal simulated time: by test accuracy after" in page.text
+    assert "Ordered by test accuracy at equal rounds, after 25 rounds." in page.text
+    assert page.text.count("(SPF)") == page.text.count("(PS)") == 1  # the paper's names once, and explained
+    assert all(PAPER_NAMES[name] in page.text for name in ("SPF", "PS"))
+    assert not any(PAPER_NAMES[name] in page.text for name in ("SP", "CP", "DM", "CM"))
     assert "9 runs of 3 settings, 25 rounds each; all with data digits, partition shards, 40 devices" in page.text
     assert "In 3 of 225 rounds (1.3%) nobody could send." in page.text
-    assert "SPF" in page.alt["accuracy-rounds"]
+    assert "flare:greedy" in page.alt["accuracy-rounds"]
     assert page.text.count("flare run config.toml") == 1
     assert page.tags["details"] == 5  # what differs, a file for each group, the folders
     assert page.tags["mark"] == 3 * 2  # method and policy
@@ -132,6 +140,7 @@ def test_awkward_runs_are_reported(tmp_path: Path, name: str, apart: bool) -> No
     ]
     page = page_of(tmp_path, folders)
     assert ("diverged" in page.text) == ("diverged" in name)
+    assert ("±" in page.text) == (name == "lengths" and not apart)  # of one or two seeds there is no interval
     untested = name in ("no test", "no round", "nobody ever sends")
     assert ("No run has a final test accuracy yet" in page.text) == untested
     assert ("Every run diverged" in page.text) == (name == "diverged at once")
@@ -245,10 +254,53 @@ def test_the_page_names_the_real_data_and_model(tmp_path: Path) -> None:
     }
     folders = [write_run(tmp_path / f"{i}", settings(seed=i), rounds=2, identity=identity) for i in range(2)]
     page = page_of(tmp_path, folders)
-    assert "SPF on own data, 90 samples, 3 classes" in page.text
+    assert "flare:greedy on own data, 90 samples, 3 classes" in page.text
     assert "data own data, 90 samples, 3 classes, partition iid" in page.text
     assert "model own model Residual, 650 weights" in page.text
     assert "data digits" not in page.text
     both = page_of(tmp_path, [*folders, write_run(tmp_path / "digits", settings(), rounds=2)])
     assert "3 runs of 2 settings" in both.text
     assert "own data" in both.text.split("What differs")[1]
+
+
+def pictures(*folders: Path) -> dict[str, Panel]:
+    """The pictures of a report by name, not drawn."""
+    _, sections = contents([read_run(folder) for folder in folders])
+    return {panel.name: panel for section in sections for panel in section.panels if panel.draw is not None}
+
+
+def test_faults_are_drawn_by_kind_where_there_are_some(tmp_path: Path) -> None:
+    late, refused = ("train", "no answer within 30 s"), ("query", "claims device 99, which is node 4")
+    faults = {1: [late, late], 3: [("train", "no answer within 12.5 s"), refused]}
+    run = read_run(write_run(tmp_path / "fleet", settings(seed=1), rounds=6, faults=faults))
+    kinds = {"train: no answer within # s": [1, 1, 3], "query: claims device #, which is node #": [3]}
+    assert {kind: rounds.tolist() for kind, rounds in run.faults.items()} == kinds
+    found = pictures(run.folder, write_run(tmp_path / "calm", settings("cp"), rounds=6))
+    assert found["faults"].title == "Faults of flare:greedy"
+    assert (
+        found["faults"].alt == "train: no answer within # s 3 times; query: claims device #, which is node # 1 times."
+    )
+    assert "faults-2" not in found
+    draw = found["faults"].draw
+    assert draw is not None
+    (axes,) = draw().axes
+    heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
+    assert heights == [[0, 2, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0]]
+    assert all(tick.is_integer() for tick in map(float, axes.get_xticks()))
+
+
+def test_a_fleet_that_fails_in_many_words_is_told_in_few(tmp_path: Path) -> None:
+    words = [[("train", f"{chr(97 + a)}{chr(97 + b)} broke")] for a in range(26) for b in range(4)]
+    run = read_run(write_run(tmp_path / "run", settings(), rounds=104, tests=False, faults=dict(enumerate(words))))
+    assert len(run.faults) == MAX_FAULT_KINDS + 1
+    assert sum(map(len, run.faults.values())) == 104
+    alt = pictures(run.folder)["faults"].alt
+    assert alt.endswith("other faults 99 times.")
+    assert alt.count(" times") == 6
+
+
+def test_real_time_is_drawn_where_it_was_recorded(tmp_path: Path) -> None:
+    found = pictures(write_run(tmp_path / "run", settings(), rounds=3, wall_s=0.25))
+    assert "flare:greedy 0.25" in found["wall-time"].alt
+    assert "faults" not in found
+    assert "wall-time" not in pictures(write_run(tmp_path / "old", settings(), rounds=3, wall_s=None))

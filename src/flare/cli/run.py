@@ -122,14 +122,13 @@ def compare(
     labels = [Path(task.key).name for task in tasks]
     carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     runs = [read_run(Path(task.key)) for task in tasks]
-    outcomes = [run_results.outcome(run) for run in runs]
     write_page(runs, page)
     if json_:
-        print(json.dumps(outcomes, indent=2))
+        print(json.dumps(run_results.comparison_as_json(runs), indent=2))
     else:
         run_results.print_table(runs, page)
-        for one in outcomes:
-            run_results.print_nobody(one)
+        for one in runs:
+            run_results.print_nobody(run_results.outcome(one))
     run_results.end(runs, again)
 
 

@@ -15,8 +15,11 @@ from flare.cli.console import add_row, console, say
 from flare.cli.guard import INTERRUPTED
 from flare.config import Config
 from flare.records.run import Run
-from flare.report.curves import Estimate, common_time_s, summarise
-from flare.report.run_groups import group_runs
+from flare.report.comparison import as_json, remarks_of
+from flare.report.curves import MIN_SEEDS, Estimate, summarise
+from flare.report.paired import Ranking, Standing, ranked_groups
+from flare.report.run_groups import Group
+from flare.report.run_words import interval_note, ordered_by, points
 from flare.scheduling.nobody import why_nobody
 from flare.simulation import Simulation
 from flare.sweeps.entries import run_name
@@ -71,19 +74,16 @@ def end(runs: Sequence[Run], again: str) -> None:
 
 def print_table(runs: Sequence[Run], page: Path) -> None:
     """Print what became of the runs, those of different seeds in one line, and where the report is."""
-    groups, _ = group_runs(runs)
-    common_s = common_time_s(groups)
-    lines = [(group.label, summarise(group, common_s)) for group in groups]
-    lines.sort(key=lambda line: -line[1].final.mean if line[1].final.count else 1.0)
+    groups, ranked = ranked_groups(runs)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    common = "–" if math.isnan(common_s) else f"after {common_s:.0f} s"
-    for heading in ("", "accuracy", "best", common, "time", "devices", "mean tau", "gap", "status"):
-        table.add_column(heading, justify="left" if heading in ("", "status") else "right", no_wrap=True)
-    for label, line in lines:
+    for heading in ("method:policy", "accuracy", "best", "time", "devices", "mean tau", "gap", "status"):
+        table.add_column(heading, justify="left" if heading in ("method:policy", "status") else "right", no_wrap=True)
+    for group in groups:
+        line = summarise(group)
         add_row(
             table,
-            label,
-            *(_percent(one) for one in (line.final, line.best, line.at_common)),
+            group.full_name,
+            *(_percent(one) for one in (line.final, line.best)),
             f"{line.clock_s.mean:.0f} s",
             f"{line.devices:.1f}",
             "–" if math.isnan(line.tau) else f"{line.tau:.2f}",
@@ -91,8 +91,50 @@ def print_table(runs: Sequence[Run], page: Path) -> None:
             line.status,
         )
     console().print(table)
-    say("Accuracy on the test samples at the end, at best and at a common simulated time; ± is a 95 % interval.")
+    say(f"Accuracy on the test samples at the end and at best. {interval_note(groups)}")
+    if any(group.full_name != group.label for group in groups):
+        say("In brackets: what the paper calls it; the report explains it.")
+    if len(groups) > 1:
+        say(ordered_by(ranked))
+        _print_differences(groups, ranked)
     say(f"The report is in {page}.")
+
+
+def _print_differences(groups: Sequence[Group], ranked: Sequence[Ranking]) -> None:
+    """Print how far each group is from the best, seed by seed, and what to know of it."""
+    known = [ranking for ranking in ranked if ranking.standings]
+    if not known:
+        say("The tests of the runs reach no common round and no common time: nothing is compared seed by seed.")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("difference to the best", no_wrap=True)
+    for ranking in known:
+        table.add_column(f"after {ranking.by.words(ranking.at)}", justify="right", no_wrap=True)
+        table.add_column("won", justify="right", no_wrap=True)
+    standings = [{id(each.group): each for each in ranking.standings} for ranking in known]
+    for group in groups:
+        cells = [cell for by_group in standings for cell in _against_best(by_group[id(group)])]
+        add_row(table, group.label, *cells)
+    console().print(table)
+    say(
+        "Points of test accuracy, mean over paired seeds [95 % interval]; won: in how many seeds it is ahead of the "
+        f"best. An interval takes {MIN_SEEDS} seeds."
+    )
+    for remark in dict.fromkeys(each for one in known for each in remarks_of(one)):
+        say(f"{remark}.")
+
+
+def _against_best(one: Standing) -> tuple[str, str]:
+    if one.difference is None:
+        return "best", ""
+    count = one.difference.mean.count
+    return points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–"
+
+
+def comparison_as_json(runs: Sequence[Run]) -> dict[str, Any]:
+    """The outcomes of all runs, and the rankings of their groups, for JSON."""
+    _, ranked = ranked_groups(runs)
+    return {"runs": [outcome(run) for run in runs], "rankings": [as_json(ranking) for ranking in ranked]}
 
 
 def _percent(value: Estimate) -> str:

@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 
 from flare.data.embedded import synthetic
 from flare.experiments.claims import BEYOND, Claim, Comparison, Effect, Verdict, claim, within
-from flare.experiments.drawing import DPI, legend
+from flare.experiments.drawing import DPI
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Trial
-from flare.report.figures import FAINT
-from flare.report.run_figures import looks
+from flare.report.figures import FAINT, GREY
+from flare.report.run_figures import ROUND, at_whole_numbers, legend, looks
 from flare.theory import Form
 from flare.theory.measure import Study, logistic_study, quadratic_study
 from flare.theory.pair import pair_study
@@ -138,7 +138,7 @@ def _speedup_claim(scale: Scale, rounds: int, kind: str) -> Claim:
     )
 
 
-def _loose(axes: Axes, scale: Scale, theorem: str, title: str) -> None:
+def _loose(axes: Axes, scale: Scale, theorem: str, title: str, quantity: str) -> None:
     """Proven bound over measured, or the room of Lemma 1, for the first seed of each problem."""
     drawn = PROBLEMS[:-1]
     for problem, look in zip(drawn, looks(len(drawn)), strict=True):
@@ -149,8 +149,8 @@ def _loose(axes: Axes, scale: Scale, theorem: str, title: str) -> None:
         axes.plot(1.0 + np.arange(len(ratio)), ratio, color=look.colour, linestyle=style, marker=look.marker,
                   markersize=4.0, markevery=every, linewidth=1.4)  # fmt: skip
     axes.set_title(title, fontsize=9.5)
-    axes.set_xlabel("round")
-    axes.set_yscale("log")
+    axes.set(xlabel=ROUND, ylabel=quantity, yscale="log")
+    at_whole_numbers(axes)
     axes.grid(color=FAINT, linewidth=0.5)
 
 
@@ -159,12 +159,12 @@ def draw(results: Results) -> dict[str, Figure]:
     scale = results.scale
     figure = Figure(figsize=(7.1, 5.2), layout="constrained", dpi=DPI)
     panels = (
-        ("theorem_1", "Theorem 1: bound / measured"),
-        ("lemma_1", "Lemma 1: room / (c/2)‖∇F‖²"),
-        ("theorem_2", "Theorem 2: bound / measured"),
+        ("theorem_1", "Theorem 1: approximation error", "bound / measured error"),
+        ("lemma_1", "Lemma 1: change of F in a round", "(bound − measured)\n/ (c/2)‖∇F‖²"),
+        ("theorem_2", "Theorem 2: mean squared gradient", "bound / measured mean"),
     )
-    for place, (theorem, title) in enumerate(panels):
-        _loose(figure.add_subplot(2, 2, place + 1), scale, theorem, title)
+    for place, (theorem, title, quantity) in enumerate(panels):
+        _loose(figure.add_subplot(2, 2, place + 1), scale, theorem, title, quantity)
     axes = figure.add_subplot(2, 2, 4)
     one = speedup(scale.seeds, _rounds(scale)[1], "equal devices")
     axes.loglog(one.num_selected, one.errors.T, color="#0072B2", linewidth=0.8, alpha=0.6)
@@ -172,8 +172,9 @@ def draw(results: Results) -> dict[str, Figure]:
     axes.loglog(one.num_selected, guide, color="#6B6B6B", linestyle="--", linewidth=1.2)
     axes.set_xticks(one.num_selected, [f"{m:g}" for m in one.num_selected])
     axes.minorticks_off()
-    axes.set_title(f"Corollary 1: slope {one.slope:.3f} (dashed: -1/2)", fontsize=9.5)
-    axes.set(xlabel="devices a round, M", ylabel="mean squared gradient")
+    axes.set_title(f"Corollary 1: slope {one.slope:.3f}".replace("-", "−"), fontsize=9.5)
+    axes.text(0.05, 0.08, "dashed: slope −1/2", transform=axes.transAxes, fontsize=8.0, color=GREY)
+    axes.set(xlabel="devices a round, M", ylabel="mean squared gradient,\na line for each seed")
     axes.grid(color=FAINT, linewidth=0.5)
     legend(figure, dict(zip(PROBLEMS[:-1], looks(len(PROBLEMS) - 1), strict=True)))
     return {"bounds": figure}

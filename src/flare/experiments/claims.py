@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
 from flare.report.curves import estimate
+from flare.report.paired import seedwise
+from flare.types import Floats
 
 BEYOND = "not in the paper"
 """In the place of a number, for claims of ours."""
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Effect:
-    """A mean over paired seeds with its 95 % t-interval; `count` seeds. With one seed the interval is everything."""
+    """A mean over paired seeds with its 95 % t-interval; `count` seeds. With one or two the interval is everything."""
 
     mean: float
     low: float
@@ -40,7 +40,7 @@ class Effect:
         if math.isnan(self.mean):
             return "no run to tell by"
         if not math.isfinite(self.low):
-            return f"{self.mean:+.3g} (one seed)"
+            return f"{self.mean:+.3g} ({self.count} seed{'' if self.count == 1 else 's'}: no interval)"
         return f"{self.mean:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
 
 
@@ -78,12 +78,10 @@ class Claim:
 
 def paired(ours: Sequence[float], theirs: Sequence[float], scale: float = 1.0) -> Effect:
     """The effect of `ours` over `theirs`, seed by seed, times `scale`."""
-    if len(ours) != len(theirs):
-        raise ValueError(f"seeds do not pair: {len(ours)} values against {len(theirs)}")
-    return effect_of(scale * (np.array(ours) - np.array(theirs)))
+    return effect_of(seedwise(ours, theirs, scale))
 
 
-def effect_of(values: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> Effect:
+def effect_of(values: Sequence[float] | Floats) -> Effect:
     """The effect whose value for each seed is given."""
     mean = estimate(list(values))
     half = mean.half if math.isfinite(mean.half) else math.inf

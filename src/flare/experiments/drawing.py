@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.experiment import Measure, Results
+from flare.experiments.measures import LAST, final_accuracy
+from flare.experiments.settings import NAMES
 from flare.experiments.trial import Outcome
-from flare.report.curves import Curve, estimate, evenly, over_seeds
+from flare.report.curves import MAX_MARKS, Curve, estimate, evenly, over_seeds
 from flare.report.figures import FAINT
-from flare.report.run_figures import Look, draw_curve, looks
+from flare.report.run_figures import ROUND, Look, at_whole_numbers, draw_curve, legend, looks
+from flare.types import Floats
 
 Line = tuple[str, str]
 """What a line is called in the legend, and the curve it shows."""
 MakeCurve = Callable[[Sequence[Outcome]], Curve]
 WIDTH_IN, HEIGHT_IN, DPI = 3.55, 2.55, 130
+ROUGH = 0.5
+"""Width of the bands against the distance of the curves from which bands are left away."""
 _POINTS = 100
 
 
@@ -32,22 +38,25 @@ def accuracy_by_rounds(runs: Sequence[Outcome]) -> Curve:
         row[np.searchsorted(tests, run.test_round)] = run.test_accuracy
         if run.diverged:
             row[tests > run.test_round.max(initial=0.0)] = 1.0 / run.num_classes
-    return over_seeds(tests, table)
+    return replace(over_seeds(tests, table), tests=tests if len(tests) <= MAX_MARKS // 2 else None)  # small panels
 
 
 def accuracy_by_seconds(runs: Sequence[Outcome]) -> Curve:
-    """Test accuracy against simulated seconds, on a grid that all runs that did not diverge reach."""
-    ends = [run.clock_s[-1] for run in runs if not run.diverged] or [run.clock_s[-1] for run in runs]
-    grid = np.linspace(0.0, min(ends), _POINTS)[1:]
-    table = np.full((len(runs), len(grid)), np.nan)
-    for row, run in zip(table, runs, strict=True):
-        times = run.clock_s[run.test_round.astype(int) - 1]
-        if len(times):
-            row[:] = np.interp(grid, times, run.test_accuracy, left=np.nan)
-        if run.diverged:
-            row[grid > run.clock_s[-1]] = 1.0 / run.num_classes
-    keep = np.isfinite(table).all(axis=0)
-    return over_seeds(grid[keep], table[:, keep])
+    """The same against the mean clock of the seeds, as far as a run goes that did not diverge."""
+    curve = accuracy_by_rounds(runs)
+    clock_s = _mean_clock_s(runs)
+    known = curve.x <= len(clock_s)
+    times_s = clock_s[curve.x[known].astype(int) - 1]
+    tests = None if curve.tests is None else times_s
+    return Curve(times_s, curve.mean[known], curve.half[known], curve.seeds[known], tests)
+
+
+def _mean_clock_s(runs: Sequence[Outcome]) -> Floats:
+    """The simulated time after each round, the mean over the seeds that did not diverge; shape (rounds,)."""
+    clocks = [run.clock_s for run in runs if not run.diverged] or [run.clock_s for run in runs]
+    length = min(map(len, clocks))
+    mean: Floats = np.mean([clock_s[:length] for clock_s in clocks], axis=0)
+    return mean
 
 
 def train_loss_by_rounds(runs: Sequence[Outcome]) -> Curve:
@@ -60,10 +69,8 @@ def train_loss_by_rounds(runs: Sequence[Outcome]) -> Curve:
 
 def train_loss_by_seconds(runs: Sequence[Outcome]) -> Curve:
     """The same against the mean clock of the seeds."""
-    curve = train_loss_by_rounds(runs)
-    length = min(len(run.clock_s) for run in runs)
-    clock_s = np.mean([run.clock_s[:length] for run in runs], axis=0)
-    return Curve(np.interp(curve.x, 1.0 + np.arange(length), clock_s), curve.mean, curve.half, curve.seeds)
+    curve, clock_s = train_loss_by_rounds(runs), _mean_clock_s(runs)
+    return replace(curve, x=np.interp(curve.x, 1.0 + np.arange(len(clock_s)), clock_s))
 
 
 def test_loss_by_rounds(runs: Sequence[Outcome]) -> Curve:
@@ -85,7 +92,11 @@ def panels(
     percent: bool = True,
     columns: int = 2,
 ) -> Figure:
-    """A panel of curves for each panel of the results, with one legend."""
+    """A panel of curves for each panel of the results, with one legend.
+
+    Where the bands of accuracies would bury the curves, each point is the mean of the last five tests, and the final
+    accuracies stand to the right with their intervals.
+    """
     names = results.panels
     rows = -(-len(names) // columns)
     figure = Figure(
@@ -99,36 +110,53 @@ def panels(
     for place, panel in enumerate(names):
         axes = figure.add_subplot(rows, min(columns, len(names)), place + 1)
         drawn = [(label, curve(results.runs(panel, name))) for label, name in lines(panel)]
+        rough = percent and is_rough([one for _, one in drawn])
+        if rough:
+            drawn = [(label, steady(one)) for label, one in drawn]
+            _end_bars(axes, results, panel, lines(panel), [(every[label], one) for label, one in drawn])
         for number, (label, one) in reversed(list(enumerate(drawn))):
             draw_curve(axes, _thinned(one), every[label], number)
-        _frame(axes, panel, x_label, y_label, percent=percent)
+        quantity = f"{y_label},\nmean of {LAST} tests" if rough else y_label
+        _frame(axes, title_of(results, panel), x_label, quantity, percent=percent)
         _limit(axes, [one for _, one in drawn], percent=percent)
     legend(figure, every)
     return figure
 
 
-def legend(figure: Figure, drawn: dict[str, Look]) -> None:
-    """The key to all panels, below them."""
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            linestyle=(0.0, look.dash) if look.dash else "-",
-            linewidth=1.6,
-            marker=look.marker or None,
-            markersize=4.5,
-            label=label,
-        )
-        for label, look in drawn.items()
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=_columns(list(drawn), figure), fontsize=8.0)
+def title_of(results: Results, panel: str) -> str:
+    """A panel with the data that was really learned from, where small settings stand in for the paper's."""
+    used, title = results.data_of(panel), panel
+    if used.isdisjoint(NAMES):
+        for name in NAMES.values():
+            title = title.replace(name, " and ".join(sorted(used)) or name)
+    return title
 
 
-def _columns(labels: Sequence[str], figure: Figure) -> int:
-    """As many columns as fit the width of the figure: a letter is about 0.065 inch wide, a handle takes 0.6."""
-    widest = 0.6 + 0.065 * max(map(len, labels))
-    return max(1, min(len(labels), int(float(figure.get_figwidth()) / widest)))
+def is_rough(curves: Sequence[Curve]) -> bool:
+    """Whether the bands would bury the curves: more than half as wide as all curves together are apart."""
+    tests = min(len(curve.x) for curve in curves)
+    means, halves = (np.array([getattr(curve, name)[:tests] for curve in curves]) for name in ("mean", "half"))
+    if len(curves) < 2 or not tests or not np.isfinite(halves).all():
+        return False
+    apart = np.maximum(means.max(axis=0) - means.min(axis=0), 1e-9)
+    return bool(np.median(halves.mean(axis=0) / apart) > ROUGH)
+
+
+def steady(curve: Curve) -> Curve:
+    """The mean of each test and the up to four before it, without a band: its last point is the final accuracy."""
+    means = np.array([curve.mean[max(0, at + 1 - LAST) : at + 1].mean() for at in range(len(curve.x))])
+    return replace(curve, mean=means, half=np.full(len(means), np.nan))
+
+
+def _end_bars(
+    axes: Axes, results: Results, panel: str, lines: Sequence[Line], drawn: Sequence[tuple[Look, Curve]]
+) -> None:
+    """The final accuracy of each line with its 95 % interval, to the right of all lines, one beside the other."""
+    right = max(float(one.x[-1]) for _, one in drawn)
+    for place, ((_, name), (look, _)) in enumerate(zip(lines, drawn, strict=True)):
+        final = estimate(results.values(panel, name, final_accuracy))
+        x, half = right * (1.03 + 0.02 * place), 0.0 if math.isnan(final.half) else final.half
+        axes.errorbar(x, final.mean, yerr=half, color=look.colour, marker=look.marker, markersize=3.5, linewidth=1.2)
 
 
 def points(
@@ -192,6 +220,8 @@ def _frame(axes: Axes, title: str, x_label: str, y_label: str, *, percent: bool)
     axes.set_title(title, fontsize=9.5)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(color=FAINT, linewidth=0.5)
+    if x_label == ROUND:
+        at_whole_numbers(axes)
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
@@ -199,12 +229,19 @@ def _frame(axes: Axes, title: str, x_label: str, y_label: str, *, percent: bool)
 def _limit(axes: Axes, curves: Sequence[Curve], *, percent: bool) -> None:
     """Show the means; a wide band of one curve must not squeeze the others."""
     means = np.concatenate([curve.mean for curve in curves])
+    if axes.containers:  # and the bars at the end, of which there are few
+        means = np.append(means, [y for bar in axes.containers for line in bar[2] for y in _heights(line)])
     low, high = float(np.nanmin(means)), float(np.nanmax(means))
     room = (high - low) or 1.0
     top = high + 0.08 * room
     axes.set_ylim(max(0.0, low - 0.05 * room), min(1.0, top) if percent else top)
 
 
+def _heights(bars: LineCollection) -> list[float]:
+    """The ends of error bars."""
+    return [float(y) for segment in bars.get_segments() for y in segment[:, 1]]
+
+
 def _thinned(curve: Curve) -> Curve:
     at = evenly(len(curve.x))
-    return Curve(curve.x[at], curve.mean[at], curve.half[at], curve.seeds[at])
+    return Curve(curve.x[at], curve.mean[at], curve.half[at], curve.seeds[at], curve.tests)

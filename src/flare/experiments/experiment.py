@@ -28,13 +28,19 @@ class Results:
     def __init__(self, trials: Sequence[Trial], outcomes: dict[str, Outcome], scale: Scale) -> None:
         self.scale = scale
         self._runs: dict[str, dict[str, list[Outcome]]] = {}
+        self._data: dict[str, set[str]] = {}
         for trial in trials:
+            self._data.setdefault(trial.panel, set()).update(set() if trial.plan_only else {trial.config.data.name})
             self._runs.setdefault(trial.panel, {}).setdefault(trial.curve, []).append(outcomes[trial.key])
 
     @property
     def panels(self) -> list[str]:
         """The panels, in order."""
         return list(self._runs)
+
+    def data_of(self, panel: str) -> set[str]:
+        """The data sets that the runs of a panel learned from; none where nothing was trained."""
+        return self._data[panel]
 
     def curves(self, panel: str) -> list[str]:
         """The curves of a panel, in order."""

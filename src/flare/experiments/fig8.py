@@ -9,12 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import Claim, above, claim, effect_of, paired, within
-from flare.experiments.drawing import DPI, legend, points
+from flare.experiments.drawing import DPI, points, title_of
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import best_by
 from flare.experiments.settings import DISTRIBUTIONS, over_seeds, setting
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
+from flare.report.run_figures import legend
 
 DEADLINES_S = (0.4, 0.6, 0.8, 1.0, 1.2, 1.6, 2.0)
 SECONDS = 300.0
@@ -118,7 +119,7 @@ def draw(results: Results) -> dict[str, Figure]:
     for place, at in enumerate(results.panels):
         axes = figure.add_subplot(1, 2, place + 1)
         drawn = points(axes, DEADLINES_S, {line: _best(results, at, line) for line in LINES}, spread=0.012)
-        axes.set_title(at, fontsize=9.5)
+        axes.set_title(title_of(results, at), fontsize=9.5)
         axes.set(xlabel="deadline, s", ylabel=f"best accuracy within {seconds(results.scale):g} s")
         axes.yaxis.set_major_formatter(PercentFormatter(100.0))
         axes.grid(color=FAINT, linewidth=0.5)

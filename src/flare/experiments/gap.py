@@ -9,12 +9,13 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.config import override
 from flare.experiments.claims import BEYOND, Claim, above, claim, effect_of
-from flare.experiments.drawing import DPI, legend, points
-from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.drawing import DPI, points
+from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import mean_devices, mean_gap, mean_tau
 from flare.experiments.settings import over_seeds, rounds, setting
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
+from flare.report.run_figures import legend
 
 GAMMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 DEADLINES_S = (0.4, 1.0, 2.0)
@@ -59,30 +60,31 @@ def claims(results: Results) -> list[Claim]:
 
 
 def draw(results: Results) -> dict[str, Figure]:
-    """The gap, and who is selected, against gamma."""
-    figure = Figure(figsize=(7.1, 3.0), layout="constrained", dpi=DPI)
-    axes = figure.add_subplot(1, 2, 1)
+    """The gap, the devices a round and their steps against gamma."""
+    figure = Figure(figsize=(9.2, 3.0), layout="constrained", dpi=DPI)
+    axes = figure.add_subplot(1, 3, 1)
     gaps = {
         f"{d:g} s": [[100.0 * v for v in results.values(panel(d), curve("Algorithm 1", g), mean_gap)] for g in GAMMAS]
         for d in DEADLINES_S
     }
     drawn = points(axes, GAMMAS, gaps)
-    axes.set(xscale="log", xlabel="gamma", ylabel="objective above the optimum")
+    axes.set(xscale="log", xlabel="gamma", ylabel="Algorithm 1's objective\nabove the optimum of P2")
     axes.yaxis.set_major_formatter(PercentFormatter(100.0))
     axes.grid(color=FAINT, linewidth=0.5)
     axes.legend(
         handles=axes.containers, labels=[f"deadline {label}" for label in drawn], fontsize=7.5, loc="upper left"
     )
-    axes = figure.add_subplot(1, 2, 2)
-    both = {
-        f"{policy}, {name}": [results.values(panel(1.0), curve(policy, g), measure) for g in GAMMAS]
-        for name, measure in (("devices a round", mean_devices), ("updates a device", mean_tau))
-        for policy in POLICIES
-    }
-    key = points(axes, GAMMAS, both)
-    axes.set(xscale="log", xlabel="gamma", ylabel="at a deadline of 1 s")
-    axes.grid(color=FAINT, linewidth=0.5)
-    legend(figure, key)
+    drawn = {}
+    kinds: tuple[tuple[str, Measure], ...] = (("devices a round", mean_devices), ("local steps a device", mean_tau))
+    for place, (name, measure) in enumerate(kinds):
+        axes = figure.add_subplot(1, 3, place + 2)
+        drawn = points(
+            axes, GAMMAS, {p: [results.values(panel(1.0), curve(p, g), measure) for g in GAMMAS] for p in POLICIES}
+        )
+        axes.set(xscale="log", xlabel="gamma", ylabel=name, ylim=(0.0, None))
+        axes.set_title("deadline 1 s", fontsize=9.5)
+        axes.grid(color=FAINT, linewidth=0.5)
+    legend(figure, drawn)
     return {"gap": figure}
 
 

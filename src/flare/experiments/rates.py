@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
-from flare.experiments.drawing import DPI, legend, mean_of, points
+from flare.experiments.drawing import DPI, mean_of, points, title_of
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import DISTRIBUTIONS, grid, rounds, ten_of_forty
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
+from flare.report.run_figures import legend
 
 RATES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 METHODS: dict[str, tuple[str, ...]] = {
@@ -114,7 +115,7 @@ def draw(results: Results) -> dict[str, Figure]:
         axes.set_xscale("log", base=2)
         axes.set_xticks(RATES, [f"{rate:g}" for rate in RATES], rotation=45, fontsize=7.5)
         axes.axvline(0.005, color=FAINT, zorder=0)
-        axes.set_title(at, fontsize=9.5)
+        axes.set_title(title_of(results, at), fontsize=9.5)
         axes.set(xlabel="local rate (the paper's: 0.005)", ylabel="final test accuracy")
         axes.yaxis.set_major_formatter(PercentFormatter(100.0))
         axes.grid(color=FAINT, linewidth=0.5)

@@ -6,12 +6,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
-from flare.experiments.drawing import DPI, legend, points
+from flare.experiments.drawing import DPI, points
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import grid, rounds, setting
 from flare.experiments.trial import Trial
 from flare.report.figures import FAINT
+from flare.report.run_figures import legend
 
 DEADLINE_S, ROUNDS = 1.0, 150
 LINES: dict[str, tuple[str, ...]] = {

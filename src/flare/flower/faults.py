@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from flare.text import one_line
+from flare.text import one_line, without_numbers
 
 log = logging.getLogger("flwr")  # Flower's own log, which its programs show
-_NUMBER = re.compile(  # what differs between two messages of the same fault
-    r"0[xX][\da-fA-F]+"  # an address in memory: NumPy's message names an object by it
-    r"|\b(?=[a-fA-F-]*\d)[\da-fA-F][\da-fA-F-]{7,}\b"  # a digest, or a UUID
-    r"|\d[\d.e+-]*"
-)
 _LONGEST = 200  # characters of a reason: a node may say anything
 _MAX_KINDS = 20  # reasons of one node in the log; the records have more
 _MAX_RECORDED = 1000  # faults of a round in its record; the others are counted
@@ -36,7 +30,7 @@ class Faults:
             self._now.append({"node": str(node), "when": when, "why": reason})
         else:
             self._more += 1
-        kind = _NUMBER.sub("#", reason)  # the same fault with other numbers is not news
+        kind = without_numbers(reason)  # the same fault with other numbers is not news
         known = self._logged.setdefault(node, set())
         if kind not in known and len(known) < _MAX_KINDS:
             known.add(kind)

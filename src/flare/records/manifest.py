@@ -131,13 +131,20 @@ def refuse_other(folder: Path, manifest: dict[str, Any], identity: Mapping[str, 
         _DIFFERENCES.get(part)
         or f"its {part} is {recorded.get(part, 'not known')}, and here it is {identity.get(part, 'not known')}"
         for part in sorted(recorded.keys() | identity.keys())
-        if recorded.get(part) != identity.get(part)
+        if recorded.get(part) != identity.get(part) and not (part == "data" and _same_own_data(recorded, identity))
     ]
     if others:
         raise ValueError(
             f"{folder} cannot be continued here: {'; '.join(others)}; continue it in Python with the data, model "
             "and code that it was begun with (docs/training.md says how), or begin a new run in another folder"
         )
+
+
+def _same_own_data(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two identities are of the same samples of a user's own, whatever they are called."""
+    return one.get("samples") == other.get("samples") and all(
+        each.get("data", "").startswith("own data") for each in (one, other)
+    )
 
 
 def refuse_changed_config(manifest: dict[str, Any], path: Path) -> None:

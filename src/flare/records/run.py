@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -17,14 +17,18 @@ from flare.config import Config
 from flare.records.folder import RunFolder
 from flare.records.old_format import FORMAT_1, completed
 from flare.rounds.record import RoundRecord
+from flare.text import one_line, without_numbers
 from flare.types import Floats, Indices
 
 ENDED = ("finished", "reached", "diverged")
 """How a run says that it will not go on; "reached" is its target accuracy."""
 OF_ROUND = (
     "clock_s", "latency_s", "deadline_s", "tau_bar", "objective", "lower_bound",
-    "train_loss", "test_accuracy", "test_loss",
+    "train_loss", "test_accuracy", "test_loss", "wall_s",
 )  # fmt: skip
+MAX_FAULT_KINDS = 50
+"""Kinds of fault that are told apart; a fleet can fail in as many words as it likes."""
+OTHER_FAULTS = "other faults"
 MAX_DEVICES = 10_000_000
 """More than any run has: a higher number in a record is damage."""
 OF_SELECTED = ("tau", "lr", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
@@ -43,6 +47,7 @@ class Run:
     of_selected    each quantity of `OF_SELECTED`, in the order of `selected`
     num_sent       shape (rounds,): in a simulation all that are selected send, on real devices some may fail
     sent           the devices, shape (sent in all rounds,), round after round
+    faults         by kind, the round of each fault of a node, counted from 0
     """
 
     folder: Path | None
@@ -55,6 +60,7 @@ class Run:
     of_selected: Mapping[str, Floats]
     num_sent: Indices
     sent: Indices
+    faults: Mapping[str, Indices] = field(default_factory=dict)
 
     @property
     def num_rounds(self) -> int:
@@ -206,6 +212,7 @@ class _Columns:
         self._of_selected = {name: array("d") for name in OF_SELECTED}
         self._num_selected, self._selected = array("q"), array("q")
         self._num_sent, self._sent = array("q"), array("q")
+        self._faults: dict[str, array[int]] = {}
 
     def add(self, record: RoundRecord) -> None:
         """Take in a round."""
@@ -219,6 +226,10 @@ class _Columns:
         self._selected.extend(record.selected)
         self._num_sent.append(len(record.sent))
         self._sent.extend(record.sent)
+        for fault in record.faults:
+            kind = fault_kind(fault)
+            known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
+            self._faults.setdefault(kind if known else OTHER_FAULTS, array("q")).append(len(self._infeasible) - 1)
 
     def run(self, folder: Path | None, config: Config, manifest: Mapping[str, Any]) -> Run:
         """All rounds that were taken in."""
@@ -233,7 +244,14 @@ class _Columns:
             of_selected={name: _floats(column) for name, column in self._of_selected.items()},
             num_sent=_indices(self._num_sent),
             sent=_indices(self._sent),
+            faults={kind: _indices(rounds) for kind, rounds in self._faults.items()},
         )
+
+
+def fault_kind(fault: Mapping[str, Any]) -> str:
+    """When a node failed and why, without what differs from time to time."""
+    parts = (str(fault.get(name) or "") for name in ("when", "why"))
+    return without_numbers(one_line(": ".join(part for part in parts if part))[:200]) or "unknown"
 
 
 def _number(value: float | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,15 @@ from flare.types import Floats, Indices
 
 MAX_POINTS = 120
 """Points of a curve: the eye tells no more of them apart."""
+MIN_SEEDS = 3
+"""Seeds that an interval takes. Of two, Student's interval is 12.7 standard errors wide: it says nothing."""
+MAX_MARKS = 20
+"""Tests of a curve that are marked one by one; of more of them only some."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds, half the width of its 95 % t-interval (nan with one seed) and the number of seeds."""
+    """A mean over seeds, half the width of its 95 % t-interval (nan below `MIN_SEEDS`) and the number of seeds."""
 
     mean: float
     half: float
@@ -30,12 +34,16 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A mean over seeds along an axis; each array has shape (points,), `half` is nan where fewer than two seeds are."""
+    """A mean over seeds along an axis; each array has shape (points,), `half` is nan where fewer than `MIN_SEEDS` are.
+
+    `tests` are the places along the axis at which the model was tested, where those are few enough to be marked.
+    """
 
     x: Floats
     mean: Floats
     half: Floats
     seeds: Indices
+    tests: Floats | None = None
 
     @property
     def low(self) -> Floats:
@@ -54,7 +62,6 @@ class Summary:
 
     final: Estimate
     best: Estimate
-    at_common: Estimate
     rounds: tuple[int, int]  # shortest and longest run
     clock_s: Estimate
     devices: float
@@ -78,7 +85,7 @@ def over_seeds(x: Floats, values: Floats) -> Curve:
     seeds = known.sum(axis=0)
     mean = np.where(known, values, 0.0).sum(axis=0) / np.where(seeds > 0, seeds, np.nan)
     squares = (np.where(known, values - mean, 0.0) ** 2).sum(axis=0)
-    several = np.where(seeds > 1, seeds, np.nan)
+    several = np.where(seeds >= MIN_SEEDS, seeds, np.nan)
     half = stdtrit(several - 1.0, 0.975) * np.sqrt(squares / (several - 1.0) / several)
     return Curve(x, mean, half, seeds)
 
@@ -90,6 +97,12 @@ def of_most_seeds(curve: Curve) -> Curve:
 
 def _at(curve: Curve, points: Any) -> Curve:
     return Curve(curve.x[points], curve.mean[points], curve.half[points], curve.seeds[points])
+
+
+def _with_tests(curve: Curve, tests: Floats) -> Curve:
+    """The curve with the tests marked that it reaches, where they are few."""
+    reached = tests[tests <= curve.x.max(initial=-math.inf)]
+    return replace(curve, tests=reached) if len(reached) <= MAX_MARKS else curve
 
 
 def against_rounds(group: Group, values: Callable[[Run], Floats], max_points: int = MAX_POINTS) -> Curve:
@@ -112,7 +125,7 @@ def accuracy_against_rounds(group: Group) -> Curve:
     for row, run in zip(table, group.runs, strict=True):
         row[np.searchsorted(tests, run.evaluated)] = run.of_round["test_accuracy"][run.evaluated]
     curve = of_most_seeds(over_seeds(1.0 + tests, table))
-    return _at(curve, evenly(len(curve.x)))
+    return _with_tests(_at(curve, evenly(len(curve.x))), curve.x)
 
 
 def evenly(number: int) -> Indices:
@@ -121,8 +134,17 @@ def evenly(number: int) -> Indices:
 
 
 def accuracy_against_time(group: Group) -> Curve:
-    """Test accuracy against simulated seconds."""
-    return along(group, lambda run: run.of_round["clock_s"], lambda run: run.of_round["test_accuracy"])
+    """Test accuracy against simulated seconds, on a grid, since every seed has its own clock.
+
+    The tests are marked at the mean of their times over the seeds.
+    """
+    tested = [run for run in group.runs if len(run.evaluated)]
+    if not tested:
+        return over_seeds(np.zeros(0), np.zeros((1, 0)))
+    curve = along(group, lambda run: run.of_round["clock_s"], lambda run: run.of_round["test_accuracy"])
+    shared = set.intersection(*(set(run.evaluated.tolist()) for run in tested))
+    times_s = np.array([[run.of_round["clock_s"][index] for index in sorted(shared)] for run in tested])
+    return _with_tests(curve, times_s.mean(axis=0)) if shared else curve
 
 
 def along(group: Group, axis: Callable[[Run], Floats], values: Callable[[Run], Floats]) -> Curve:
@@ -138,30 +160,42 @@ def along(group: Group, axis: Callable[[Run], Floats], values: Callable[[Run], F
     )
 
 
-def accuracy_at(run: Run, clock_s: Floats) -> Floats:
-    """Test accuracy at simulated times, on a straight line between tests; nan before the first and after the last."""
+def times_of_tests(run: Run) -> Floats:
+    """Simulated times of the tests, shape (tests,)."""
+    return run.of_round["clock_s"][run.evaluated]
+
+
+def rounds_of_tests(run: Run) -> Floats:
+    """Rounds done at the tests, shape (tests,)."""
+    return 1.0 + run.evaluated.astype(np.float64)
+
+
+Axis = Callable[[Run], Floats]
+"""Where the tests of a run lie along an axis: `times_of_tests` or `rounds_of_tests`."""
+
+
+def accuracy_at(run: Run, places: Floats, axis: Axis = times_of_tests) -> Floats:
+    """Test accuracy at places of an axis, on a straight line between tests; nan before the first and after the last."""
     if not len(run.evaluated):
-        return np.full(len(clock_s), np.nan)
-    tests_s = run.of_round["clock_s"][run.evaluated]
-    return np.interp(clock_s, tests_s, run.of_round["test_accuracy"][run.evaluated], left=np.nan, right=np.nan)
+        return np.full(len(places), np.nan)
+    return np.interp(places, axis(run), run.of_round["test_accuracy"][run.evaluated], left=np.nan, right=np.nan)
 
 
-def common_time_s(groups: Sequence[Group]) -> float:
-    """The latest simulated time that every run has a test for, diverged runs aside; nan where there is none."""
-    runs = [run for group in groups for run in group.runs if len(run.evaluated) and not run.diverged]
-    last_s = min((float(run.of_round["clock_s"][run.evaluated[-1]]) for run in runs), default=math.nan)
-    first_s = max((float(run.of_round["clock_s"][run.evaluated[0]]) for run in runs), default=math.nan)
-    return last_s if first_s <= last_s else math.nan
+def common_place(groups: Sequence[Group], axis: Axis) -> float:
+    """The last place of an axis that the tests of every run reach, diverged runs aside; nan where there is none."""
+    tests = [axis(run) for group in groups for run in group.runs if len(run.evaluated) and not run.diverged]
+    last = min((float(each[-1]) for each in tests), default=math.nan)
+    first = max((float(each[0]) for each in tests), default=math.nan)
+    return last if first <= last else math.nan
 
 
-def summarise(group: Group, common_s: float) -> Summary:
+def summarise(group: Group) -> Summary:
     """The group's line of the final table; a run that diverged has no final accuracy."""
     runs = group.runs
     sound = [run for run in runs if not run.diverged]
     return Summary(
         final=estimate([_last(run) for run in sound] or [math.nan]),
         best=estimate([np.nanmax(run.of_round["test_accuracy"], initial=-math.inf) for run in runs]),
-        at_common=estimate([float(accuracy_at(run, np.array([common_s]))[0]) for run in sound] or [math.nan]),
         rounds=(min(run.num_rounds for run in runs), max(run.num_rounds for run in runs)),
         clock_s=estimate([run.of_round["clock_s"][-1] if run.num_rounds else 0.0 for run in runs]),
         devices=_mean([run.num_senders for run in runs]),

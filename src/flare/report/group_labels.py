@@ -1,4 +1,4 @@
-"""What to call a group of runs: what sets it apart from the others, in the paper's words where it has some."""
+"""What to call a group of runs: METHOD:POLICY as the user gave them, then what else sets it apart from the others."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ MAX_CHARACTERS = 48
 """Of one part of a label."""
 
 METHOD, POLICY = "learning.method", "scheduling.policy"
-# What the paper calls a method with a policy (section V-C).
+PAPER_NAMES = {
+    "SPF": "the paper's scheduling policy with FLARE: Algorithm 1 selects, FLARE sets the learning rates, τ̄ by MaS",
+    "SP": "the same scheduling policy without FLARE's learning rates",
+    "PS": "pre-tuned scheduling: devices drawn at random, their number tuned beforehand",
+    "CP": "channel proportion: the best channels, as many as the deadline allows",
+    "DM": "device maximization: whoever lengthens the round least, on equal bandwidths",
+    "CM": "computation minimization: the shortest computing times, as many as the deadline allows",
+}
+"""What the paper calls some pairs of method and policy (section V-C), and what it means by that."""
 _PAPER = {("flare", "greedy"): "SPF", ("fedavg", "greedy"): "SP"} | {
     ("fedavg", policy): policy.upper() for policy in ("ps", "cp", "dm", "cm")
 }
-_WORDS = {
-    "flare": "FLARE", "fedavg": "FedAvg", "fedavg-fixed": "FedAvg (fixed steps)", "fedprox": "FedProx",
-    "fednova": "FedNova", "scaffold": "SCAFFOLD", "fedlin": "FedLin",
-    "ps": "PS", "cp": "CP", "dm": "DM", "cm": "CM", "lp": "LP",
-    "mas": "MaS", "mes": "MeS", "fmas": "FMaS", "fmes": "FMeS", "safe": "safe τ̄",
-}  # fmt: skip
 # Settings that come first in a label, and how they are written there.
 _WRITTEN: dict[str, Callable[[Any], str]] = {
-    "learning.tau_bar": lambda value: _WORDS[value],
+    "learning.tau_bar": lambda value: f"tau_bar {value}",
     "learning.local_lr": lambda value: f"lr {value:g}",
     "learning.global_lr": lambda value: f"global lr {value:g}",
     "learning.prox_mu": lambda value: f"μ {value:g}",
@@ -64,66 +66,59 @@ Settings = dict[str, Any]
 def differing(tables: Sequence[Settings]) -> list[str]:
     """The settings in which groups differ, the seed aside; those that say most first."""
     first = [key for key in (METHOD, POLICY, *_WRITTEN) if key in tables[0]]
-    order = first + [key for key in tables[0] if key not in first]
-    return [key for key in order if key != "seed" and any(table[key] != tables[0][key] for table in tables)]
+    others = dict.fromkeys(key for table in tables for key in table)
+    order = first + [key for key in others if key not in first]
+    return [key for key in order if key != "seed" and any(table.get(key) != tables[0].get(key) for table in tables)]
 
 
 def labels_of(tables: Sequence[Settings]) -> list[str]:
-    """A label for the settings of each group, no two the same; one alone is method and policy."""
+    """A label for the settings of each group, no two the same: method and policy, then other settings that differ."""
     keys = differing(tables) if tables else []
-    names = _names(tables, keys)
     rest = [key for key in keys if key not in (METHOD, POLICY)]
-    sure = MAX_PARTS - any(names)
-    labels = [_joined([name, *_parts(table, rest[:sure])]) for name, table in zip(names, tables, strict=True)]
+    sure = MAX_PARTS - 1
+    labels = [_joined([_name(table), *_parts(table, rest[:sure])]) for table in tables]
     for key in (*rest[sure:], *rest[:sure]):  # the last ones again, now also for groups where they mean nothing
         labels = _told_apart(labels, key, tables)
-    labels = [label or _full_name(table) for label, table in zip(labels, tables, strict=True)]
     times = Counter(labels)
     return [f"{label} ({place + 1})" if times[label] > 1 else label for place, label in enumerate(labels)]
+
+
+def paper_name(table: Settings) -> str:
+    """What the paper calls the method with the policy; empty where it has no name. Its SPF takes tau_bar by MaS."""
+    name = _PAPER.get((table[METHOD], table[POLICY]), "")
+    return "" if name == "SPF" and table.get("learning.tau_bar", "mas") != "mas" else name
 
 
 def _told_apart(labels: list[str], key: str, tables: Sequence[Settings]) -> list[str]:
     """Labels that are the same, longer by the key where that tells them apart."""
     values: dict[str, set[Any]] = {}
     for label, table in zip(labels, tables, strict=True):
-        values.setdefault(label, set()).add(table[key])
+        values.setdefault(label, set()).add(table.get(key))
     return [
-        _joined([label, _part(key, table[key])]) if len(values[label]) > 1 else label
+        _joined([label, _part(key, table.get(key))]) if len(values[label]) > 1 else label
         for label, table in zip(labels, tables, strict=True)
     ]
 
 
-def _names(tables: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """Method and policy as far as they differ; both where a group stands alone."""
-    if (METHOD in keys and POLICY in keys) or not keys:
-        return [_full_name(table) for table in tables]
-    if METHOD in keys or POLICY in keys:
-        key = METHOD if METHOD in keys else POLICY
-        return [_paper_name(table) or _word(table[key]) for table in tables]
-    return [""] * len(tables)
-
-
-def _full_name(table: Settings) -> str:
-    return _paper_name(table) or f"{_word(table[METHOD])} + {_word(table[POLICY])}"
-
-
-def _word(name: str) -> str:
-    return _WORDS.get(name, _cut(name))
-
-
-def _paper_name(table: Settings) -> str:
-    """The paper's SPF takes tau_bar by MaS."""
-    name = _PAPER.get((table[METHOD], table[POLICY]), "")
-    return "" if name == "SPF" and table["learning.tau_bar"] != "mas" else name
+def _name(table: Settings) -> str:
+    """As `flare compare --entry` takes it."""
+    return f"{_cut(table[METHOD])}:{_cut(table[POLICY])}"
 
 
 def _parts(table: Settings, keys: Sequence[str]) -> list[str]:
-    meant = [key for key in keys if key not in _ONLY_WITH or table[_ONLY_WITH[key][0]] == _ONLY_WITH[key][1]]
+    meant = [key for key in keys if key in table and _means_something(key, table)]
     return [_part(key, table[key]) for key in meant]
 
 
+def _means_something(key: str, table: Settings) -> bool:
+    other, value = _ONLY_WITH.get(key, (METHOD, table[METHOD]))
+    return bool(table[other] == value)
+
+
 def _part(key: str, value: Any) -> str:
-    """A setting in a few words."""
+    """A setting in a few words; none where the group has no such setting."""
+    if value is None:
+        return ""
     if key in _WRITTEN:
         return _cut(_WRITTEN[key](value))
     name = key.rpartition(".")[2]

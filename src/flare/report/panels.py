@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -18,32 +19,56 @@ from flare.report.run_groups import Group
 from flare.types import Floats
 
 
-def section(title: str, text: str, panels: Sequence[str], legend: str = "") -> str:
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A picture: `alt` says what is in it to those who cannot see it, `keyed` whether its curves need the key.
+
+    Where there is nothing to draw, the caption stands in its place as a remark.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alt: str = ""
+    draw: Callable[[], Figure] | None = None
+    keyed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """Panels under one title, with what is to be said of all of them; `after` is HTML that follows them."""
+
+    title: str
+    text: str
+    panels: Sequence[Panel]
+    after: str = ""
+
+
+def section_html(one: Section, groups: Sequence[Group]) -> str:
     """A section of the page."""
-    words = f"<p>{escape(text)}</p>\n" if text else ""
-    inside = f'{words}{legend}<div class="panels">\n{"".join(panels)}</div>\n'
-    return f'<section class="pictures">\n<h2>{escape(title)}</h2>\n{inside}</section>\n'
+    words = f"<p>{escape(one.text)}</p>\n" if one.text else ""
+    legend = key(labels_of(groups), draw.looks(len(groups))) if any(panel.keyed for panel in one.panels) else ""
+    panels = "".join(map(panel_html, one.panels))
+    inside = f'{words}{legend}<div class="panels">\n{panels}</div>\n{one.after}'
+    return f'<section class="pictures">\n<h2>{escape(one.title)}</h2>\n{inside}</section>\n'
 
 
-def panel(name: str, title: str, caption: str, alt: str, drawing: Callable[[], Figure]) -> str:
-    """A picture; `alt` says what is in it to those who cannot see it."""
-    return figure(inline_svg(name, f"{title}. {alt}", drawing), title, caption)
+def panel_html(panel: Panel) -> str:
+    """A picture on the page, or the remark in its place."""
+    if panel.draw is None:
+        return f'<p class="note">{escape(panel.caption)}</p>\n'
+    svg = inline_svg(panel.name, f"{panel.title}. {panel.alt}", panel.draw)
+    return figure(svg, panel.title, panel.caption)
 
 
-def nothing(text: str) -> str:
+def nothing(text: str) -> Panel:
     """A remark in the place of a picture."""
-    return f'<p class="note">{escape(text)}</p>\n'
+    return Panel("", "", text)
 
 
 def labels_of(groups: Sequence[Group]) -> list[str]:
     """What the groups are called."""
     return [group.label for group in groups]
-
-
-def key_to(groups: Sequence[Group]) -> str:
-    """The key to the curves of groups."""
-    """What the groups are called."""
-    return key(labels_of(groups), draw.looks(len(groups)))
 
 
 def spoken(groups: Sequence[Group], values: Sequence[float], write: Callable[[float], str], before: str = "") -> str:
@@ -63,16 +88,22 @@ def _written_as_share(value: float) -> str:
 
 def line_panel(
     name: str, title: str, caption: str, axes: tuple[str, str], groups: Sequence[Group], curves: Sequence[Curve]
-) -> str:
+) -> Panel:
     """Curves of all groups; a remark where there is nothing to draw. An axis that ends in (%) is a share."""
     if not any(len(curve.x) for curve in curves):
         return nothing(f"{title}: nothing was recorded.")
     percent = axes[1].endswith("(%)")
     ends = [float(curve.mean[-1]) if len(curve.x) else math.nan for curve in curves]
     alt = spoken(groups, ends, _written_as_share if percent else _written, "Curves, which end at: ")
-    looks = draw.looks(len(groups))
     label = axes[1].removesuffix(" (%)")
-    return panel(name, title, caption, alt, lambda: draw.lines(axes[0], label, curves, looks, percent=percent))
+    return Panel(
+        name,
+        title,
+        caption,
+        alt,
+        lambda: draw.lines(axes[0], label, curves, draw.looks(len(groups)), percent=percent),
+        keyed=True,
+    )
 
 
 def range_panel(
@@ -83,7 +114,7 @@ def range_panel(
     groups: Sequence[Group],
     values: Callable[[Run], Floats],
     lines_at: Sequence[float] = (),
-) -> str:
+) -> Panel:
     """Ranges of something in all groups; a remark where there is nothing to draw. "(%)" as in `line_panel`."""
     rows = [np.concatenate([values(run) for run in group.runs]).astype(float) for group in groups]
     means = [float(row[np.isfinite(row)].mean()) if np.isfinite(row).any() else math.nan for row in rows]
@@ -91,11 +122,13 @@ def range_panel(
         return nothing(f"{title}: nothing was recorded.")
     percent = x_label.endswith("(%)")
     alt = spoken(groups, means, _written_as_share if percent else _written, "Ranges; the means are: ")
-    looks, label = draw.looks(len(groups)), x_label.removesuffix(" (%)")
-    return panel(
+    label = x_label.removesuffix(" (%)")
+    return Panel(
         name,
         title,
         caption,
         alt,
-        lambda: draw.ranges(label, labels_of(groups), rows, looks, lines_at=lines_at, percent=percent),
+        lambda: draw.ranges(
+            label, labels_of(groups), rows, draw.looks(len(groups)), lines_at=lines_at, percent=percent
+        ),
     )

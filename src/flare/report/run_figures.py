@@ -6,27 +6,35 @@ Every picture tells groups apart by colour, line style and marker, so that it ca
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 from flare.report.curves import Curve
 from flare.report.figures import BLUE, FAINT, GREY, INK, ORANGE, PALE
 from flare.report.inline_svg import BROWN, GREEN, PURPLE, SKY, VERMILION
-from flare.types import Floats
+from flare.text import cut
+from flare.types import Floats, Indices
 
 MAX_CURVES = 10
 """Groups with a colour of their own; with more of them the others are thin grey lines."""
 MAX_CELLS = 250
 """Of a strip; with more devices a cell is the mean of neighbours."""
+MAX_BARS = 60
+"""Of a picture over rounds; with more rounds a bar stands for several."""
 MAX_CHARACTERS = 30
 """Of a label beside a bar."""
-WIDTH_IN, HEIGHT_IN, ROW_IN = 5.6, 3.3, 0.25
+ROW_IN, LEGEND_ROW_IN = 0.25, 0.2
+ROUND, DEVICES = "round", "devices"
+WHOLE = (ROUND, DEVICES)
+"""What axes are called whose ticks are whole numbers."""
 SPLIT = ("computing", "upload", "waiting", "nobody can send")
 
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK, SKY, BROWN)
@@ -46,18 +54,63 @@ class Look:
 def looks(number: int) -> list[Look]:
     """A look for each group, the first ones to be told apart."""
     named = number if number <= MAX_CURVES else MAX_CURVES - 1
+    colours = _colours()
     own = [
-        Look(_COLOURS[i % len(_COLOURS)], _DASHES[(i + i // len(_COLOURS)) % len(_DASHES)], _MARKERS[i])
+        Look(colours[i % len(colours)], _DASHES[(i + i // len(colours)) % len(_DASHES)], _MARKERS[i])
         for i in range(named)
     ]
     return own + [Look(FAINT, (), "")] * (number - named)
+
+
+def _colours() -> Sequence[str]:
+    """Ours, or those of a style that brings its own."""
+    cycle, usual = (source["axes.prop_cycle"] for source in (matplotlib.rcParams, matplotlib.rcParamsDefault))
+    if cycle == usual or "color" not in cycle.keys:
+        return _COLOURS
+    return [to_hex(colour) for colour in cycle.by_key()["color"]]
+
+
+def legend(figure: Figure, drawn: Mapping[str, Look], fontsize: float | None = 8.0) -> None:
+    """The key to the curves, below all panels; groups in the background are one entry."""
+    named = {label: look for label, look in drawn.items() if look.marker}
+    if len(named) < len(drawn):
+        named[f"{len(drawn) - len(named)} others"] = Look(FAINT, (), "")
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            linestyle=(0.0, look.dash) if look.dash else "-",
+            marker=look.marker or None,
+            label=printed(label),
+        )
+        for label, look in named.items()
+    ]
+    columns = columns_for(list(named), float(figure.get_figwidth()))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=fontsize)
+
+
+def columns_for(labels: Sequence[str], width_in: float) -> int:
+    """As many columns as fit a width: a letter is about 0.065 inch wide, a handle takes 0.6."""
+    widest = 0.6 + 0.065 * max(map(len, labels))
+    return max(1, min(len(labels), int(width_in / widest)))
+
+
+def printed(text: str) -> str:
+    """A name as it is: dollar signs in it are no mathematics."""
+    return text.replace("$", r"\$")
+
+
+def at_whole_numbers(axes: Axes) -> None:
+    """Ticks of the lower axis at whole numbers: there is no half round, and no half device."""
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def lines(
     x_label: str, y_label: str, curves: Sequence[Curve], drawn: Sequence[Look], *, percent: bool = False
 ) -> Figure:
     """Means with their bands, the first curve on top; pale where only some of the seeds go on."""
-    figure, axes = _panel(HEIGHT_IN)
+    figure, axes = _panel()
     for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
         draw_curve(axes, curve, look, place)
     if _spans_decades(np.concatenate([curve.mean for curve in curves])):
@@ -70,6 +123,8 @@ def lines(
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
         if all((curve.mean <= 1.0).all() for curve in curves):  # shares of a whole
             axes.set_ylim(top=min(axes.get_ylim()[1], 1.01))
+    if x_label in WHOLE:
+        at_whole_numbers(axes)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(color=FAINT, linewidth=0.5)
     return figure
@@ -94,12 +149,16 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
     axes.plot(curve.x, curve.mean, color=look.colour, linewidth=0.9, alpha=0.5, linestyle=style)
     if not look.marker:
         return
-    axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0.0)
-    every = max(1, len(curve.x) // 7)
-    axes.plot(
-        curve.x, whole, color=look.colour, linewidth=1.6, linestyle=style, marker=look.marker, markersize=4.2,
-        markevery=(place * every // 10 % every, every), markerfacecolor=look.colour, markeredgewidth=0.0,
-    )  # fmt: skip
+    if np.isfinite(curve.half).any():
+        axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0.0)
+    axes.plot(curve.x, whole, color=look.colour, linestyle=style)
+    if curve.tests is None:  # too many to be marked: a few marks that do not meet those of other curves
+        every = max(1, len(curve.x) // 7)
+        marked = curve.x[place * every // 10 % every :: every]
+    else:
+        marked = curve.tests
+    y = np.interp(marked, curve.x, curve.mean)
+    axes.plot(marked, y, color=look.colour, linestyle="", marker=look.marker, markeredgewidth=0.0)
 
 
 def ranges(
@@ -128,6 +187,8 @@ def ranges(
     axes.scatter(lines_at, range(len(lines_at)), marker="|", s=110.0, color=INK, zorder=3)
     if percent:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif x_label in WHOLE:
+        at_whole_numbers(axes)
     elif _spans_decades(np.concatenate(known)):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -138,7 +199,10 @@ def ranges(
 
 def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s: Sequence[float]) -> Figure:
     """Where the time of a round goes, `splits_s` of shape (groups, 4) in the order of `SPLIT`, and the deadline."""
-    figure, axes = _rows(labels, extra_in=0.3)
+    named = ["deadline", *(name for name, values_s in zip(SPLIT, splits_s.T, strict=True) if values_s.any())]
+    one_row_in = sum(0.4 + 0.065 * len(name) for name in named)
+    columns = len(named) if one_row_in <= matplotlib.rcParams["figure.figsize"][0] else 3
+    figure, axes = _rows(labels, extra_in=0.1 + LEGEND_ROW_IN * -(-len(named) // columns))
     left_s = np.zeros(len(labels))
     looks_of_parts = ((ORANGE, ""), (BLUE, ""), (PALE, "////"), (FAINT, "...."))
     for name, values_s, (colour, hatch) in zip(SPLIT, splits_s.T, looks_of_parts, strict=True):
@@ -151,7 +215,44 @@ def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s
     axes.scatter(deadline_s, range(len(labels)), marker="|", s=110.0, color=INK, label="deadline", zorder=3)
     axes.set_xlim(0.0, 1.05 * max([*left_s, *deadline_s]))
     axes.set_xlabel(x_label)
-    figure.legend(loc="outside upper left", ncols=5, fontsize=8.0, handlelength=1.2, columnspacing=1.0)
+    figure.legend(loc="outside upper left", ncols=columns, fontsize=8.0, handlelength=1.2, columnspacing=1.0)
+    return figure
+
+
+def differences(
+    x_label: str, labels: Sequence[str], rows: Sequence[tuple[float, float]], drawn: Sequence[Look]
+) -> Figure:
+    """Means with their 95 % intervals, (mean, half) for each label, against the zero line; no bar where half is nan."""
+    figure, axes = _rows(labels)
+    axes.axvline(0.0, color=INK, linewidth=0.8)
+    for place, ((mean, half), look) in enumerate(zip(rows, drawn, strict=True)):
+        colour = look.colour if look.marker else GREY
+        if math.isfinite(half):
+            axes.plot([mean - half, mean + half], [place, place], color=colour, linewidth=2.0)
+        axes.plot(mean, place, look.marker or "o", color=colour, markersize=6.0, markeredgewidth=0.0)
+    axes.set_xlabel(x_label)
+    return figure
+
+
+def counts_by_kind(y_label: str, rounds: int, kinds: Mapping[str, Indices]) -> Figure:
+    """Stacked bars over the rounds: how often each kind happened; `kinds` has a round, from 0, for each time."""
+    figure, axes = _panel()
+    bins = min(max(1, rounds), MAX_BARS)
+    edges = np.unique(np.linspace(0, max(1, rounds), bins + 1).round())
+    below = np.zeros(len(edges) - 1)
+    hatches = ("", "////", "....", "xxxx", "----", "")
+    for place, (kind, happened) in enumerate(kinds.items()):
+        number, _ = np.histogram(happened, edges)
+        axes.bar(
+            edges[:-1] + 0.5, number, np.diff(edges), below, align="edge", color=(*_COLOURS, GREY)[place % 9],
+            hatch=hatches[place % 6], edgecolor=FAINT, linewidth=0.3, label=printed(cut(kind, 60)),
+        )  # fmt: skip
+        below = below + number
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    at_whole_numbers(axes)
+    axes.set(xlabel=ROUND, ylabel=y_label, xlim=(0.5, max(1, rounds) + 0.5), ylim=(0.0, 1.08 * max(1.0, below.max())))
+    axes.grid(axis="y", color=FAINT, linewidth=0.5)
+    figure.legend(loc="outside lower center", fontsize=8.0)
     return figure
 
 
@@ -202,15 +303,17 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
     return figure
 
 
-def _panel(height_in: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+def _panel(height_in: float | None = None) -> tuple[Figure, Axes]:
+    """A picture as wide as the style of the moment says, and as high unless a height is given."""
+    width_in, usual_in = matplotlib.rcParams["figure.figsize"]
+    figure = Figure(figsize=(width_in, height_in or usual_in), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def _rows(labels: Sequence[str], *, extra_in: float = 0.0, min_in: float = ROW_IN) -> tuple[Figure, Axes]:
     """A panel with a row for each label, the first on top."""
     figure, axes = _panel(0.75 + extra_in + max(ROW_IN, min(min_in, 1.5 / len(labels))) * max(2, len(labels)))
-    short = [label if len(label) <= MAX_CHARACTERS else f"{label[: MAX_CHARACTERS - 1]}…" for label in labels]
+    short = [cut(label, MAX_CHARACTERS) for label in labels]
     axes.set_yticks(range(len(labels)), short, parse_math=False)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

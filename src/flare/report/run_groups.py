@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flare.config import Config, settings_of
 from flare.records.run import Run
-from flare.report.group_labels import MAX_CHARACTERS, Settings, labels_of
+from flare.report.group_labels import MAX_CHARACTERS, Settings, labels_of, paper_name
 from flare.text import cut, one_line
 
 
@@ -27,6 +27,12 @@ class Group:
     def settings(self) -> Settings:
         """All that may set the group apart from others, by name: its settings, and what is a program's own."""
         return _settings(self.runs[0])
+
+    @property
+    def full_name(self) -> str:
+        """The label, with the paper's name in brackets where it has one."""
+        name = paper_name(self.settings)
+        return f"{self.label} ({name})" if name else self.label
 
 
 def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:

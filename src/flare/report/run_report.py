@@ -12,12 +12,15 @@ from typing import Any
 from flare.atomic import write_whole
 from flare.config import Config, to_toml
 from flare.records.run import Run, read_run
-from flare.report.curves import Summary, common_time_s, summarise
-from flare.report.group_labels import differing
+from flare.report.comparison import comparison
+from flare.report.curves import Summary, summarise
+from flare.report.group_labels import PAPER_NAMES, differing, paper_name
 from flare.report.page import document, table
+from flare.report.paired import Ranking, in_order, ranked_groups
+from flare.report.panels import Section, section_html
 from flare.report.run_groups import Group, group_runs
 from flare.report.run_sections import all_sections
-from flare.report.run_words import headline, percent, plural, remarks_on, title
+from flare.report.run_words import headline, interval_note, ordered_by, percent, plural, remarks_on, title
 from flare.units import human
 
 
@@ -27,12 +30,21 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
     Raises ValueError where a folder is no run folder or is damaged and where `out` is not the name of an HTML file,
     OSError where it cannot be written.
     """
+    refuse_other_names(out)
+    write_page(read_runs(folders), out)
+
+
+def refuse_other_names(out: Path) -> None:
+    """ValueError where `out` is not the name of an HTML file."""
     if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
         raise ValueError(f"cannot write the report to {out}; give the name of a file that ends in .html")
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in folders, one that is given twice once; ValueError where there is none, or one is damaged."""
     if not folders:
         raise ValueError("there is nothing to report: give at least one run folder")
-    unique = list({folder.resolve(): folder for folder in folders}.values())
-    write_page([read_run(folder) for folder in unique], out)
+    return [read_run(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
 
 
 def write_page(runs: Sequence[Run], out: Path) -> None:
@@ -47,19 +59,17 @@ def write_page(runs: Sequence[Run], out: Path) -> None:
 
 def report_page(runs: Sequence[Run]) -> str:
     """The page, as text."""
-    groups, left_out = group_runs(runs)
-    common_s = common_time_s(groups)
-    summaries = {group.label: summarise(group, common_s) for group in groups}
-    groups.sort(key=lambda group: -_rank(summaries[group.label]))
-    lines = [summaries[group.label] for group in groups]
+    grouped, left_out = group_runs(runs)
+    groups, ranked = in_order(grouped)
+    lines = [summarise(group) for group in groups]
     body = "\n".join(
         [
             f"<header>\n<h1>{escape(title(groups))}</h1>",
-            headline(groups, lines),
+            headline(groups, lines, ranked),
             remarks_on(groups, lines, left_out),
             "</header>\n<main>",
-            _final_table(groups, lines, common_s),
-            all_sections(groups),
+            _final_table(groups, lines, ranked),
+            *(section_html(each, groups) for each in _sections(groups, ranked)),
             _configurations(groups),
             _provenance(groups),
             "</main>",
@@ -68,20 +78,23 @@ def report_page(runs: Sequence[Run]) -> str:
     return document(title(groups), body)
 
 
-def _rank(summary: Summary) -> float:
-    """What groups are ordered by: final accuracy; those without come last, of them the best ever seen first."""
-    if not math.isnan(summary.final.mean):
-        return summary.final.mean
-    return -2.0 if math.isnan(summary.best.mean) else summary.best.mean - 1.0
+def contents(runs: Sequence[Run]) -> tuple[list[Group], list[Section]]:
+    """The groups of a report, best first, and its sections of pictures."""
+    groups, ranked = ranked_groups(runs)
+    return groups, _sections(groups, ranked)
+
+
+def _sections(groups: Sequence[Group], ranked: Sequence[Ranking]) -> list[Section]:
+    compared = [] if len(groups) < 2 else [comparison(groups, ranked)]
+    return [*compared, *all_sections(groups)]
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
 
 
-def _final_table(groups: Sequence[Group], lines: Sequence[Summary], common_s: float) -> str:
-    at = "at a common time" if math.isnan(common_s) else f"at {human(common_s, 's', 3)}"
+def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
     header = [
-        "group", "seeds", "final accuracy", "best accuracy", f"accuracy {at}", "rounds", "simulated time",
+        "method:policy", "seeds", "final accuracy", "best accuracy", "rounds", "simulated time",
         "devices a round", "mean τ", "mean gap", "energy a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
@@ -90,22 +103,28 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], common_s: fl
         rounds = f"{line.rounds[1]:,}" if line.rounds[0] == line.rounds[1] else f"{line.rounds[0]:,}–{line.rounds[1]:,}"
         rows.append(
             [
-                escape(group.label), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
-                percent(line.best), percent(line.at_common), rounds, human(line.clock_s.mean, "s", 3),
+                escape(group.full_name), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
+                percent(line.best), rounds, human(line.clock_s.mean, "s", 3),
                 _number(line.devices), _number(line.tau), _gap(line.gap),
                 human(line.energy_j, "J", 3), f"{line.infeasible:,}", _status(line.status),
             ]
         )  # fmt: skip
     best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) else -1
-    note = (
-        "Best final accuracy first. ±: 95 % t-interval over the seeds. The common time is the latest that the tests of "
-        "every run reach; accuracy there lies on the line between two tests. Gap: of the schedule's objective to its "
-        "proven bound."
-    )
+    notes = [ordered_by(ranked)] if len(groups) > 1 else []
+    notes += [interval_note(groups), "Gap: of the schedule's objective to its proven bound."]
     return (
-        f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(12,), best=best)}"
-        f'<p class="note">{note}</p>\n</section>\n'
+        f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(11,), best=best)}"
+        f'<p class="note">{escape(" ".join(notes))}</p>\n{_names(groups)}</section>\n'
     )
+
+
+def _names(groups: Sequence[Group]) -> str:
+    """What the paper's names in brackets mean, where there are some."""
+    named = dict.fromkeys(name for group in groups if (name := paper_name(group.settings)))
+    if not named:
+        return ""
+    meant = "".join(f"<dt>{name}</dt><dd>{escape(PAPER_NAMES[name])}</dd>" for name in named)
+    return f'<p class="note">In brackets, what the paper calls it:</p>\n<dl class="note">{meant}</dl>\n'
 
 
 def _status(status: str) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flare.records.run import Run
+from flare.records.run import OTHER_FAULTS, Run
 from flare.report import run_figures as draw
 from flare.report.curves import (
     MAX_POINTS,
+    MIN_SEEDS,
     Curve,
     accuracy_against_rounds,
     accuracy_against_time,
@@ -18,28 +19,32 @@ from flare.report.curves import (
     evenly,
     over_seeds,
 )
-from flare.report.panels import key_to, labels_of, line_panel, nothing, panel, range_panel, section, spoken
+from flare.report.panels import Panel, Section, labels_of, line_panel, nothing, range_panel, spoken
+from flare.report.run_figures import DEVICES, ROUND
 from flare.report.run_groups import Group
+from flare.types import Indices
 from flare.units import human
 
 BAND = (
     "Band: 95 % t-interval over the seeds, cut off where it would dwarf the curves. Curves are thin where some seeds "
     "have ended, and end where most have."
 )
+NO_BAND = f"No bands: a 95 % interval takes {MIN_SEEDS} seeds."
+MAX_FAULT_PANELS, MAX_FAULT_KINDS = 4, 5
 BINS = f"At most {MAX_POINTS} points, each the mean of the rounds around it."
 
 
-def all_sections(groups: Sequence[Group]) -> str:
+def all_sections(groups: Sequence[Group]) -> list[Section]:
     """Every section, in the order of the page."""
-    parts = (_accuracy, _loss, _participation, _work, _time, _schedules)
-    return "".join(part(groups) for part in parts)
+    parts = (_accuracy, _loss, _participation, _work, _time, _schedules, _real)
+    return [made for part in parts if (made := part(groups)) is not None]
 
 
 def _band(groups: Sequence[Group]) -> str:
-    return BAND if any(len(group.runs) > 1 for group in groups) else ""
+    return BAND if any(len(group.runs) >= MIN_SEEDS for group in groups) else NO_BAND
 
 
-def _accuracy(groups: Sequence[Group]) -> str:
+def _accuracy(groups: Sequence[Group]) -> Section:
     rounds = [accuracy_against_rounds(group) for group in groups]
     seconds = [accuracy_against_time(group) for group in groups]
     panels = [
@@ -47,7 +52,7 @@ def _accuracy(groups: Sequence[Group]) -> str:
             "accuracy-rounds",
             "Accuracy against rounds",
             "What a round is worth.",
-            ("round", "test accuracy (%)"),
+            (ROUND, "test accuracy (%)"),
             groups,
             rounds,
         ),
@@ -60,10 +65,10 @@ def _accuracy(groups: Sequence[Group]) -> str:
             seconds,
         ),
     ]
-    return section("Accuracy", _band(groups), panels, key_to(groups))
+    return Section("Accuracy", _band(groups), panels)
 
 
-def _loss(groups: Sequence[Group]) -> str:
+def _loss(groups: Sequence[Group]) -> Section:
     train = [against_rounds(group, lambda run: run.of_round["train_loss"]) for group in groups]
     test = [against_rounds(group, lambda run: run.of_round["test_loss"]) for group in groups]
     panels = [
@@ -71,18 +76,18 @@ def _loss(groups: Sequence[Group]) -> str:
             "train-loss",
             "Training loss",
             f"Mean over the senders' steps. {BINS}",
-            ("round", "training loss"),
+            (ROUND, "training loss"),
             groups,
             train,
         ),
         line_panel(
-            "test-loss", "Test loss", "Of the global model on the test samples.", ("round", "test loss"), groups, test
+            "test-loss", "Test loss", "Of the global model on the test samples.", (ROUND, "test loss"), groups, test
         ),
     ]
-    return section("Loss", _band(groups), panels, key_to(groups))
+    return Section("Loss", _band(groups), panels)
 
 
-def _participation(groups: Sequence[Group]) -> str:
+def _participation(groups: Sequence[Group]) -> Section:
     seeds = set.intersection(*({run.config.seed for run in group.runs} for group in groups))
     shown = [next((run for run in group.runs if run.config.seed in seeds), group.runs[0]) for group in groups]
     shares = np.full((len(groups), max(run.num_devices for run in shown)), np.nan)
@@ -93,7 +98,7 @@ def _participation(groups: Sequence[Group]) -> str:
     which = f"seed {min(seeds)}" if seeds else "the first seed of each"
     ranked = [_ranked(group) for group in groups]
     panels = [
-        panel(
+        Panel(
             "participation-devices",
             "Who takes part",
             f"Share of the rounds in which each device sent ({which}); busiest over all groups first.",
@@ -109,7 +114,7 @@ def _participation(groups: Sequence[Group]) -> str:
             ranked,
         ),
     ]
-    return section("Participation", "", panels, key_to(groups))
+    return Section("Participation", "", panels)
 
 
 def _ranked(group: Group) -> Curve:
@@ -122,7 +127,7 @@ def _ranked(group: Group) -> Curve:
     return over_seeds(100.0 * (1.0 + places) / devices, table[:, places])
 
 
-def _work(groups: Sequence[Group]) -> str:
+def _work(groups: Sequence[Group]) -> Section:
     def mean_tau_bar(group: Group) -> float:
         known = np.concatenate([run.of_round["tau_bar"] for run in group.runs])
         return float(known[np.isfinite(known)].mean()) if np.isfinite(known).any() else math.nan
@@ -133,7 +138,7 @@ def _work(groups: Sequence[Group]) -> str:
             "devices",
             "Devices a round",
             "Those that send.",
-            "devices",
+            DEVICES,
             groups,
             lambda run: run.num_senders.astype(float),
         ),
@@ -164,17 +169,17 @@ def _work(groups: Sequence[Group]) -> str:
         ),
     ]
     text = "Mark: mean. Thick: the middle half of the values. Thin: all but the outer tenth."
-    return section("Devices, steps and learning rates", text, panels)
+    return Section("Devices, steps and learning rates", text, panels)
 
 
-def _time(groups: Sequence[Group]) -> str:
+def _time(groups: Sequence[Group]) -> Section:
     splits_s = np.array([np.mean([run.round_split_s() for run in group.runs], axis=0) for group in groups])
     deadlines_s = [group.config.wireless.deadline_s for group in groups]
     parts = [sum(int(run.infeasible.sum()) for run in group.runs) for group in groups]
     wholes = [sum(run.num_rounds for run in group.runs) for group in groups]
     labels = labels_of(groups)
     panels = [
-        panel(
+        Panel(
             "latency",
             "Time of a round",
             "Mean over selected devices and rounds. Waiting: for the last of them. A round in which nobody can send "
@@ -187,7 +192,7 @@ def _time(groups: Sequence[Group]) -> str:
     ]
     if any(parts):
         panels.append(
-            panel(
+            Panel(
                 "infeasible",
                 "Rounds without a sender",
                 "Nobody could meet the deadline, or the policy found nobody.",
@@ -197,12 +202,12 @@ def _time(groups: Sequence[Group]) -> str:
         )
     else:
         panels.append(nothing("Rounds without a sender: none. In every round somebody met the deadline."))
-    return section("Latency", "", panels)
+    return Section("Latency", "", panels)
 
 
-def _schedules(groups: Sequence[Group]) -> str:
+def _schedules(groups: Sequence[Group]) -> Section:
     if not any(np.isfinite(run.gap()).any() for group in groups for run in group.runs):
-        return section("Schedules", "", [nothing("Gap to the bound: no policy here recorded a proven bound.")])
+        return Section("Schedules", "", [nothing("Gap to the bound: no policy here recorded a proven bound.")])
     text = "How far the schedule's objective (problem P2) lies above its proven bound. 0 % is proven optimal."
     panels = [
         range_panel(
@@ -217,9 +222,51 @@ def _schedules(groups: Sequence[Group]) -> str:
             "gap-rounds",
             "Gap over the rounds",
             "At most 30 points, each the mean of the rounds around it.",
-            ("round", "gap (%)"),
+            (ROUND, "gap (%)"),
             groups,
             [against_rounds(group, Run.gap, max_points=30) for group in groups],
         ),
     ]
-    return section("Schedules", text, panels, key_to(groups))
+    return Section("Schedules", text, panels)
+
+
+def _real(groups: Sequence[Group]) -> Section | None:
+    """What the runs took outside the simulated cell, where that was recorded."""
+    wall_s = [against_rounds(group, lambda run: run.of_round["wall_s"]) for group in groups]
+    panels = []
+    if any(len(curve.x) for curve in wall_s):
+        about = "What the computers took, not the simulated clock. Runs that go in lockstep share it."
+        panels.append(
+            line_panel("wall-time", "Real time of a round", f"{about} {BINS}", (ROUND, "wall time (s)"), groups, wall_s)
+        )
+    failed = [group for group in groups if any(run.faults for run in group.runs)]
+    for place, group in enumerate(failed[:MAX_FAULT_PANELS]):
+        panels.append(_faults(group, "faults" if place == 0 else f"faults-{place + 1}"))
+    if failed:
+        silent = len(failed) - MAX_FAULT_PANELS
+        panels += [nothing(f"Faults of {silent} more groups are in their records.")] if silent > 0 else []
+    return Section("Real time and faults" if failed else "Real time", _band(groups), panels) if panels else None
+
+
+def _faults(group: Group, name: str) -> Panel:
+    """The faults of the nodes of a group over the rounds, the most frequent kinds by name."""
+    happened: dict[str, list[Indices]] = {}
+    for run in group.runs:
+        for kind, rounds in run.faults.items():
+            happened.setdefault(kind, []).append(rounds)
+    by_kind = {kind: np.concatenate(parts) for kind, parts in happened.items()}
+    often = sorted(by_kind, key=lambda kind: (kind == OTHER_FAULTS, -len(by_kind[kind])))
+    shown = {kind: by_kind[kind] for kind in often[:MAX_FAULT_KINDS]}
+    if len(often) > MAX_FAULT_KINDS:
+        rest = [by_kind[kind] for kind in often[MAX_FAULT_KINDS:]]
+        shown[OTHER_FAULTS] = np.concatenate([*([shown.pop(OTHER_FAULTS)] if OTHER_FAULTS in shown else []), *rest])
+    alt = "; ".join(f"{kind} {len(rounds)} times" for kind, rounds in shown.items())
+    longest = max(run.num_rounds for run in group.runs)
+    return Panel(
+        name,
+        f"Faults of {group.label}",
+        f"Answers that nodes did not give, or that were refused, in all runs of the group; # is any number. "
+        f"At most {draw.MAX_BARS} bars.",
+        f"{alt}.",
+        lambda: draw.counts_by_kind("faults", longest, shown),
+    )

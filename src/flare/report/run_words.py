@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from html import escape
 
 from flare.records.run import Run
-from flare.report.curves import Estimate, Summary
+from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
+from flare.report.paired import Ranking
 from flare.report.run_groups import Group
 from flare.units import human
 
@@ -20,36 +21,73 @@ def title(groups: Sequence[Group]) -> str:
     return f"{names} on {data}"
 
 
-def headline(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
+def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
     """What came out best and what was run, as HTML; groups and their lines best first."""
-    best = lines[0].final
-    if math.isnan(best.mean):
+    if all(math.isnan(line.final.mean) for line in lines):
         all_lost = all(run.diverged for group in groups for run in group.runs)
         first = "Every run diverged." if all_lost else "No run has a final test accuracy yet."
+    elif len(groups) == 1:
+        reached = f"<b>{percent(lines[0].final)}</b> ({_mean_of(lines[0].final)})"
+        first = f"<b>{escape(groups[0].label)}</b> ends at a test accuracy of {reached}."
     else:
-        of = f" ({_mean_of(best)})"
-        name, reached = f"<b>{escape(groups[0].label)}</b>", f"<b>{percent(best)}</b>{of}"
-        first = (
-            f"{name} has the best final test accuracy: {reached}."
-            if len(groups) > 1
-            else f"{name} ends at a test accuracy of {reached}."
-        )
-        if len(groups) > 1 and not math.isnan(lines[1].final.mean):
-            first += (
-                f" Next is {escape(groups[1].label)} with {percent(lines[1].final)}{_overlap(best, lines[1].final)}."
-            )
+        first = " ".join(_best_of(ranking) for ranking in ranked if ranking.standings)
+        first = first or "The tests of the runs reach no common round and no common time: nothing is ranked."
     return f'<p class="lead">{first}</p>\n<p>{escape(_what_was_run(groups, lines))}</p>'
 
 
 def _mean_of(value: Estimate) -> str:
-    return "one seed" if value.count == 1 else f"mean of {value.count} seeds and its 95 % interval"
+    if value.count < MIN_SEEDS:
+        return "one seed" if value.count == 1 else f"mean of {value.count} seeds; an interval takes {MIN_SEEDS}"
+    return f"mean of {value.count} seeds and its 95 % interval"
 
 
-def _overlap(best: Estimate, second: Estimate) -> str:
-    if math.isnan(best.half + second.half):
-        return ""
-    meets = best.mean - best.half <= second.mean + second.half
-    return "; the intervals overlap" if meets else "; the intervals do not overlap"
+def _best_of(ranking: Ranking) -> str:
+    """Who is best in a ranking and by how much, as HTML."""
+    best, second = ranking.standings[0], ranking.standings[1]
+    first = (
+        f"After {ranking.by.words(ranking.at)} <b>{escape(best.group.label)}</b> has the best test accuracy, "
+        f"<b>{percent(best.accuracy)}</b>."
+    )
+    if second.difference is None or not second.accuracy.count:
+        return first
+    apart, name = second.difference, escape(second.group.label)
+    if not apart.mean.count:
+        return (
+            f"{first} Next is {name} with {percent(second.accuracy)}; none of its seeds pairs with those of the best."
+        )
+    won = f"{apart.won} of {plural(apart.mean.count, 'seed')}"
+    return f"{first} Next is {name}, {points(apart.mean)} points from it; it wins {won}{_verdict(apart.mean)}."
+
+
+def _verdict(apart: Estimate) -> str:
+    if math.isnan(apart.half):
+        return f" (an interval takes {MIN_SEEDS} seeds)"
+    return "" if abs(apart.mean) > apart.half else ", and the seeds do not tell the two apart"
+
+
+def points(apart: Estimate) -> str:
+    """A difference in percentage points with its 95 % interval, as a person writes it."""
+    if not apart.count:
+        return "–"
+    mean = f"{100.0 * apart.mean:+.1f}"
+    if not math.isnan(apart.half):
+        mean += f" [{100.0 * (apart.mean - apart.half):+.1f}, {100.0 * (apart.mean + apart.half):+.1f}]"
+    return mean.replace("-", "−")
+
+
+def interval_note(groups: Sequence[Group]) -> str:
+    """What ± stands for, or why there is none."""
+    if any(len(group.runs) >= MIN_SEEDS for group in groups):
+        return f"±: 95 % interval of the mean over the seeds (Student's t); it takes {MIN_SEEDS} seeds."
+    return f"No intervals: those take {MIN_SEEDS} seeds."
+
+
+def ordered_by(ranked: Sequence[Ranking]) -> str:
+    """What the groups are in the order of."""
+    first = ranked[0]
+    if not first.standings:
+        return "Ordered by final accuracy, since there is no round that the tests of all runs reach."
+    return f"Ordered by test accuracy at equal rounds, after {first.by.words(first.at)}."
 
 
 def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, final, overload
 
 import numpy as np
 
-from flare.report.curves import Summary, common_time_s, summarise
+from flare.report.curves import Summary, summarise
+from flare.report.paired import By, Ranking, rank
 from flare.report.run_groups import Group, group_runs
 from flare.research.drawing import draw_groups
 from flare.research.run import Run, frame_of
@@ -94,9 +95,11 @@ class Runs(Sequence[Run]):
     def summary(self) -> pd.DataFrame:
         """A pandas frame with one row a group, named by its label: what became of it, as means over its seeds.
 
-        `accuracy` is that of the last test, `best_accuracy` the best of any, `accuracy_at_common_time` that at the
-        latest simulated time that all runs have a test for (`common_time_s`); `..._half` is half the width of the 95 %
-        t-interval over the seeds, nan with one seed.
+        `accuracy` is that of the last test, `best_accuracy` the best of any; `..._half` is half the width of the 95 %
+        t-interval over the seeds, nan with fewer than three. Groups are compared where all runs have a test, after
+        `equal_rounds` rounds and after `equal_time_s` simulated seconds: `accuracy_equal_rounds` there, and seed by
+        seed `difference_equal_rounds` to the best group and `won_equal_rounds`, the seeds in which it is above the
+        best; nan for the best itself.
         """
         columns = self.summary_columns()
         return frame_of({name: column for name, column in columns.items() if name != "label"}).set_axis(
@@ -127,8 +130,8 @@ class Runs(Sequence[Run]):
     def summary_columns(self) -> Columns:
         """The summary as arrays by name."""
         groups = self.groups
-        common_s = common_time_s(groups)
-        rows = [_row(group, summarise(group, common_s), common_s) for group in groups]
+        rankings = [rank(groups, by) for by in By]
+        rows = [_row(group, summarise(group), rankings) for group in groups]
         columns: Columns = {}
         for name, first in rows[0].items():
             values = [row[name] for row in rows]
@@ -153,7 +156,7 @@ class Runs(Sequence[Run]):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _row(group: Group, line: Summary, common_s: float) -> dict[str, Any]:
+def _row(group: Group, line: Summary, rankings: Sequence[Ranking]) -> dict[str, Any]:
     return {
         "label": group.label,
         "method": group.config.learning.method,
@@ -163,9 +166,7 @@ def _row(group: Group, line: Summary, common_s: float) -> dict[str, Any]:
         "accuracy_half": line.final.half,
         "best_accuracy": line.best.mean,
         "best_accuracy_half": line.best.half,
-        "accuracy_at_common_time": line.at_common.mean,
-        "accuracy_at_common_time_half": line.at_common.half,
-        "common_time_s": common_s,
+        **{name: value for ranking in rankings for name, value in _compared(group, ranking).items()},
         "rounds": line.rounds[1],
         "clock_s": line.clock_s.mean,
         "devices": line.devices,
@@ -174,6 +175,22 @@ def _row(group: Group, line: Summary, common_s: float) -> dict[str, Any]:
         "energy_j": line.energy_j,
         "rounds_without_sender": line.infeasible,
         "status": line.status,
+    }
+
+
+def _compared(group: Group, ranking: Ranking) -> dict[str, float]:
+    """A group after equally many rounds, or as much simulated time: its accuracy, and how far it is from the best over
+    the seeds that both have, with the half-width of the 95 % interval and the seeds in which it is above; the best
+    itself has nan."""
+    at = "equal_rounds" if ranking.by is By.ROUNDS else "equal_time"
+    mine = next((standing for standing in ranking.standings if standing.group is group), None)
+    apart = mine.difference if mine is not None else None
+    return {
+        f"{at}{'' if ranking.by is By.ROUNDS else '_s'}": ranking.at,
+        f"accuracy_{at}": math.nan if mine is None else mine.accuracy.mean,
+        f"difference_{at}": math.nan if apart is None else apart.mean.mean,
+        f"difference_{at}_half": math.nan if apart is None else apart.mean.half,
+        f"won_{at}": math.nan if apart is None else float(apart.won),
     }
 
 

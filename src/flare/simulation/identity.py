@@ -18,10 +18,11 @@ from flare.types import Indices
 
 
 def data_identity(dataset: Dataset, held: Sequence[Indices], name: str, *, own: bool) -> dict[str, str]:
-    """The data in words, the samples, and who holds them."""
+    """The data in words, with the name of a user's own where it has one; the samples, and who holds them."""
+    named = "" if dataset.name in ("", "own") else f" {dataset.name}"
     sizes = f"{len(dataset.train_y)} samples, {dataset.num_classes} classes"
     return {
-        "data": f"own data, {sizes}" if own else name,
+        "data": f"own data{named}, {sizes}" if own else name,
         "samples": _samples_checksum(dataset),
         "division": checksum(*held),
     }

@@ -1,0 +1,123 @@
+"""The section of a report that compares groups seed by seed: a ranking at equal rounds, one at equal simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from flare.report import run_figures as draw
+from flare.report.curves import MIN_SEEDS
+from flare.report.page import table
+from flare.report.paired import By, Ranking, Standing
+from flare.report.panels import Panel, Section, nothing, spoken
+from flare.report.run_groups import Group
+from flare.report.run_words import percent, points
+
+ABOUT = (
+    "Runs with the same seed saw the same cell, the same data on the same devices and the same draws, so they are "
+    "compared in pairs: the difference is the mean over seeds of a group's test accuracy less that of the best, in "
+    "percentage points, with its 95 % interval (Student's t over these differences). Won: in how many seeds the group "
+    "is ahead of the best. The best was picked by these very seeds, and each interval stands for itself: among many "
+    "groups some differences look larger than they are."
+)
+_NAMES = {By.ROUNDS: "rounds", By.TIME: "time"}
+
+
+def comparison(groups: Sequence[Group], ranked: Sequence[Ranking]) -> Section:
+    """Rankings of all groups, each with the differences to its best one."""
+    few = f" With fewer than {MIN_SEEDS} pairs there is no interval." if _few_somewhere(ranked) else ""
+    panels = [_panel(groups, ranking) for ranking in ranked if _paired(ranking)]
+    if not panels:
+        panels = [nothing("Differences to the best: no two runs here are a pair.")]
+    tables = "".join(f"<div>{ranking_table(ranking)}</div>\n" for ranking in ranked)
+    return Section("Compared seed by seed", ABOUT + few, panels, f'<div class="panels">\n{tables}</div>\n')
+
+
+def _paired(ranking: Ranking) -> list[Standing]:
+    return [each for each in ranking.standings if each.difference is not None and each.difference.mean.count]
+
+
+def _few_somewhere(ranked: Sequence[Ranking]) -> bool:
+    pairs = [each.difference.mean.count for one in ranked for each in one.standings if each.difference is not None]
+    return any(number < MIN_SEEDS for number in pairs)
+
+
+def _panel(groups: Sequence[Group], ranking: Ranking) -> Panel:
+    """The differences with their intervals."""
+    shown = _paired(ranking)
+    rows = [(100.0 * each.difference.mean.mean, 100.0 * each.difference.mean.half) for each in shown if each.difference]
+    places = [next(i for i, group in enumerate(groups) if group is each.group) for each in shown]
+    best = ranking.standings[0].group.label
+    return Panel(
+        f"difference-{_NAMES[ranking.by]}",
+        f"Difference to the best after {ranking.by.words(ranking.at)}",
+        f"To {best}, over paired seeds. Bar: 95 % interval; one that reaches 0 leaves open who is ahead.",
+        spoken([each.group for each in shown], [mean for mean, _ in rows], lambda mean: f"{mean:+.2f} points"),
+        lambda: draw.differences(
+            f"test accuracy less that of {best} (points)",
+            [each.group.label for each in shown],
+            rows,
+            [draw.looks(len(groups))[place] for place in places],
+        ),
+    )
+
+
+def ranking_table(ranking: Ranking) -> str:
+    """A ranking as HTML, with what to know of it."""
+    title = f"Ranked at equal {ranking.by}"
+    if not ranking.standings:
+        return f'<h3>{title}</h3>\n<p class="note">There is none that the tests of all runs reach.</p>\n'
+    header = ["method:policy", "test accuracy", "difference, points", "won"]
+    rows = [[escape(each.group.label), percent(each.accuracy), *_difference(each)] for each in ranking.standings]
+    said = "".join(f'<p class="note">{escape(remark)}.</p>\n' for remark in remarks_of(ranking))
+    words = f"{title}: by test accuracy after {ranking.by.words(ranking.at)}"
+    return f"<h3>{words}</h3>\n{table(words, header, rows, best=0)}{said}"
+
+
+def remarks_of(ranking: Ranking) -> list[str]:
+    """All that is to be known of a ranking before it is trusted."""
+    return [*ranking.remarks, *(remark for each in ranking.standings for remark in each.remarks)]
+
+
+def _difference(one: Standing) -> list[str]:
+    if one.difference is None:
+        return ["best", ""]
+    count = one.difference.mean.count
+    return [points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–"]
+
+
+def as_json(ranking: Ranking) -> dict[str, object]:
+    """A ranking for programs: accuracies and differences are shares, not per cent; null where there is no number."""
+    return {
+        "by": str(ranking.by),
+        "after": _number(ranking.at),
+        "unit": "rounds" if ranking.by is By.ROUNDS else "s",
+        "groups": [_standing_as_json(each) for each in ranking.standings],
+        "remarks": list(ranking.remarks),
+    }
+
+
+def _standing_as_json(one: Standing) -> dict[str, object]:
+    apart = one.difference
+    low_high = (None, None) if apart is None else (apart.mean.mean - apart.mean.half, apart.mean.mean + apart.mean.half)
+    return {
+        "name": one.group.label,
+        "full_name": one.group.full_name,
+        "seeds": [run.config.seed for run in one.group.runs],
+        "test_accuracy": _number(one.accuracy.mean),
+        "half_width": _number(one.accuracy.half),
+        "best": apart is None,
+        "difference": None if apart is None else _number(apart.mean.mean),
+        "low": _number(low_high[0]),
+        "high": _number(low_high[1]),
+        "pairs": None if apart is None else apart.mean.count,
+        "won": None if apart is None else apart.won,
+        "lost": None if apart is None else apart.lost,
+        "remarks": list(one.remarks),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not np.isfinite(value) else float(value)

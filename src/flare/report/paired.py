@@ -1,0 +1,215 @@
+"""Groups compared seed by seed: how far each is from the best, after equal rounds and after equal simulated time.
+
+Runs with the same seed see the same cell, the same data on the same devices and the same draws. What they have in
+common cancels in their difference, so that a difference which is small against the scatter of the seeds still shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from flare.records.run import Run
+from flare.report.curves import (
+    Axis,
+    Estimate,
+    Summary,
+    accuracy_at,
+    common_place,
+    estimate,
+    rounds_of_tests,
+    summarise,
+    times_of_tests,
+)
+from flare.report.run_groups import Group, group_runs
+from flare.types import Floats
+from flare.units import human
+
+_NOT_DRAWN = (
+    "power_dbm", "noise_dbm_per_mhz", "total_bandwidth_hz", "deadline_s", "payload_bits", "cycles_per_sample",
+    "batch_size", "capacitance",
+)  # fmt: skip
+"""Settings of the cell that leave all that is drawn as it is: runs that differ in these alone still pair."""
+_NOTHING = Estimate(math.nan, math.nan, 0)
+
+
+class By(StrEnum):
+    """What runs have had equally much of when their accuracies are compared."""
+
+    ROUNDS = "rounds"
+    TIME = "simulated time"
+
+    @property
+    def axis(self) -> Axis:
+        """Where the tests of a run lie."""
+        return rounds_of_tests if self is By.ROUNDS else times_of_tests
+
+    def words(self, at: float) -> str:
+        """So many rounds, or so much time."""
+        return f"{at:,.4g} round{'' if at == 1.0 else 's'}" if self is By.ROUNDS else human(at, "s", 3)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of paired values: the mean difference with its 95 % t-interval, and in how many pairs ours is above, below."""
+
+    mean: Estimate
+    won: int
+    lost: int
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """A group in a ranking.
+
+    accuracy     mean over its seeds at the place of the ranking; a run that diverged counts as guessing
+    difference   to the best group, over the seeds that pair; None for the best itself
+    remarks      which seeds do not pair with those of the best, and why
+    """
+
+    group: Group
+    accuracy: Estimate
+    difference: Difference | None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Groups by test accuracy after `at` rounds or simulated seconds, best first; nobody where `at` is nan."""
+
+    by: By
+    at: float
+    standings: tuple[Standing, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def seedwise(ours: Sequence[float], theirs: Sequence[float], scale: float = 1.0) -> Floats:
+    """How much more `ours` are than `theirs`, pair by pair, times `scale`; ValueError where they do not pair."""
+    if len(ours) != len(theirs):
+        raise ValueError(f"seeds do not pair: {len(ours)} values against {len(theirs)}")
+    difference: Floats = scale * (np.array(ours, dtype=np.float64) - np.array(theirs, dtype=np.float64))
+    return difference
+
+
+def difference_of(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """The difference of paired values; equal ones are neither won nor lost."""
+    apart = seedwise(ours, theirs)
+    return Difference(
+        estimate(apart.tolist()) if len(apart) else _NOTHING, int((apart > 0.0).sum()), int((apart < 0.0).sum())
+    )
+
+
+def ranked_groups(runs: Sequence[Run]) -> tuple[list[Group], list[Ranking]]:
+    """The groups of runs in their order, and their rankings."""
+    return in_order(group_runs(runs)[0])
+
+
+def in_order(groups: Sequence[Group]) -> tuple[list[Group], list[Ranking]]:
+    """The groups as they rank at equal rounds, and their rankings at equal rounds and at equal simulated time.
+
+    Where there is no round to rank them at, they are ordered by final accuracy.
+    """
+    ranked = [rank(groups, by) for by in By]
+    if ranked[0].standings:
+        return [each.group for each in ranked[0].standings], ranked
+    return sorted(groups, key=lambda group: -_final_or_best(summarise(group))), ranked
+
+
+def _final_or_best(summary: Summary) -> float:
+    """Final accuracy; those without come last, of them the best ever seen first."""
+    if not math.isnan(summary.final.mean):
+        return summary.final.mean
+    return -2.0 if math.isnan(summary.best.mean) else summary.best.mean - 1.0
+
+
+def rank(groups: Sequence[Group], by: By) -> Ranking:
+    """The groups ranked by their mean accuracy at the last place that the tests of all runs reach.
+
+    Every group is compared with the best over the seeds that both have and that saw the same cell and data.
+    """
+    at = common_place(groups, by.axis)
+    if math.isnan(at):
+        return Ranking(by, at, ())
+    means = {id(group): estimate([accuracy_then(run, by, at) for run in group.runs]) for group in groups}
+    ordered = sorted(groups, key=lambda group: -means[id(group)].mean if means[id(group)].count else math.inf)
+    best = ordered[0]
+    standings = [Standing(best, means[id(best)], None)]
+    standings += [_against(best, group, means[id(group)], by, at) for group in ordered[1:]]
+    return Ranking(by, at, tuple(standings), _limits(groups, by, at))
+
+
+def accuracy_then(run: Run, by: By, at: float) -> float:
+    """Test accuracy of a run after `at` rounds or seconds; a run that has diverged by then guesses; nan where unknown.
+
+    Guessing is right once in as many times as there are classes; 0 where the run folder does not tell how many.
+    """
+    found = float(accuracy_at(run, np.array([at]), by.axis)[0])
+    if run.diverged and math.isnan(found):
+        classes = run.manifest.get("num_classes")
+        return 1.0 / classes if isinstance(classes, int) and classes > 0 else 0.0
+    return found
+
+
+def why_no_pair(one: Run, other: Run) -> str:
+    """Why two runs with the same seed are still no pair; empty where they are one."""
+    if "flower" in (one.manifest.get("driver"), other.manifest.get("driver")):
+        return "real devices are never the same twice"
+    if _drawn(one) != _drawn(other):
+        return "their cells differ"
+    told = [tuple(run.identity.get(part) for part in ("samples", "division")) for run in (one, other)]
+    if None in told[0] + told[1]:  # folders that do not tell go by their settings
+        data = [replace(run.config.data, folder="") for run in (one, other)]
+        return "" if data[0] == data[1] else "their data differ"
+    return "" if told[0] == told[1] else "their data, or who holds which, differ"
+
+
+def _drawn(run: Run) -> dict[str, object]:
+    """The settings that decide what is drawn of a cell."""
+    return {name: value for name, value in vars(run.config.wireless).items() if name not in _NOT_DRAWN}
+
+
+def _against(best: Group, group: Group, accuracy: Estimate, by: By, at: float) -> Standing:
+    """A group beside the best one, over the seeds that pair."""
+    theirs = {run.config.seed: run for run in best.runs}
+    pairs: list[tuple[float, float]] = []
+    unpaired: dict[str, list[int]] = {}
+    for run in group.runs:
+        rival = theirs.get(run.config.seed)
+        why = f"{best.label} has no such seed" if rival is None else why_no_pair(run, rival)
+        values = (accuracy_then(run, by, at), math.nan if rival is None else accuracy_then(rival, by, at))
+        if not why and not all(map(math.isfinite, values)):
+            why = "there is no test"
+        if why:
+            unpaired.setdefault(why, []).append(run.config.seed)
+        else:
+            pairs.append(values)
+    missing = sorted(theirs.keys() - {run.config.seed for run in group.runs})
+    if missing:
+        unpaired[f"it has only been run with {best.label}"] = missing
+    difference = difference_of([ours for ours, _ in pairs], [best_ for _, best_ in pairs])
+    return Standing(group, accuracy, difference, tuple(_left_out(group, why, one) for why, one in unpaired.items()))
+
+
+def _left_out(group: Group, why: str, seeds: Sequence[int]) -> str:
+    listed = ", ".join(map(str, seeds[:8])) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
+    return f"{group.label}: no pair with seed{'s' if len(seeds) > 1 else ''} {listed} ({why})"
+
+
+def _limits(groups: Sequence[Group], by: By, at: float) -> tuple[str, ...]:
+    """Which runs end so early that the others are compared before their end, and which diverged."""
+    runs = [(group, run) for group in groups for run in group.runs]
+    ends = [float(by.axis(run)[-1]) if len(run.evaluated) and not run.diverged else math.nan for _, run in runs]
+    remarks = []
+    if np.nanmax(ends) > (1.0 if by is By.ROUNDS else 1.5) * at:  # every run has a clock of its own
+        group, run = runs[int(np.nanargmin(ends))]
+        remarks.append(
+            f"Compared after {by.words(at)}, where {group.label} with seed {run.config.seed} ends; others go on to "
+            f"{by.words(float(np.nanmax(ends)))}"
+        )
+    if any(run.diverged for _, run in runs):
+        remarks.append("A run that diverged counts as guessing from where it ended")
+    return tuple(remarks)
