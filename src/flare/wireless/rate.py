@@ -27,7 +27,7 @@ def rate_bps(bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     return np.where(bandwidth_hz > 0.0, rate, 0.0)
 
 
-def upload_s(payload_bits: float, bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
+def upload_s(payload_bits: float | Floats, bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     """Eq. (6): S / rate, in seconds; infinite on zero bandwidth."""
     with np.errstate(divide="ignore"):
         return payload_bits / rate_bps(bandwidth_hz, snr_hz)
@@ -38,12 +38,12 @@ def upload_energy_j(power_w: Floats, upload_s: Floats) -> Floats:
     return power_w * upload_s
 
 
-def bandwidth_for(payload_bits: float, slack_s: Floats, snr_hz: Floats) -> Floats:
+def bandwidth_for(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> Floats:
     """Theorem 3: the least bandwidth that carries `payload_bits` in `slack_s`; infinite where none does."""
     return bandwidth_and_slope(payload_bits, slack_s, snr_hz)[0]
 
 
-def bandwidth_and_slope(payload_bits: float, slack_s: Floats, snr_hz: Floats) -> tuple[Floats, Floats]:
+def bandwidth_and_slope(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> tuple[Floats, Floats]:
     """The bandwidth of Theorem 3 and its derivative with respect to the slack (Hz/s, negative).
 
     With x = snr_hz / b and v = S ln2 / (snr_hz slack_s) the deadline reads ln(1 + x) = v x. The root x = 0 is
