@@ -49,8 +49,8 @@ def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike
             f"policy '{policy.name}' answered {selected!r:.80}; it must answer a list of device indices "
             "(for a mask, np.flatnonzero) or one utility for each device (an array of floats)"
         )
-    devices = np.unique(answer.astype(np.intp))
-    if devices.size != answer.size:
+    devices = np.sort(answer.astype(np.intp))
+    if (devices[1:] == devices[:-1]).any():
         raise ValueError(f"policy '{policy.name}' named a device twice")
     if devices.size and not (devices[0] >= 0 and devices[-1] < problem.num_devices):
         raise ValueError(f"policy '{policy.name}' named a device outside 0 to {problem.num_devices - 1}")

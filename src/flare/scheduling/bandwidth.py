@@ -8,7 +8,7 @@ t, so at the optimum the band is used up and everybody finishes at the same time
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_
         if (bandwidth > 0.0).all():
             split = _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
             if max(split.band_residual, split.finish_spread, abs(latency / split.latency_s - 1.0)) <= CERTIFIED:
-                return replace(split, latency_s=latency)
+                return Allocation(bandwidth, latency, split.band_residual, split.finish_spread)
     return _split_between_doubles(compute_s, snr_hz, payload_bits, total_bandwidth_hz, latency)
 
 

@@ -50,7 +50,9 @@ def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) 
     needed = _rows([problems[at].needed_hz[orders[at]] for at in possible])
     gamma = np.array([problems[at].gamma for at in possible])
     band = np.array([problems[at].capacity_hz for at in possible])
-    for at, found in zip(possible, Search(nu, needed, counts, gamma, band).run(time_limit_s), strict=True):
+    with np.errstate(invalid="ignore", divide="ignore"):
+        outcomes = Search(nu, needed, counts, gamma, band).run(time_limit_s)
+    for at, found in zip(possible, outcomes, strict=True):
         selected = orders[at][found.best]
         if found.proven:
             choices[at] = Choice(selected, proven=True)

@@ -34,7 +34,7 @@ class Found:
 
 
 class Search:
-    """Best-first search over M.
+    """Best-first search over M. Prices and bounds that are none come out as nan: call it under `numpy.errstate`.
 
     Arrays of devices have shape (rows, devices), sorted by nu, then by c (`needed`), and infinite behind the `counts`
     devices that a row has. Arrays over M have shape (rows, max_m), entry m - 1 for M = m; bounds are infinite where no
@@ -72,11 +72,11 @@ class Search:
             started = time.perf_counter()
             at, price = self.next_prices(_FOR_PROOF * time_limit_s)
             done = np.isnan(price)
-            for row in done.nonzero()[0].tolist():
-                found[int(number[row])] = self.outcome(row, time_limit_s)
-            if done.all():
-                return [found[row] for row in range(len(found))]
             if done.any():
+                for row in done.nonzero()[0].tolist():
+                    found[int(number[row])] = self.outcome(row, time_limit_s)
+                if done.all():
+                    return [found[row] for row in range(len(found))]
                 number, at, price = number[~done], at[~done], price[~done]
                 self.keep(~done)
             self.sharpen(at, price)
@@ -86,14 +86,13 @@ class Search:
         """For each row the M whose bound is to be sharpened, less one, and the price to try; nan where the row is
         done."""
         if len(self.row) <= _FEW:
-            at, price, others = np.zeros_like(self.row), np.full(len(self.row), np.nan), self.row
-        else:  # most rows go on with a price: those at once
-            at = self.bound.argmin(axis=1)
-            price, between = self.price_of(self.row, at)
-            between &= np.isnan(self.price[self.row, at]) & (self.spent_s <= time_limit_s)
-            between &= self.bound[self.row, at] < self.best_objective * (1.0 - SAME)
-            (others,) = (~between).nonzero()
-        for row in others.tolist():
+            tries = [self.advance(row, time_limit_s) for row in range(len(self.row))]
+            return np.array([at for at, _ in tries]), np.array([price for _, price in tries])
+        at = self.bound.argmin(axis=1)  # most rows go on with a price: those at once
+        price, between = self.price_of(self.row, at)
+        between &= np.isnan(self.price[self.row, at]) & (self.spent_s <= time_limit_s)
+        between &= self.bound[self.row, at] < self.best_objective * (1.0 - SAME)
+        for row in (~between).nonzero()[0].tolist():
             at[row], price[row] = self.advance(row, time_limit_s)
         return at, price
 
@@ -101,7 +100,8 @@ class Search:
         """Close every M of a row that can be, until one is to be sharpened; then as in `next_prices`."""
         while True:
             at = int(self.bound[row].argmin())
-            if self.is_proven(row) or self.spent_s[row] > time_limit_s:
+            proven = self.bound[row, at] >= self.best_objective[row] * (1.0 - SAME)
+            if proven or self.spent_s[row] > time_limit_s:
                 return at, math.nan
             if math.isnan(self.price[row, at]):
                 price, between = self.price_of(row, at)
@@ -111,16 +111,13 @@ class Search:
             else:
                 self.close(row, at, time_limit_s)
 
-    def is_proven(self, row: int) -> bool:
-        """Whether no M of a row has a bound under its best schedule."""
-        return bool(self.bound[row].min() >= self.best_objective[row] * (1.0 - SAME))
-
     def outcome(self, row: int, time_limit_s: float) -> Found:
         """What was found in a row; without a proof, after a last search for a better schedule."""
-        proven = self.is_proven(row)
+        bound = float(self.bound[row].min())
+        proven = bool(bound >= self.best_objective[row] * (1.0 - SAME))
         if not proven:
             self.improve(row, time.perf_counter() + time_limit_s - float(self.spent_s[row]))
-        return Found(self.best[row], proven, float(self.bound[row].min()))
+        return Found(self.best[row], proven, bound)
 
     def keep(self, rows: NDArray[np.bool_]) -> None:
         """Forget the other rows."""
@@ -144,8 +141,7 @@ class Search:
         self.take_best(order, np.where(fits, self.weight * nu, np.inf))
         column = price[:, None]
         if price[0] < math.inf:
-            with np.errstate(invalid="ignore"):  # 0 x infinity behind the last M that counts
-                np.fmax(self.bound, self.weight * (nu + column * (hz - self.limit)), out=self.bound)
+            np.fmax(self.bound, self.weight * (nu + column * (hz - self.limit)), out=self.bound)
         self.low.update(~fits & (column > self.low.price), column, nu, hz)
         self.high.update(fits & (column <= self.high.price), column, nu, hz)
         return nu, hz
@@ -173,19 +169,19 @@ class Search:
     def price_of(self, row: Indices | int, at: Indices | int) -> tuple[Any, Any]:
         """The price at which the two known sets of an M are equally good, and whether it lies between theirs."""
         low, high, here = self.low, self.high, (row, at)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            price = (high.nu[here] - low.nu[here]) / (low.hz[here] - high.hz[here])
+        price = (high.nu[here] - low.nu[here]) / (low.hz[here] - high.hz[here])
         return price, (low.price[here] < price) & (price < high.price[here])
 
     def sharpen(self, at: Indices, price: Floats) -> None:
         """Try in every row a price for one M. If no other set is better there than the two known ones, it is the best
         price of this M."""
-        here = (self.row, at)
-        known = self.low.nu[here] + price * (self.low.hz[here] - self.limit[here])
+        here = self.row * self.bound.shape[1] + at
+        limit = self.limit.take(here)
+        known = self.low.nu.take(here) + price * (self.low.hz.take(here) - limit)
         order = (self.nu + price[:, None] * self.needed).argsort(axis=1, kind="stable")
         nu, hz = self.try_price(price, order)
-        best = nu[here] + price * (hz[here] - self.limit[here]) >= known - 1e-14 * np.abs(known)
-        self.price[here] = np.where(best, price, self.price[here])
+        best = nu.take(here) + price * (hz.take(here) - limit) >= known - 1e-14 * np.abs(known)
+        self.price.put(here[best], price[best])
 
     def close(self, row: int, at: int, time_limit_s: float) -> None:
         """Find the best set of this M, or prove that it is no better than the best one known."""

@@ -148,15 +148,16 @@ class RoundProblem:
 
 
 def blocks(problems: Sequence[RoundProblem], max_numbers: int = 1 << 14) -> list[slice]:
-    """The problems in blocks of consecutive ones, of up to `max_numbers` devices each where one alone has no more: many
-    enough for one array operation to be worth it, and few enough for the memory next to the processor."""
-    edges, devices = [0], 0
+    """The problems in blocks of consecutive ones: many enough for one array operation to be worth it, and few enough
+    for the memory next to the processor. An array with a row for each problem of a block, as long as its largest cell,
+    has at most `max_numbers` entries, unless one problem alone has more."""
+    edges, widest = [0], 0
     for at, problem in enumerate(problems):
-        if devices and devices + problem.num_devices > max_numbers:
+        widest = max(widest, problem.num_devices)
+        if at > edges[-1] and (at + 1 - edges[-1]) * widest > max_numbers:
             edges.append(at)
-            devices = 0
-        devices += problem.num_devices
-    return [slice(start, end) for start, end in pairwise([*edges, len(problems)])]
+            widest = problem.num_devices
+    return [slice(start, end) for start, end in pairwise([*edges, len(problems)]) if start < end]
 
 
 def prepare(problems: Sequence[RoundProblem]) -> None:

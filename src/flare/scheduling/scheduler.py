@@ -170,9 +170,7 @@ def _split(chosen: Policy, problem: RoundProblem, selected: Indices) -> Allocati
     )
 
 
-def _splits(
-    chosen: Policy, problems: Sequence[RoundProblem], selected: Sequence[Indices]
-) -> list[Allocation | None]:
+def _splits(chosen: Policy, problems: Sequence[RoundProblem], selected: Sequence[Indices]) -> list[Allocation | None]:
     """The same of many rounds, sets of one size at once; None where nobody is selected."""
     found: list[Allocation | None] = [None] * len(problems)
     by_size: dict[int, list[int]] = {}

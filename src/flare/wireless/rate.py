@@ -62,9 +62,8 @@ def bandwidth_and_slope(payload_bits: float | Floats, slack_s: Floats, snr_hz: F
         log_inverse_v = np.log(slack_s * (snr_hz / payload_nat))
         s = log_inverse_v + np.log1p(log_inverse_v)
         for _ in range(2):
-            decay = np.exp(-s)
-            filled = -np.expm1(-s)  # 1 - e^-s
-            inverse_s = 1.0 / s
+            minus = -s
+            decay, filled, inverse_s = np.exp(minus), -np.expm1(minus), 1.0 / s  # filled is 1 - e^-s
             miss = s + np.log(filled * inverse_s) - log_inverse_v  # f(s) - L
             slope = 1.0 / filled - inverse_s  # f'(s)
             bend = inverse_s * inverse_s - decay / (filled * filled)  # f''(s)
