@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from html import escape
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -43,6 +44,17 @@ def csv_text(text: str) -> str:
     """The text as a cell of a CSV file: printable, and with an apostrophe before what a spreadsheet would take for a
     formula."""
     return f"'{printable(text)}" if text.startswith(_FORMULA_STARTS) else printable(text)
+
+
+def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    """A table as HTML, of texts that cannot do harm in it."""
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
+    below = f"<p>{escape(note)}</p>\n" if note else ""
+    return (
+        f"<table>\n<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n"
+        f"</table>\n{below}"
+    )
 
 
 def json_text(document: str) -> str:

@@ -51,7 +51,7 @@ def names_of(problem: RoundProblem) -> list[str]:
 
 
 def figure_of(problem: RoundProblem, schedule: Schedule, distance_m: Floats | None = None) -> Figure:
-    return schedule_figure(problem, schedule, names=names_of(problem), distance_m=distance_m)
+    return schedule_figure(schedule, names=names_of(problem), distance_m=distance_m)
 
 
 def panel(figure: Figure, label: str) -> Axes:
@@ -82,7 +82,7 @@ def words(figure: Figure, *labels: str) -> str:
 def test_writes_each_format(tmp_path: Path, suffix: str) -> None:
     problem, distance_m = cell()
     path = tmp_path / f"round{suffix}"
-    draw_schedule(path, problem, solve(problem), names=names_of(problem), distance_m=distance_m)
+    draw_schedule(path, solve(problem), names=names_of(problem), distance_m=distance_m)
     assert path.read_bytes().startswith(MAGIC[suffix.lower()])
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
@@ -91,16 +91,16 @@ def test_writes_each_format(tmp_path: Path, suffix: str) -> None:
 def test_same_round_gives_same_bytes(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = cell()
     schedule = solve(problem)
-    draw_schedule(tmp_path / f"a{suffix}", problem, schedule, names=names_of(problem))
+    draw_schedule(tmp_path / f"a{suffix}", schedule, names=names_of(problem))
     monkeypatch.setitem(matplotlib.rcParams, "font.size", 20.0)  # a user's own settings change nothing
-    draw_schedule(tmp_path / f"b{suffix}", problem, schedule, names=names_of(problem))
+    draw_schedule(tmp_path / f"b{suffix}", schedule, names=names_of(problem))
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
 def test_leaves_no_global_state(tmp_path: Path) -> None:
     problem, _ = cell()
     before = dict(matplotlib.rcParams)
-    draw_schedule(tmp_path / "round.svg", problem, solve(problem), names=names_of(problem))
+    draw_schedule(tmp_path / "round.svg", solve(problem), names=names_of(problem))
     assert dict(matplotlib.rcParams) == before
 
 
@@ -108,7 +108,7 @@ def test_leaves_no_global_state(tmp_path: Path) -> None:
 def test_png_is_small(tmp_path: Path, devices: int, deadline_s: float) -> None:
     problem, distance_m = cell(devices, deadline_s)
     path = tmp_path / "round.png"
-    draw_schedule(path, problem, solve(problem, "all"), names=names_of(problem), distance_m=distance_m)
+    draw_schedule(path, solve(problem, "all"), names=names_of(problem), distance_m=distance_m)
     assert path.stat().st_size < 200_000
     with Image.open(path) as image:
         assert image.width > 1000
@@ -197,7 +197,7 @@ def test_angles_are_used_where_given() -> None:
     problem, distance_m = cell(3, 10.0)
     angle_rad = np.array([0.0, 2.0, -1.0])
     schedule = solve(problem, "all")
-    figure = schedule_figure(problem, schedule, names=names_of(problem), distance_m=distance_m, angle_rad=angle_rad)
+    figure = schedule_figure(schedule, names=names_of(problem), distance_m=distance_m, angle_rad=angle_rad)
     sends = marks(figure, "sends")
     assert sends is not None
     drawn_rad = [math.atan2(y, x) for x, y in np.asarray(sends.get_offsets())]
@@ -239,7 +239,7 @@ def test_nobody_selected_is_said_in_words(tmp_path: Path) -> None:
     assert "not even with the whole band" in words(figure)
     assert count(figure, "unable") == 40
     assert count(figure, "sends") == 0
-    draw_schedule(tmp_path / "nobody.png", problem, schedule, names=names_of(problem))
+    draw_schedule(tmp_path / "nobody.png", schedule, names=names_of(problem))
     assert (tmp_path / "nobody.png").exists()
 
 
@@ -256,8 +256,8 @@ def test_odd_names(tmp_path: Path, suffix: str) -> None:
     assert schedule.num_selected == len(ODD_NAMES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        draw_schedule(tmp_path / f"odd{suffix}", problem, schedule, names=ODD_NAMES)
-    figure = schedule_figure(problem, schedule, names=ODD_NAMES)
+        draw_schedule(tmp_path / f"odd{suffix}", schedule, names=ODD_NAMES)
+    figure = schedule_figure(schedule, names=ODD_NAMES)
     named = [t for t in figure.findobj(matplotlib.text.Text) if "$" in t.get_text()]
     assert len(named) >= 2 * 2  # two such names, in the cell and on the axis at least
     assert not any(t.get_parse_math() for t in named)
@@ -266,7 +266,7 @@ def test_odd_names(tmp_path: Path, suffix: str) -> None:
 def test_other_suffix_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     problem, _ = cell()
     with pytest.raises(ValueError, match=r"round\.jpg.*\.png, \.svg, \.pdf"):
-        draw_schedule(tmp_path / "round.jpg", problem, solve(problem), names=names_of(problem))
+        draw_schedule(tmp_path / "round.jpg", solve(problem), names=names_of(problem))
     assert not list(tmp_path.iterdir())
 
 
@@ -274,13 +274,13 @@ def test_missing_folder_and_taken_name_raise_and_leave_nothing(tmp_path: Path) -
     problem, _ = cell()
     schedule, names = solve(problem), names_of(problem)
     with pytest.raises(FileNotFoundError):
-        draw_schedule(tmp_path / "absent" / "round.svg", problem, schedule, names=names)
+        draw_schedule(tmp_path / "absent" / "round.svg", schedule, names=names)
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
-        draw_schedule(tmp_path / "file" / "round.svg", problem, schedule, names=names)
+        draw_schedule(tmp_path / "file" / "round.svg", schedule, names=names)
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(IsADirectoryError):
-        draw_schedule(tmp_path / "folder.svg", problem, schedule, names=names)
+        draw_schedule(tmp_path / "folder.svg", schedule, names=names)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.svg"]
 
 
@@ -290,7 +290,7 @@ def test_unwritable_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(PermissionError):
-            draw_schedule(tmp_path / "round.svg", problem, solve(problem), names=names_of(problem))
+            draw_schedule(tmp_path / "round.svg", solve(problem), names=names_of(problem))
         assert not list(tmp_path.iterdir())
     finally:
         tmp_path.chmod(0o700)
@@ -306,7 +306,7 @@ def test_failure_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="disk full"):
-        draw_schedule(path, problem, solve(problem), names=names_of(problem))
+        draw_schedule(path, solve(problem), names=names_of(problem))
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -315,15 +315,15 @@ def test_arguments_that_do_not_fit_are_named() -> None:
     problem, distance_m = cell()
     schedule, names = solve(problem), names_of(problem)
     with pytest.raises(ValueError, match="names has 39 entries"):
-        schedule_figure(problem, schedule, names=names[1:])
+        schedule_figure(schedule, names=names[1:])
     with pytest.raises(ValueError, match="angle_rad has 1 entries"):
-        schedule_figure(problem, schedule, names=names, angle_rad=np.zeros(1))
+        schedule_figure(schedule, names=names, angle_rad=np.zeros(1))
     distance_m[3] = -1.0
     with pytest.raises(ValueError, match="distance_m of device 3 is negative"):
-        schedule_figure(problem, schedule, names=names, distance_m=distance_m)
+        schedule_figure(schedule, names=names, distance_m=distance_m)
     distance_m[2] = np.nan
     with pytest.raises(ValueError, match="distance_m of device 2 is not finite"):
-        schedule_figure(problem, schedule, names=names, distance_m=distance_m)
+        schedule_figure(schedule, names=names, distance_m=distance_m)
 
 
 @pytest.mark.parametrize(

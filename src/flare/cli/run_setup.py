@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flare.cli.data import watched
-from flare.config import Config, DataConfig, Options
+from flare.cli.policy_options import changed, options_of
+from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
 from flare.scheduling import get_policy
-from flare.scheduling.options import split_options
 from flare.sweeps import Task, begin
 
 
 def with_options(whole: Config, texts: Sequence[str]) -> Config:
     """The settings with options of the policy changed by texts of the form `name=value`."""
     values = get_policy(whole.scheduling.policy).read_options(texts)
-    return replace(whole, scheduling=replace(whole.scheduling, options=_changed(whole.scheduling.options, values)))
-
-
-def _changed(options: Options, values: Mapping[str, Any]) -> Options:
-    """Options with some of them changed. One that shall be none is left out: none is what it is then."""
-    return Options({name: value for name, value in {**options, **values}.items() if value is not None})
+    return replace(whole, scheduling=replace(whole.scheduling, options=changed(whole.scheduling.options, values)))
 
 
 def combinations(
@@ -45,7 +39,7 @@ def combinations(
         ]
     if len(set(pairs)) < len(pairs):
         raise ValueError("a pair of method and policy is given twice; each is run once")
-    options = _options_of([policy for _, policy in pairs], whole.scheduling.options, texts)
+    options = options_of([policy for _, policy in pairs], whole.scheduling.options, texts)
     return [
         replace(
             whole,
@@ -56,22 +50,6 @@ def combinations(
         for method, policy in pairs
         for seed in range(seeds)
     ]
-
-
-def _options_of(policies: Sequence[str], given: Options, texts: Sequence[str]) -> dict[str, Options]:
-    """The options of each policy of a comparison: those given, changed by texts."""
-    known, named = {name: get_policy(name) for name in policies}, split_options(texts)
-    unknown = next((name for name in (*given, *named) if not any(one.may_have(name) for one in known.values())), None)
-    if unknown is not None:
-        listed = "; ".join(f"{name}: {', '.join(one.options) or 'none'}" for name, one in known.items())
-        raise ValueError(f"none of the policies has an option {unknown!r:.80} (their options: {listed})")
-    return {
-        name: _changed(
-            given.only(filter(one.may_have, given)),
-            one.read_options([text for option, text in zip(named, texts, strict=True) if one.may_have(option)]),
-        )
-        for name, one in known.items()
-    }
 
 
 def _pair(entry: str) -> tuple[str, str]:

@@ -122,10 +122,16 @@ class Search:
     def keep(self, rows: NDArray[np.bool_]) -> None:
         """Forget the other rows."""
         self.nu, self.needed, self.counts, self.band = (
-            whole[rows] for whole in (self.nu, self.needed, self.counts, self.band)
+            self.nu[rows],
+            self.needed[rows],
+            self.counts[rows],
+            self.band[rows],
         )
         self.limit, self.weight, self.bound, self.price = (
-            whole[rows] for whole in (self.limit, self.weight, self.bound, self.price)
+            self.limit[rows],
+            self.weight[rows],
+            self.bound[rows],
+            self.price[rows],
         )
         self.low.keep(rows)
         self.high.keep(rows)
@@ -164,7 +170,7 @@ class Search:
 
     def fits(self, row: int, devices: Indices) -> bool:
         """Whether devices fit, by the exact sum of their bandwidths."""
-        return math.fsum(self.needed[row].take(devices).tolist()) <= self.band[row]
+        return math.fsum(self.needed[row].take(devices).tolist()) <= float(self.band[row])
 
     def price_of(self, row: Indices | int, at: Indices | int) -> tuple[Any, Any]:
         """The price at which the two known sets of an M are equally good, and whether it lies between theirs."""

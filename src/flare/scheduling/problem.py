@@ -85,6 +85,16 @@ class RoundProblem:
                     f"{name} has {len(getattr(self, name))} devices, tau has {len(self.tau)}: give one value a device"
                 )
 
+    def __repr__(self) -> str:
+        from flare.scheduling.showing import problem_in_a_line  # here: it knows what a problem is
+
+        return problem_in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        from flare.scheduling.showing import problem_as_html
+
+        return problem_as_html(self)
+
     @property
     def num_devices(self) -> int:
         """K, the devices in the cell."""

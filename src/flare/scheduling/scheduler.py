@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from flare.scheduling.registry import Choice, Memory, Policy, PolicyFunction, ge
 from flare.scheduling.schedule import Schedule, Status
 from flare.scheduling.utility_knapsack import best_utility
 from flare.types import Indices
+
+_T = TypeVar("_T")
 
 
 def solve(
@@ -80,36 +82,40 @@ def solve_many(
     Returns one schedule for each problem. Raises ValueError as `solve` does, and says of which problem.
     """
     problems = list(problems)
-    for name, given in (("rng", rng), ("history", history), ("memory", memory)):
-        if given is not None and (not isinstance(given, Sequence) or len(given) != len(problems)):
-            raise ValueError(f"{name} must be a list with one entry for each of the {len(problems)} problems")
+    rngs, histories = _one_each("rng", rng, len(problems)), _one_each("history", history, len(problems))
+    memories = _one_each("memory", memory, len(problems))
     chosen, limit = _asked_policy(policy, options, max_devices)
+    arguments = []
+    for at, problem in enumerate(problems):
+        with _of_problem(at):
+            arguments.append(_arguments(chosen, problem, options, limit, rngs[at], histories[at], memories[at]))
     answers: list[Schedule] = []
     for block in blocks(problems):
-        prepare(problems[block])
-        own = [None if given is None else given[block] for given in (rng, history, memory)]
-        answers += _solve_block(chosen, problems[block], limit, options, block.start, *own)
+        answers += _solve_block(chosen, problems[block], arguments[block], options, limit, block.start)
     return answers
+
+
+def _one_each(name: str, given: Sequence[_T] | None, number: int) -> Sequence[_T | None]:
+    if given is None:
+        return [None] * number
+    if not isinstance(given, Sequence) or len(given) != number:
+        raise ValueError(f"{name} must be a list with one entry for each of the {number} problems")
+    return given
 
 
 def _solve_block(
     chosen: Policy,
     problems: list[RoundProblem],
-    limit: int | None,
+    arguments: list[dict[str, Any]],
     options: dict[str, Any],
+    limit: int | None,
     first: int,
-    rng: Sequence[np.random.Generator] | None,
-    history: Sequence[History] | None,
-    memory: Sequence[Memory] | None,
 ) -> list[Schedule]:
     """The schedules of some rounds, which are counted from `first` in messages."""
+    prepare(problems)
     together = _TOGETHER.get(chosen.function)
-    arguments, choices, picked = [], [], []
-    for at, problem in enumerate(problems):
-        with _of_problem(first + at):
-            own = (one and one[at] for one in (rng, history, memory))
-            arguments.append(_arguments(chosen, problem, options, limit, *own))
     given = together(problems, **options) if together else None
+    choices, picked = [], []
     for at, problem in enumerate(problems):
         with _of_problem(first + at):
             answer = given[at] if given else chosen.function(problem, **arguments[at])
@@ -232,6 +238,7 @@ def _certified(
             "its own devices: no bound of P2 can be"
         )
     return Schedule(
+        problem=problem,
         selected=selected,
         bandwidth_hz=bandwidth_hz,
         latency_s=min(allocation.latency_s, problem.deadline_s),  # the set fits: anything above is rounding
@@ -286,6 +293,7 @@ def _checked_limit(max_devices: Any) -> int | None:
 def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
     nobody_can = problem.reachable.size == 0
     return Schedule(
+        problem=problem,
         selected=np.zeros(0, dtype=np.intp),
         bandwidth_hz=np.zeros(problem.num_devices),
         latency_s=math.nan,
