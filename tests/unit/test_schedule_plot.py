@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -15,11 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 from PIL import Image
 
-from flare.report.schedule_plot import MAX_BARS, draw_schedule, schedule_figure
+from flare import CELLS, Cell, round_problem
+from flare.report.schedule_plot import draw_schedule, schedule_figure
 from flare.rng import stream
 from flare.scheduling import RoundProblem, Schedule, Status, solve
+from flare.scheduling.explain import LeftOut, explain
+from flare.scheduling.picture_text import MAX_BARS, Box, overlaps, spread
 from flare.types import Floats
 
 MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
@@ -72,10 +77,19 @@ def bars(axes: Axes) -> list[Rectangle]:
     return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
 
 
+def box_of(text: Text) -> Box:
+    """Where a text lies, without the line that leads to what it names."""
+    left, bottom, right, top = Text.get_window_extent(text).extents
+    return (left, bottom, right, top)
+
+
 def words(figure: Figure, *labels: str) -> str:
     """All text of the figure, or of the named panels."""
-    holders: list[Artist] = [panel(figure, label) for label in labels] or [figure]
-    return " ".join(text.get_text() for holder in holders for text in holder.findobj(matplotlib.text.Text))
+    return " ".join(map(words_of, [panel(figure, label) for label in labels] or [figure]))
+
+
+def words_of(holder: Artist) -> str:
+    return " ".join(text.get_text() for text in holder.findobj(Text))
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
@@ -168,15 +182,105 @@ def test_far_deadline_is_said_and_the_bars_stay_visible() -> None:
     assert "deadline 10 ks →" in words(figure, "times")
 
 
-def test_marks_in_the_cell() -> None:
-    problem, distance_m = cell(deadline_s=0.13)
-    schedule = solve(problem)
+@pytest.mark.parametrize("policy", ["exact", "greedy", "cm"])
+def test_marks_and_legend_say_of_each_device_what_the_table_says(policy: str) -> None:
+    problem, distance_m = cell(deadline_s=0.15)
+    schedule = solve(problem, policy)
     figure = figure_of(problem, schedule, distance_m)
-    unable = problem.num_devices - problem.reachable.size
-    assert unable > 0
-    assert count(figure, "unable") == unable
     assert count(figure, "sends") == schedule.num_selected
-    assert count(figure, "not-chosen") == problem.reachable.size - schedule.num_selected
+    why = explain(problem, schedule).why
+    for one in LeftOut:
+        assert count(figure, one.name) == why.count(one)
+        assert (one.counted(why.count(one)) in words(figure, "cell")) == (one in why)
+    assert {LeftOut.TOO_SLOW, LeftOut.NO_ROOM} <= set(why)
+
+
+@pytest.mark.parametrize("devices", [7, 40, 1000])
+def test_senders_lie_above_the_rest(devices: int) -> None:
+    problem, distance_m = cell(devices)
+    figure = figure_of(problem, solve(problem), distance_m)
+    sends = marks(figure, "sends")
+    assert sends is not None
+    others = [one for one in panel(figure, "cell").collections if one.get_gid() in LeftOut.__members__]
+    assert others
+    assert all(one.get_zorder() < sends.get_zorder() for one in others)
+
+
+@pytest.mark.parametrize(("seed", "deadline_s"), [(1, 0.4), (1, 1.0), (3, 0.4), (3, 1.0), (6, 0.8)])
+def test_names_in_the_cell_lie_apart_and_nearest_to_their_own_sender(seed: int, deadline_s: float) -> None:
+    drawn = Cell(replace(CELLS["paper"], deadline_s=deadline_s), seed).draw(0)
+    schedule = solve(round_problem(drawn))
+    figure = schedule_figure(schedule, distance_m=drawn.distance_m, angle_rad=drawn.angle_rad)
+    axes = panel(figure, "cell")
+    figure.draw_without_rendering()
+    named = {text.get_text(): text for text in axes.texts if text.get_gid() == "sender-name"}
+    assert sorted(map(int, named)) == schedule.selected.tolist()
+    boxes = [box_of(text) for text in axes.texts]  # names and distances
+    assert not [1 for at, box in enumerate(boxes) for other in boxes[:at] if overlaps(box, other)]
+    spots = {str(i): drawn.distance_m[i] * np.exp(1j * drawn.angle_rad[i]) for i in schedule.selected}
+    for name, text in named.items():
+        x, y = text.get_position()
+        nearest = min(spots, key=lambda one: abs(complex(x, y) - spots[one]))
+        assert nearest == name or getattr(text, "arrow_patch", None) is not None
+
+
+@pytest.mark.parametrize(("devices", "policy"), [(3, "exact"), (40, "all"), (1000, "all")])
+def test_every_share_of_the_band_has_its_name(devices: int, policy: str) -> None:
+    problem, _ = cell(devices, 2.0)
+    schedule = solve(problem, policy)
+    figure = schedule_figure(schedule)
+    band = panel(figure, "band")
+    figure.draw_without_rendering()
+    names = [text for text in band.texts if text.get_gid() == "share-name"]
+    shown = min(schedule.num_selected, MAX_BARS)
+    assert len(names) == shown + (schedule.num_selected > MAX_BARS)
+    boxes = [box_of(text) for text in names]
+    assert not [1 for at, box in enumerate(boxes) for other in boxes[:at] if overlaps(box, other)]
+    written = [text.get_text().split("\n")[0] for text in names]
+    assert len(set(written)) == len(written)
+    title = band.title if band.get_title() else band._left_title  # the house writes titles on the left
+    assert all(box[3] <= title.get_window_extent().y0 for box in boxes)
+
+
+def test_places_are_spread_no_farther_than_they_must_be() -> None:
+    assert spread([1.0, 5.0], 1.0, 0.0, 10.0) == [1.0, 5.0]
+    assert spread([5.0, 5.0, 5.0], 1.0, 0.0, 10.0) == [4.0, 5.0, 6.0]
+    assert spread([9.9, 10.0], 1.0, 0.0, 10.0) == [9.0, 10.0]
+    assert spread([0.0, 0.0, 9.0], 2.0, 0.0, 10.0) == [0.0, 2.0, 9.0]
+    assert spread([5.0] * 5, 9.0, 0.0, 10.0) == [0.0, 2.5, 5.0, 7.5, 10.0]  # no room: closer
+    assert spread([], 1.0, 0.0, 1.0) == []
+
+
+def test_a_panel_takes_the_style_and_the_axes_of_the_user() -> None:
+    problem, distance_m = cell()
+    schedule = solve(problem, "all")
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    with matplotlib.rc_context({"font.size": 18.0, "text.color": "red"}):
+        assert schedule.plot(ax=left) is left
+        assert schedule.plot("band", ax=right) is right
+        whole = schedule.figure(distance_m=distance_m)
+    assert len(bars(left)) == 2 * schedule.num_selected
+    assert sum(bar.get_width() for bar in bars(right)) == pytest.approx(problem.total_bandwidth_hz)
+    assert {text.get_fontsize() for text in left.texts} == {18.0}
+    assert all(line.get_color() == "red" for line in left.lines)
+    assert whole.get_figwidth() == pytest.approx(2.0 * schedule_figure(schedule).get_figwidth())
+    with pytest.raises(ValueError, match="there is no panel 'clock'; give one of times, band, cell"):
+        schedule.plot("clock")
+
+
+def test_a_panel_makes_its_own_axes_and_says_that_nobody_sends() -> None:
+    from matplotlib import pyplot
+
+    problem, _ = cell(deadline_s=0.05)
+    schedule = solve(problem)
+    try:
+        for name in ("times", "band", "cell"):
+            axes = schedule.plot(name)
+            assert axes.get_figure() is pyplot.gcf()
+            assert "nobody sends" in words_of(axes).lower() or name == "cell"
+    finally:
+        pyplot.close("all")
 
 
 def test_marker_areas_are_proportional_to_bandwidth_and_radii_are_distances() -> None:
@@ -224,7 +328,9 @@ def test_title_says_policy_count_objective_gap_and_latency() -> None:
     text = words(figure_of(problem, schedule))
     for part in ("exact", f"{schedule.num_selected} of 40", f"{schedule.objective:.4g}", "optimal", "400 ms"):
         assert part in text
-    bounded = Schedule(schedule.selected, schedule.bandwidth_hz, schedule.latency_s, 2.0, 1.6, Status.FEASIBLE, "mine")
+    bounded = Schedule(
+        problem, schedule.selected, schedule.bandwidth_hz, schedule.latency_s, 2.0, 1.6, Status.FEASIBLE, "mine"
+    )
     assert "gap 25 %" in words(figure_of(problem, bounded))
     assert "gap" not in words(figure_of(problem, solve(problem, "dm")))
 
@@ -237,7 +343,7 @@ def test_nobody_selected_is_said_in_words(tmp_path: Path) -> None:
     assert "Nobody sends" in words(figure, "times")
     assert "nobody sends" in words(figure, "band")
     assert "not even with the whole band" in words(figure)
-    assert count(figure, "unable") == 40
+    assert sum(count(figure, one.name) for one in (LeftOut.TOO_SLOW, LeftOut.TOO_WEAK)) == 40
     assert count(figure, "sends") == 0
     draw_schedule(tmp_path / "nobody.png", schedule, names=names_of(problem))
     assert (tmp_path / "nobody.png").exists()
@@ -245,8 +351,12 @@ def test_nobody_selected_is_said_in_words(tmp_path: Path) -> None:
 
 def test_nobody_found_though_some_could() -> None:
     problem, _ = cell()
-    empty = Schedule(np.zeros(0, dtype=np.intp), np.zeros(40), math.nan, math.inf, math.nan, Status.INFEASIBLE, "blind")
-    assert f"though {problem.reachable.size} could" in words(figure_of(problem, empty))
+    empty = Schedule(
+        problem, np.zeros(0, dtype=np.intp), np.zeros(40), math.nan, math.inf, math.nan, Status.INFEASIBLE, "blind"
+    )
+    figure = figure_of(problem, empty)
+    assert f"though {problem.reachable.size} could" in words(figure)
+    assert count(figure, "ALONE") == problem.reachable.size
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
@@ -258,7 +368,7 @@ def test_odd_names(tmp_path: Path, suffix: str) -> None:
         warnings.simplefilter("error")
         draw_schedule(tmp_path / f"odd{suffix}", schedule, names=ODD_NAMES)
     figure = schedule_figure(schedule, names=ODD_NAMES)
-    named = [t for t in figure.findobj(matplotlib.text.Text) if "$" in t.get_text()]
+    named = [t for t in figure.findobj(Text) if "$" in t.get_text()]
     assert len(named) >= 2 * 2  # two such names, in the cell and on the axis at least
     assert not any(t.get_parse_math() for t in named)
 

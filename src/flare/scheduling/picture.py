@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flare.colours import PAPER
-from flare.scheduling.picture_band import LEADER_IN, STRIP_IN, draw_band, frame_band, needs_leaders
+from flare.scheduling.picture_band import STRIP_IN, draw_band, frame_band, leaders_pt
 from flare.scheduling.picture_cell import CELL_IN, draw_cell
 from flare.scheduling.picture_text import CHARACTER_EM, MAX_BARS, MAX_NAME, POINTS_PER_IN, pt
 from flare.scheduling.picture_times import draw_times
@@ -40,16 +40,16 @@ def draw_panel(
     """What `Schedule.plot` draws."""
     if panel not in PANELS:
         raise ValueError(f"there is no panel {panel!r:.80}; give one of {', '.join(PANELS)}")
-    labels = _labels(schedule.problem, names, distance_m, angle_rad)
+    labels, order = _labels(schedule.problem, names, distance_m, angle_rad), _widest_first(schedule)
     if axes is None:
         axes = _new_axes(panel)
     if panel == "cell":
-        draw_cell(axes, schedule, labels, distance_m, angle_rad)
+        draw_cell(axes, schedule, order, labels, distance_m, angle_rad)
     elif schedule.num_selected == 0:
         _draw_nobody(schedule.problem, **{panel: axes})
     else:
         draw = draw_times if panel == "times" else draw_band
-        draw(axes, schedule, _widest_first(schedule), labels)
+        draw(axes, schedule, order, labels)
     return axes
 
 
@@ -57,8 +57,8 @@ def _new_axes(panel: str) -> Axes:
     """Axes of a new figure, which a notebook shows and `pyplot.show` finds."""
     from matplotlib import pyplot
 
-    sizes = {"times": (7.0, 4.5), "band": (7.0, 2.4), "cell": (CELL_IN + 0.9, CELL_IN + 1.7)}
-    return pyplot.figure(figsize=sizes[panel], layout="constrained").add_subplot(label=panel)
+    wide, high = {"times": (7.0, 4.5), "band": (7.0, 2.2), "cell": (CELL_IN + 0.9, CELL_IN + 1.7)}[panel]
+    return pyplot.figure(figsize=(pt(wide), pt(high)), layout="constrained").add_subplot(label=panel)
 
 
 def schedule_figure(
@@ -83,7 +83,7 @@ def schedule_figure(
     order = _widest_first(schedule)
     figure, cell, times, band = _panels(schedule, order, labels)
     _draw_title(figure, schedule)
-    draw_cell(cell, schedule, labels, distance_m, angle_rad)
+    draw_cell(cell, schedule, order, labels, distance_m, angle_rad)
     if len(order):
         draw_times(times, schedule, order, labels)
         draw_band(band, schedule, order, labels)
@@ -111,11 +111,11 @@ def _panels(schedule: Schedule, order: Indices, labels: list[str]) -> tuple[Figu
     """The cell on the left; on the right the times, taller with more bars, and under them the band."""
     shown = order[:MAX_BARS]
     longest = max((len(cut(labels[i], MAX_NAME)) for i in shown), default=0)
-    left = 5.35 + max(0.0, longest * CHARACTER_EM * pt(9.0) / POINTS_PER_IN - 0.3)
+    left = 5.35 + max(0.0, longest * CHARACTER_EM * 9.0 / POINTS_PER_IN - 0.3)
     right = 10.25
-    leaders_in = LEADER_IN if needs_leaders(schedule, order, labels, (right - left) * POINTS_PER_IN) else 0.0
+    leaders_in = leaders_pt(schedule, order, labels, pt((right - left) * POINTS_PER_IN)) / pt(POINTS_PER_IN)
     height = 6.55 + leaders_in + 0.075 * max(0, len(shown) - 14)
-    figure = Figure(figsize=(WIDTH_IN, height), dpi=120)
+    figure = Figure(figsize=(pt(WIDTH_IN), pt(height)), dpi=120)  # larger text, larger figure
     top, middle = height - 1.45, 2.4 + leaders_in
 
     def place(label: str, x: float, y: float, width: float, tall: float) -> Axes:
@@ -129,7 +129,7 @@ def _panels(schedule: Schedule, order: Indices, labels: list[str]) -> tuple[Figu
 
 
 def _draw_title(figure: Figure, schedule: Schedule) -> None:
-    problem, height = schedule.problem, figure.get_figheight()
+    problem, height = schedule.problem, figure.get_figheight() / pt(1.0)
     count, devices = schedule.num_selected or "none", "device" if problem.num_devices == 1 else "devices"
     sends = "send" if schedule.num_selected > 1 else "sends"
     headline = f"Policy {one_line(schedule.policy)}: {count} of {problem.num_devices} {devices} {sends}"

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from flare.colours import BLUE, INK, PALE
-from flare.scheduling.picture_text import CHARACTER_EM, LINE, MAX_BARS, MAX_NAME, POINTS_PER_IN, pt, spread
+from flare.colours import BLUE, EDGE, PALE
+from flare.scheduling.picture_text import (
+    CHARACTER_EM,
+    LINE,
+    MAX_BARS,
+    MAX_NAME,
+    POINTS_PER_IN,
+    extent_pt,
+    pt,
+    spread,
+)
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
 from flare.text import cut
 from flare.types import Floats, Indices
 from flare.units import human
 
-STRIP_IN, LEADER_IN = 0.8, 0.55
-"""Height of the strip, and of the names above it where shares are too narrow to hold them."""
-_LEADER_PT = 7.0  # font size of those names
-_LEADER_NAME = 6  # characters of them
+STRIP_IN = 0.8
+"""Height of the strip, beside text of 9 points."""
+_LEADER_PT = 7.0  # font size of the names above the strip, of shares too narrow to hold theirs
+_LEADER_NAME = 6  # characters of those names
+_LEADER_GAP_PT = 10.0  # from the strip to the names
 
 
 def draw_band(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]) -> None:
@@ -26,7 +37,7 @@ def draw_band(axes: Axes, schedule: Schedule, order: Indices, labels: list[str])
     problem = schedule.problem
     widths_hz, texts = _shares(schedule, order, labels)
     starts_hz = np.cumsum(widths_hz) - widths_hz
-    wide_pt = axes.get_window_extent().width / axes.figure.dpi * POINTS_PER_IN
+    wide_pt, tall_pt = extent_pt(axes)
     room_pt = widths_hz * (wide_pt / problem.total_bandwidth_hz)
     line_pt = float(np.clip(0.15 * room_pt.min(), 0.2, 1.2))  # between narrow shares a thin line
     bars = axes.barh(
@@ -38,11 +49,16 @@ def draw_band(axes: Axes, schedule: Schedule, order: Indices, labels: list[str])
     outside: dict[float, str] = {}
     for place, (text, room) in enumerate(zip(texts, room_pt.tolist(), strict=True)):
         middle_hz, width_hz = float(starts_hz[place] + widths_hz[place] / 2.0), float(widths_hz[place])
-        colour = "white" if place < MAX_BARS else INK
-        if not _name_inside(axes, middle_hz, room, (text, human(width_hz, "Hz")), colour):
+        colour = "white" if place < MAX_BARS else EDGE
+        if not _name_inside(axes, middle_hz, (room, tall_pt), (text, human(width_hz, "Hz")), colour):
             outside[middle_hz] = text
-    _name_outside(axes, outside, problem.total_bandwidth_hz / wide_pt, problem.total_bandwidth_hz)
-    frame_band(axes, problem, f": {len(texts) - 1} shares + {rest} more" if rest else "", leaders=bool(outside))
+    _name_outside(axes, outside, problem.total_bandwidth_hz)
+    frame_band(
+        axes,
+        problem,
+        f": {len(texts) - 1} shares + {rest} more" if rest else "",
+        leaders_pt=_height_pt(outside.values()),
+    )
 
 
 def _shares(schedule: Schedule, order: Indices, labels: list[str]) -> tuple[Floats, list[str]]:
@@ -55,18 +71,27 @@ def _shares(schedule: Schedule, order: Indices, labels: list[str]) -> tuple[Floa
     return widths_hz, texts
 
 
-def needs_leaders(schedule: Schedule, order: Indices, labels: list[str], wide_pt: float) -> bool:
-    """Whether a share of a band drawn so wide is too narrow for its name."""
+def leaders_pt(schedule: Schedule, order: Indices, labels: list[str], wide_pt: float) -> float:
+    """How much height the names of shares need that are too narrow for theirs, where the band is drawn so wide."""
     widths_hz, texts = _shares(schedule, order, labels)
     room_pt = widths_hz * (wide_pt / schedule.problem.total_bandwidth_hz)
     named = zip(widths_hz.tolist(), texts, room_pt.tolist(), strict=True)
-    return any(_written_inside(room, (text, human(width, "Hz"))) is None for width, text, room in named)
+    tall_pt = pt(STRIP_IN * POINTS_PER_IN)
+    outside = [text for hz, text, room in named if _written_inside(room, tall_pt, (text, human(hz, "Hz"))) is None]
+    return _height_pt(outside)
 
 
-def _written_inside(room_pt: float, lines: tuple[str, str]) -> tuple[float, tuple[str, ...], bool] | None:
+def _height_pt(names: Iterable[str]) -> float:
+    """The height of names above the strip, with their lines; 0 where there are none."""
+    longest = max((len(cut(name, _LEADER_NAME)) for name in names), default=0)
+    return _LEADER_GAP_PT + (longest + 1) * CHARACTER_EM * pt(_LEADER_PT) if longest else 0.0
+
+
+def _written_inside(
+    room_pt: float, tall_pt: float, lines: tuple[str, str]
+) -> tuple[float, tuple[str, ...], bool] | None:
     """Size, lines and whether upright of what a share has room for: name and bandwidth across, else upright, else the
     name alone; None where it has room for nothing."""
-    tall_pt = STRIP_IN * POINTS_PER_IN
     fitting = cut(lines[0], int((tall_pt - 4.0) / (CHARACTER_EM * pt(7.0))))
     for size_pt, written, upright in ((pt(9.0), lines, False), (pt(8.0), lines, True), (pt(7.0), (fitting,), True)):
         long_pt = max(map(len, written)) * CHARACTER_EM * size_pt + 4.0
@@ -76,9 +101,11 @@ def _written_inside(room_pt: float, lines: tuple[str, str]) -> tuple[float, tupl
     return None
 
 
-def _name_inside(axes: Axes, middle_hz: float, room_pt: float, lines: tuple[str, str], colour: str) -> bool:
+def _name_inside(
+    axes: Axes, middle_hz: float, room_pt: tuple[float, float], lines: tuple[str, str], colour: str
+) -> bool:
     """Write into a share what it has room for; False where that is nothing."""
-    written = _written_inside(room_pt, lines)
+    written = _written_inside(*room_pt, lines)
     if written is None:
         return False
     size_pt, said, upright = written
@@ -89,26 +116,25 @@ def _name_inside(axes: Axes, middle_hz: float, room_pt: float, lines: tuple[str,
     return True
 
 
-def _name_outside(axes: Axes, names: dict[float, str], hz_per_pt: float, band_hz: float) -> None:
+def _name_outside(axes: Axes, names: dict[float, str], band_hz: float) -> None:
     """The names of narrow shares above the strip, upright, each with a line to the middle of its share."""
-    size_pt = pt(_LEADER_PT)
-    apart_hz = 1.25 * size_pt * hz_per_pt
+    size_pt, (wide_pt, tall_pt) = pt(_LEADER_PT), extent_pt(axes)
+    apart_hz = 1.25 * size_pt * band_hz / wide_pt
     places = spread(list(names), apart_hz, 0.5 * apart_hz, band_hz - 0.5 * apart_hz)
     for (middle_hz, text), place_hz in zip(names.items(), places, strict=True):
         axes.annotate(
             cut(text, _LEADER_NAME),
             (middle_hz, 0.5),
-            (place_hz, 0.5 + 9.0 / (STRIP_IN * POINTS_PER_IN)),
+            (place_hz, 0.5 + _LEADER_GAP_PT / tall_pt),
             ha="center", va="bottom", rotation=90.0, fontsize=size_pt, parse_math=False, annotation_clip=False,
-            gid="share-name", arrowprops=LINE,
+            gid="share-name", arrowprops={**LINE, "relpos": (0.5, 0.0)},
         )  # fmt: skip
 
 
-def frame_band(axes: Axes, problem: RoundProblem, remark: str = "", *, leaders: bool = False) -> None:
+def frame_band(axes: Axes, problem: RoundProblem, remark: str = "", *, leaders_pt: float = 0.0) -> None:
     """The axis of the band and its title."""
     axes.set(xlim=(0.0, problem.total_bandwidth_hz), ylim=(-0.5, 0.5), yticks=[])
     axes.spines[:].set_visible(True)
     axes.xaxis.set_major_formatter(lambda hz, _: f"{hz * 1e-6:g}")
     axes.set_xlabel("bandwidth (MHz)", labelpad=2)
-    pad = 6.0 + (LEADER_IN * POINTS_PER_IN if leaders else 0.0)
-    axes.set_title(f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}{remark}", pad=pad)
+    axes.set_title(f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}{remark}", pad=6.0 + leaders_pt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib import rcParams
+from matplotlib.axes import Axes
 
 from flare.colours import GREY
 
@@ -19,6 +20,19 @@ LINE: dict[str, Any] = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shr
 """The line from a name to what it names."""
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+
+def ink() -> str:
+    """The colour of text, for lines and marks that must be seen on whatever ground it is seen on."""
+    return str(rcParams["text.color"])
+
+
+def extent_pt(axes: Axes) -> tuple[float, float]:
+    """Width and height of axes as they stand now, in points."""
+    box = axes.get_window_extent()
+    figure = axes.get_figure(root=True)
+    per_dot = POINTS_PER_IN / (figure.dpi if figure is not None else POINTS_PER_IN)
+    return float(box.width * per_dot), float(box.height * per_dot)
 
 
 def pt(size: float) -> float:

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
 
-from flare.colours import BLUE, GREY, INK, ORANGE
-from flare.scheduling.picture_text import MAX_BARS, MAX_NAME, pt
+from flare.colours import BLUE, GREY, ORANGE
+from flare.scheduling.picture_text import MAX_BARS, MAX_NAME, ink, pt
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
 from flare.text import cut
@@ -25,7 +25,7 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     place = np.arange(len(shown))
     compute_s = problem.compute_s[shown]
     sending_s = upload_s(problem.payload_bits, schedule.bandwidth_hz[shown], problem.snr_hz[shown])
-    look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": INK}
+    look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": ink()}
     axes.barh(place, compute_s, color=ORANGE, hatch="//////", label="computing", **look)
     axes.barh(place, sending_s, left=compute_s, color=BLUE, label="upload", **look)
 
@@ -42,7 +42,7 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     sorting = f", {'last to finish' if even else 'widest share of the band'} first" if len(order) > 1 else ""
     axes.set_title(f"Time of each sender{sorting}", pad=24)
     axes.set_xlabel("time since the start of the round (s)", labelpad=2)
-    below = axes.transAxes + ScaledTranslation(0.0, -0.42, axes.figure.dpi_scale_trans)
+    below = axes.transAxes + ScaledTranslation(0.0, -pt(0.42), axes.figure.dpi_scale_trans)
     place_at: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below}
     axes.legend(loc="upper center", ncols=2, borderaxespad=0.0, **place_at)
 
@@ -68,12 +68,12 @@ def _mark_times(axes: Axes, problem: RoundProblem, schedule: Schedule, last_s: f
         "va": "bottom",
         "fontsize": pt(9.0),
     }
-    axes.axvline(end_s, color=INK, linewidth=1.3, gid="round-end")
+    axes.axvline(end_s, color=ink(), linewidth=1.3, gid="round-end")
     side = "right" if end_s > 0.45 * right_s else "left"
     nudge = -2 if side == "right" else 2
     axes.annotate(f"round ends {human(end_s, 's')}", (end_s, 1.0), (nudge, 3), ha=side, **above)
     if far:
         axes.annotate(f"deadline {human(deadline_s, 's')} →", (right_s, 1.0), (0, 3), ha="right", **above)
     else:
-        axes.axvline(deadline_s, color=INK, linewidth=1.5, linestyle=(0, (4, 2)), gid="deadline")
+        axes.axvline(deadline_s, color=ink(), linewidth=1.5, linestyle=(0, (4, 2)), gid="deadline")
         axes.annotate(f"deadline {human(deadline_s, 's')}", (deadline_s, 1.0), (2, 3), ha="left", **above)
