@@ -195,7 +195,7 @@ def test_marks_and_legend_say_of_each_device_what_the_table_says(policy: str) ->
     assert {LeftOut.TOO_SLOW, LeftOut.NO_ROOM} <= set(why)
 
 
-@pytest.mark.parametrize("devices", [7, 40, 1000])
+@pytest.mark.parametrize("devices", [12, 40, 1000])
 def test_senders_lie_above_the_rest(devices: int) -> None:
     problem, distance_m = cell(devices)
     figure = figure_of(problem, solve(problem), distance_m)

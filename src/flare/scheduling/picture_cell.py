@@ -108,7 +108,7 @@ def _draw_rings(axes: Axes, rings: dict[float, str], spot: Floats, per_pt: float
         axes.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=FAINT, linewidth=0.9, zorder=0, clip_on=False))
         paper = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
         axes.text(x, y, label, fontsize=pt(RING_PT), color=GREY, ha="center", va="center", bbox=paper, zorder=3)
-        half_wide, half_high = len(label) * CHARACTER_EM * pt(RING_PT) / 2.0, 0.6 * pt(RING_PT)
+        half_wide, half_high = len(label) * CHARACTER_EM * pt(RING_PT) / 2.0 + 3.0, 0.6 * pt(RING_PT) + 1.0
         x, y = x / per_pt, y / per_pt
         boxes.append((x - half_wide, y - half_high, x + half_wide, y + half_high))
     return boxes
