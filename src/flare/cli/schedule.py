@@ -230,6 +230,8 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
         capacitance=wireless.capacitance,
         path_gain=lambda distance_m: path_gain(distance_m, law, exponent),
     )
+    if str(path) == "-" and sys.stdin is None:
+        raise ValueError("standard input is closed; send a table of devices to it, or name a CSV file")
     table = read_table(sys.stdin.buffer if str(path) == "-" else path, surroundings)
     for remark in table.remarks:
         say(f"warning: {remark}", stderr=True)
