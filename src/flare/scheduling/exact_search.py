@@ -55,12 +55,13 @@ class Search:
         self.limit = limit[:, :width]  # what a rounded sum of bandwidths may reach; `fits` decides by the exact sum
         self.weight = (m + gamma[:, None]) / m**2
         self.bound = np.where(m <= max_m[:, None], 0.0, np.inf)
-        self.price = np.full((rows, width), np.nan)  # the best price, once it is known
-        self.low = _Side(self.price.shape, -1.0)
-        self.high = _Side(self.price.shape, np.inf)
+        unknown = np.full((5, rows, width), np.nan)
+        self.price = unknown[0]  # the best price, once it is known
+        self.low = _Side(-1.0, unknown[1], unknown[2])
+        self.high = _Side(np.inf, unknown[3], unknown[4])
         self.best: list[Indices] = [np.zeros(0, dtype=np.intp)] * rows
         self.best_objective = np.full(rows, np.inf)
-        self.try_price(np.zeros(rows), np.broadcast_to(np.arange(devices), nu.shape))
+        self.try_price(np.zeros(rows), np.arange(devices)[None])
         self.try_price(np.full(rows, np.inf), cheapest_first)
         self.spent_s = np.full(rows, (time.perf_counter() - started) / rows)
 
@@ -140,7 +141,8 @@ class Search:
         self.row = np.arange(len(self.nu))
 
     def try_price(self, price: Floats, order: Indices) -> tuple[Floats, Floats]:
-        """Take the devices of every row in `order` of their keys at its price: a bound and a candidate for each M."""
+        """Take the devices of every row in `order` of their keys at its price (of one row where it is the same for
+        all): a bound and a candidate for each M."""
         order = order[:, : self.bound.shape[1]]
         nu, hz = self._taken(self.nu, order).cumsum(axis=1), self._taken(self.needed, order).cumsum(axis=1)
         fits = hz <= self.limit
@@ -160,10 +162,11 @@ class Search:
         """Keep the best of the candidates order[:1], order[:2], ... of every row, if it beats the best known."""
         least = objective.min(axis=1)
         for row in (least < self.best_objective * (1.0 - SAME)).nonzero()[0].tolist():
+            own_order = order[row if len(order) > 1 else 0]
             while least[row] < self.best_objective[row] * (1.0 - SAME):
                 at = int((objective[row] <= least[row] * (1.0 + SAME)).nonzero()[0][-1])  # equal: rather more devices
-                if self.fits(row, order[row, : at + 1]):
-                    self.best[row], self.best_objective[row] = order[row, : at + 1], objective[row, at]
+                if self.fits(row, own_order[: at + 1]):
+                    self.best[row], self.best_objective[row] = own_order[: at + 1], objective[row, at]
                     break
                 objective[row, at] = np.inf
                 least[row] = objective[row].min()
@@ -247,10 +250,8 @@ class Search:
 class _Side:
     """For each row and M, a price and the sums of nu and c over the M least keys at it, shape (rows, max_m)."""
 
-    def __init__(self, shape: tuple[int, ...], price: float) -> None:
-        self.price = np.full(shape, price)
-        self.nu = np.full(shape, np.nan)
-        self.hz = np.full(shape, np.nan)
+    def __init__(self, price: float, nu: Floats, hz: Floats) -> None:
+        self.price, self.nu, self.hz = np.full(nu.shape, price), nu, hz
 
     def update(self, where: NDArray[np.bool_], price: Floats, nu: Floats, hz: Floats) -> None:
         """Replace what is known where `where` says so."""

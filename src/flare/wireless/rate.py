@@ -23,14 +23,17 @@ def snr_hz(power_w: Floats, power_gain: Floats, noise_w_per_hz: float) -> Floats
 def rate_bps(bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     """Eq. (5): b log2(1 + p h^2 / (b N_0)), in bit/s; zero on zero bandwidth."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        rate = bandwidth_hz * np.log1p(snr_hz / bandwidth_hz) / LN2
-    return np.where(bandwidth_hz > 0.0, rate, 0.0)
+        return _rate_bps(bandwidth_hz, snr_hz)
+
+
+def _rate_bps(bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
+    return np.where(bandwidth_hz > 0.0, bandwidth_hz * np.log1p(snr_hz / bandwidth_hz) / LN2, 0.0)
 
 
 def upload_s(payload_bits: float | Floats, bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     """Eq. (6): S / rate, in seconds; infinite on zero bandwidth."""
-    with np.errstate(divide="ignore"):
-        return payload_bits / rate_bps(bandwidth_hz, snr_hz)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return payload_bits / _rate_bps(bandwidth_hz, snr_hz)
 
 
 def upload_energy_j(power_w: Floats, upload_s: Floats) -> Floats:
