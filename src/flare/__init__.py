@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flare.rng import stream
-from flare.scheduling import POLICIES, Choice, RoundProblem, Schedule, Status, admit, policy, solve
+from flare.scheduling import POLICIES, Choice, RoundProblem, Schedule, Status, admit, policy, solve, solve_many
 from flare.scheduling.cells import round_problem
 from flare.wireless.cell import CELLS, Cell
 
@@ -30,6 +30,7 @@ __all__ = [
     "round_problem",
     "simulate",
     "solve",
+    "solve_many",
     "stream",
 ]
 

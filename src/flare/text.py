@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 _NUMBER = re.compile(
     r"0[xX][\da-fA-F]+"  # an address in memory: NumPy's message names an object by it
@@ -56,12 +56,20 @@ def csv_text(text: str) -> str:
     return f"'{printable(text)}" if text.startswith(_FORMULA_STARTS) else printable(text)
 
 
-def html_facts(title: str, facts: Mapping[str, str]) -> str:
-    """A small HTML table of names and what is told of each, for notebooks; texts of others do no harm in it."""
-    shown = {html.escape(printable(name)): html.escape(printable(told)) for name, told in facts.items()}
-    rows = "".join(f"<tr><td>{name}</td><td style='text-align: left'>{told}</td></tr>" for name, told in shown.items())
-    head = f"<tr><th colspan='2' style='text-align: left'>{html.escape(printable(title))}</th></tr>"
-    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    """A table as HTML, of texts that cannot do harm in it."""
+
+    def cell(text: str) -> str:
+        return html.escape(printable(text))
+
+    head = "".join(f"<th>{cell(each)}</th>" for each in header)
+    body = "".join("<tr>" + "".join(f"<td>{cell(each)}</td>" for each in row) + "</tr>\n" for row in rows)
+    return (
+        f"<table>\n<caption>{cell(caption)}</caption>\n"
+        + (f"<thead><tr>{head}</tr></thead>\n" if head else "")
+        + f"<tbody>\n{body}</tbody>\n</table>\n"
+        + (f"<p>{cell(note)}</p>\n" if note else "")
+    )
 
 
 def json_text(document: str) -> str:

@@ -54,7 +54,7 @@ def test_the_table_names_every_device_and_says_how_good_the_schedule_is() -> Non
     for row in example_rows():
         assert row["name"] in out
     assert "proven optimal" in out
-    assert "not worth its bandwidth" in out
+    assert "would worsen the objective by" in out
     assert "before the deadline of 2 s" in out
 
 
@@ -149,17 +149,23 @@ def test_a_deadline_that_nobody_meets_is_an_answer_not_an_error() -> None:
     assert (answer["status"], answer["num_selected"], answer["objective"]) == ("infeasible", 0, None)
 
 
-def test_the_three_reasons_for_leaving_a_device_out(tmp_path: Path) -> None:
-    path = table(
-        tmp_path, "name,tau,compute_s,snr_hz\nslow,9,3,1e10\nweak,9,0.1,1e5\nidle,1,0.1,1e10\ngood,9,0.1,1e10\n"
-    )
-    devices = json.loads(flare("schedule", path, *SETTINGS, "--gamma", "0", "--json").stdout)["devices"]
-    assert {device["device"]: device["reason"] for device in devices} == {
+def test_the_reasons_for_leaving_a_device_out(tmp_path: Path) -> None:
+    # With gamma = 0 the objective is the mean of 1/tau: 1/9 of "good" alone, (1/9 + 1)/2 with "idle".
+    need_hz = 9.8e6  # of "wide", of the 10 MHz there are
+    wide_hz = need_hz * (2 ** (10e6 / 1.9 / need_hz) - 1)
+    rows = ("slow,9,3,1e10", "weak,9,0.1,1e5", "idle,1,0.1,1e10", f"wide,8,0.1,{wide_hz!r}", "good,9,0.1,1e10")
+    path = table(tmp_path, "name,tau,compute_s,snr_hz\n" + "\n".join(rows))
+    answer = json.loads(flare("schedule", path, *SETTINGS, "--gamma", "0", "--json").stdout)
+    devices = {device["device"]: device for device in answer["devices"]}
+    assert {name: device["reason"] for name, device in devices.items()} == {
         "slow": "too slow to compute",
         "weak": "channel too weak",
-        "idle": "not worth its bandwidth",
+        "idle": "would worsen the objective by 0.444",
+        "wide": "does not fit",
         "good": "",
     }
+    assert devices["idle"]["objective_change"] == pytest.approx((1 / 9 + 1) / 2 - 1 / 9)
+    assert devices["wide"]["objective_change"] is devices["good"]["objective_change"] is None
 
 
 def test_one_device_gets_the_whole_band(tmp_path: Path) -> None:
@@ -188,7 +194,8 @@ BAD_TABLES = {
     "short row": (GOOD + "3,0.1\n", ["line 3", "2 cells", "3 columns"]),
     "names twice": ("name,tau,compute_s,snr_hz\na,3,0.1,1\nb,3,0.1,1\na,3,0.1,1\n", ["line 4", "'a'", "line 2"]),
     "no name": ("name,tau,compute_s,snr_hz\n,3,0.1,1\n", ["line 2", "column name"]),
-    "absurd units": ("tau,compute_s,power_dbm,gain_db\n3,0.1,1000,1000\n", ["snr_hz", "units"]),
+    "absurd units": ("tau,compute_s,power_dbm,gain_db\n3,0.1,1000,0\n", ["snr_hz", "units"]),
+    "sign": ("tau,compute_s,power_dbm,gain_db\n3,0.1,20,95\n", ["line 2", "column gain_db", "95", "minus sign"]),
     "open quote": ('tau,compute_s,snr_hz\n3,"0.1,1e10\n', ["line 2", "CSV"]),
 }
 

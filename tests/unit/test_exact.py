@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from flare.scheduling import RoundProblem, Status, solve
-from flare.scheduling.exact import _Search
+from flare.scheduling.exact_search import Search
 from flare.scheduling.fixed_size_knapsack import better_set
 from tests.cells import SAME, changed, hand_cell, knapsack_cell, paper_cell
 from tests.oracles import brute_force, brute_force_by_number
@@ -98,14 +98,19 @@ def test_the_best_price_gives_the_bound_of_the_linear_relaxation(seed: int) -> N
     problem = knapsack_cell(seed, num_devices=9, noise=0.3)
     order = problem.canonical_order
     nu, needed = 1.0 / problem.tau[order], problem.needed_hz[order]
-    search = _Search(nu, needed, problem.gamma, problem.capacity_hz)
+    row = (np.array([len(nu)]), np.array([problem.gamma]), np.array([problem.capacity_hz]))
+    with np.errstate(invalid="ignore"):
+        search = Search(nu[None], needed[None], *row)
+        for at in range(search.bound.shape[1]):
+            price, between = search.price_of(0, at)
+            while between and math.isnan(search.price[0, at]):
+                search.sharpen(np.array([at]), np.array([price]))
+                price, between = search.price_of(0, at)
     least = brute_force_by_number(problem)
-    for at in range(len(search.bound)):
-        while math.isnan(search.price[at]):
-            search.sharpen(at)
+    for at, bound in enumerate(search.bound[0]):
         relaxed = relaxed_sum(nu, needed, at + 1, problem.capacity_hz)
-        assert search.bound[at] == pytest.approx(problem.weight(at + 1) * relaxed, rel=1e-9)
-        assert search.bound[at] <= problem.weight(at + 1) * least[at + 1] * (1.0 + SAME)
+        assert bound == pytest.approx(problem.weight(at + 1) * relaxed, rel=1e-9)
+        assert bound <= problem.weight(at + 1) * least[at + 1] * (1.0 + SAME)
 
 
 # The core search.

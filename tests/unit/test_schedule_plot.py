@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -15,11 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 from PIL import Image
 
-from flare.report.schedule_plot import MAX_BARS, draw_schedule, schedule_figure
+from flare import CELLS, Cell, round_problem
+from flare.report.schedule_plot import draw_schedule, schedule_figure
 from flare.rng import stream
 from flare.scheduling import RoundProblem, Schedule, Status, solve
+from flare.scheduling.explain import LeftOut, explain
+from flare.scheduling.picture_text import MAX_BARS, Box, overlaps, spread
 from flare.types import Floats
 
 MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
@@ -51,7 +56,7 @@ def names_of(problem: RoundProblem) -> list[str]:
 
 
 def figure_of(problem: RoundProblem, schedule: Schedule, distance_m: Floats | None = None) -> Figure:
-    return schedule_figure(problem, schedule, names=names_of(problem), distance_m=distance_m)
+    return schedule_figure(schedule, names=names_of(problem), distance_m=distance_m)
 
 
 def panel(figure: Figure, label: str) -> Axes:
@@ -72,17 +77,26 @@ def bars(axes: Axes) -> list[Rectangle]:
     return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
 
 
+def box_of(text: Text) -> Box:
+    """Where a text lies, without the line that leads to what it names."""
+    left, bottom, right, top = Text.get_window_extent(text).extents
+    return (left, bottom, right, top)
+
+
 def words(figure: Figure, *labels: str) -> str:
     """All text of the figure, or of the named panels."""
-    holders: list[Artist] = [panel(figure, label) for label in labels] or [figure]
-    return " ".join(text.get_text() for holder in holders for text in holder.findobj(matplotlib.text.Text))
+    return " ".join(map(words_of, [panel(figure, label) for label in labels] or [figure]))
+
+
+def words_of(holder: Artist) -> str:
+    return " ".join(text.get_text() for text in holder.findobj(Text))
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
 def test_writes_each_format(tmp_path: Path, suffix: str) -> None:
     problem, distance_m = cell()
     path = tmp_path / f"round{suffix}"
-    draw_schedule(path, problem, solve(problem), names=names_of(problem), distance_m=distance_m)
+    draw_schedule(path, solve(problem), names=names_of(problem), distance_m=distance_m)
     assert path.read_bytes().startswith(MAGIC[suffix.lower()])
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
@@ -91,16 +105,16 @@ def test_writes_each_format(tmp_path: Path, suffix: str) -> None:
 def test_same_round_gives_same_bytes(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = cell()
     schedule = solve(problem)
-    draw_schedule(tmp_path / f"a{suffix}", problem, schedule, names=names_of(problem))
+    draw_schedule(tmp_path / f"a{suffix}", schedule, names=names_of(problem))
     monkeypatch.setitem(matplotlib.rcParams, "font.size", 20.0)  # a user's own settings change nothing
-    draw_schedule(tmp_path / f"b{suffix}", problem, schedule, names=names_of(problem))
+    draw_schedule(tmp_path / f"b{suffix}", schedule, names=names_of(problem))
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
 def test_leaves_no_global_state(tmp_path: Path) -> None:
     problem, _ = cell()
     before = dict(matplotlib.rcParams)
-    draw_schedule(tmp_path / "round.svg", problem, solve(problem), names=names_of(problem))
+    draw_schedule(tmp_path / "round.svg", solve(problem), names=names_of(problem))
     assert dict(matplotlib.rcParams) == before
 
 
@@ -108,7 +122,7 @@ def test_leaves_no_global_state(tmp_path: Path) -> None:
 def test_png_is_small(tmp_path: Path, devices: int, deadline_s: float) -> None:
     problem, distance_m = cell(devices, deadline_s)
     path = tmp_path / "round.png"
-    draw_schedule(path, problem, solve(problem, "all"), names=names_of(problem), distance_m=distance_m)
+    draw_schedule(path, solve(problem, "all"), names=names_of(problem), distance_m=distance_m)
     assert path.stat().st_size < 200_000
     with Image.open(path) as image:
         assert image.width > 1000
@@ -168,15 +182,105 @@ def test_far_deadline_is_said_and_the_bars_stay_visible() -> None:
     assert "deadline 10 ks →" in words(figure, "times")
 
 
-def test_marks_in_the_cell() -> None:
-    problem, distance_m = cell(deadline_s=0.13)
-    schedule = solve(problem)
+@pytest.mark.parametrize("policy", ["exact", "greedy", "cm"])
+def test_marks_and_legend_say_of_each_device_what_the_table_says(policy: str) -> None:
+    problem, distance_m = cell(deadline_s=0.15)
+    schedule = solve(problem, policy)
     figure = figure_of(problem, schedule, distance_m)
-    unable = problem.num_devices - problem.reachable.size
-    assert unable > 0
-    assert count(figure, "unable") == unable
     assert count(figure, "sends") == schedule.num_selected
-    assert count(figure, "not-chosen") == problem.reachable.size - schedule.num_selected
+    why = explain(problem, schedule).why
+    for one in LeftOut:
+        assert count(figure, one.name) == why.count(one)
+        assert (one.counted(why.count(one)) in words(figure, "cell")) == (one in why)
+    assert {LeftOut.TOO_SLOW, LeftOut.NO_ROOM} <= set(why)
+
+
+@pytest.mark.parametrize("devices", [12, 40, 1000])
+def test_senders_lie_above_the_rest(devices: int) -> None:
+    problem, distance_m = cell(devices)
+    figure = figure_of(problem, solve(problem), distance_m)
+    sends = marks(figure, "sends")
+    assert sends is not None
+    others = [one for one in panel(figure, "cell").collections if one.get_gid() in LeftOut.__members__]
+    assert others
+    assert all(one.get_zorder() < sends.get_zorder() for one in others)
+
+
+@pytest.mark.parametrize(("seed", "deadline_s"), [(1, 0.4), (1, 1.0), (3, 0.4), (3, 1.0), (6, 0.8)])
+def test_names_in_the_cell_lie_apart_and_nearest_to_their_own_sender(seed: int, deadline_s: float) -> None:
+    drawn = Cell(replace(CELLS["paper"], deadline_s=deadline_s), seed).draw(0)
+    schedule = solve(round_problem(drawn))
+    figure = schedule_figure(schedule, distance_m=drawn.distance_m, angle_rad=drawn.angle_rad)
+    axes = panel(figure, "cell")
+    figure.draw_without_rendering()
+    named = {text.get_text(): text for text in axes.texts if text.get_gid() == "sender-name"}
+    assert sorted(map(int, named)) == schedule.selected.tolist()
+    boxes = [box_of(text) for text in axes.texts]  # names and distances
+    assert not [1 for at, box in enumerate(boxes) for other in boxes[:at] if overlaps(box, other)]
+    spots = {str(i): drawn.distance_m[i] * np.exp(1j * drawn.angle_rad[i]) for i in schedule.selected}
+    for name, text in named.items():
+        x, y = text.get_position()
+        nearest = min(spots, key=lambda one: abs(complex(x, y) - spots[one]))
+        assert nearest == name or getattr(text, "arrow_patch", None) is not None
+
+
+@pytest.mark.parametrize(("devices", "policy"), [(3, "exact"), (40, "all"), (1000, "all")])
+def test_every_share_of_the_band_has_its_name(devices: int, policy: str) -> None:
+    problem, _ = cell(devices, 2.0)
+    schedule = solve(problem, policy)
+    figure = schedule_figure(schedule)
+    band = panel(figure, "band")
+    figure.draw_without_rendering()
+    names = [text for text in band.texts if text.get_gid() == "share-name"]
+    shown = min(schedule.num_selected, MAX_BARS)
+    assert len(names) == shown + (schedule.num_selected > MAX_BARS)
+    boxes = [box_of(text) for text in names]
+    assert not [1 for at, box in enumerate(boxes) for other in boxes[:at] if overlaps(box, other)]
+    written = [text.get_text().split("\n")[0] for text in names]
+    assert len(set(written)) == len(written)
+    title = band.title if band.get_title() else band._left_title  # the house writes titles on the left
+    assert all(box[3] <= title.get_window_extent().y0 for box in boxes)
+
+
+def test_places_are_spread_no_farther_than_they_must_be() -> None:
+    assert spread([1.0, 5.0], 1.0, 0.0, 10.0) == [1.0, 5.0]
+    assert spread([5.0, 5.0, 5.0], 1.0, 0.0, 10.0) == [4.0, 5.0, 6.0]
+    assert spread([9.9, 10.0], 1.0, 0.0, 10.0) == [9.0, 10.0]
+    assert spread([0.0, 0.0, 9.0], 2.0, 0.0, 10.0) == [0.0, 2.0, 9.0]
+    assert spread([5.0] * 5, 9.0, 0.0, 10.0) == [0.0, 2.5, 5.0, 7.5, 10.0]  # no room: closer
+    assert spread([], 1.0, 0.0, 1.0) == []
+
+
+def test_a_panel_takes_the_style_and_the_axes_of_the_user() -> None:
+    problem, distance_m = cell()
+    schedule = solve(problem, "all")
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    with matplotlib.rc_context({"font.size": 18.0, "text.color": "red"}):
+        assert schedule.plot(ax=left) is left
+        assert schedule.plot("band", ax=right) is right
+        whole = schedule.figure(distance_m=distance_m)
+    assert len(bars(left)) == 2 * schedule.num_selected
+    assert sum(bar.get_width() for bar in bars(right)) == pytest.approx(problem.total_bandwidth_hz)
+    assert {text.get_fontsize() for text in left.texts} == {18.0}
+    assert all(line.get_color() == "red" for line in left.lines)
+    assert whole.get_figwidth() == pytest.approx(2.0 * schedule_figure(schedule).get_figwidth())
+    with pytest.raises(ValueError, match="there is no panel 'clock'; give one of times, band, cell"):
+        schedule.plot("clock")
+
+
+def test_a_panel_makes_its_own_axes_and_says_that_nobody_sends() -> None:
+    from matplotlib import pyplot
+
+    problem, _ = cell(deadline_s=0.05)
+    schedule = solve(problem)
+    try:
+        for name in ("times", "band", "cell"):
+            axes = schedule.plot(name)
+            assert axes.get_figure() is pyplot.gcf()
+            assert "nobody sends" in words_of(axes).lower() or name == "cell"
+    finally:
+        pyplot.close("all")
 
 
 def test_marker_areas_are_proportional_to_bandwidth_and_radii_are_distances() -> None:
@@ -197,7 +301,7 @@ def test_angles_are_used_where_given() -> None:
     problem, distance_m = cell(3, 10.0)
     angle_rad = np.array([0.0, 2.0, -1.0])
     schedule = solve(problem, "all")
-    figure = schedule_figure(problem, schedule, names=names_of(problem), distance_m=distance_m, angle_rad=angle_rad)
+    figure = schedule_figure(schedule, names=names_of(problem), distance_m=distance_m, angle_rad=angle_rad)
     sends = marks(figure, "sends")
     assert sends is not None
     drawn_rad = [math.atan2(y, x) for x, y in np.asarray(sends.get_offsets())]
@@ -224,7 +328,9 @@ def test_title_says_policy_count_objective_gap_and_latency() -> None:
     text = words(figure_of(problem, schedule))
     for part in ("exact", f"{schedule.num_selected} of 40", f"{schedule.objective:.4g}", "optimal", "400 ms"):
         assert part in text
-    bounded = Schedule(schedule.selected, schedule.bandwidth_hz, schedule.latency_s, 2.0, 1.6, Status.FEASIBLE, "mine")
+    bounded = Schedule(
+        problem, schedule.selected, schedule.bandwidth_hz, schedule.latency_s, 2.0, 1.6, Status.FEASIBLE, "mine"
+    )
     assert "gap 25 %" in words(figure_of(problem, bounded))
     assert "gap" not in words(figure_of(problem, solve(problem, "dm")))
 
@@ -237,16 +343,20 @@ def test_nobody_selected_is_said_in_words(tmp_path: Path) -> None:
     assert "Nobody sends" in words(figure, "times")
     assert "nobody sends" in words(figure, "band")
     assert "not even with the whole band" in words(figure)
-    assert count(figure, "unable") == 40
+    assert sum(count(figure, one.name) for one in (LeftOut.TOO_SLOW, LeftOut.TOO_WEAK)) == 40
     assert count(figure, "sends") == 0
-    draw_schedule(tmp_path / "nobody.png", problem, schedule, names=names_of(problem))
+    draw_schedule(tmp_path / "nobody.png", schedule, names=names_of(problem))
     assert (tmp_path / "nobody.png").exists()
 
 
 def test_nobody_found_though_some_could() -> None:
     problem, _ = cell()
-    empty = Schedule(np.zeros(0, dtype=np.intp), np.zeros(40), math.nan, math.inf, math.nan, Status.INFEASIBLE, "blind")
-    assert f"though {problem.reachable.size} could" in words(figure_of(problem, empty))
+    empty = Schedule(
+        problem, np.zeros(0, dtype=np.intp), np.zeros(40), math.nan, math.inf, math.nan, Status.INFEASIBLE, "blind"
+    )
+    figure = figure_of(problem, empty)
+    assert f"though {problem.reachable.size} could" in words(figure)
+    assert count(figure, "ALONE") == problem.reachable.size
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
@@ -256,9 +366,9 @@ def test_odd_names(tmp_path: Path, suffix: str) -> None:
     assert schedule.num_selected == len(ODD_NAMES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        draw_schedule(tmp_path / f"odd{suffix}", problem, schedule, names=ODD_NAMES)
-    figure = schedule_figure(problem, schedule, names=ODD_NAMES)
-    named = [t for t in figure.findobj(matplotlib.text.Text) if "$" in t.get_text()]
+        draw_schedule(tmp_path / f"odd{suffix}", schedule, names=ODD_NAMES)
+    figure = schedule_figure(schedule, names=ODD_NAMES)
+    named = [t for t in figure.findobj(Text) if "$" in t.get_text()]
     assert len(named) >= 2 * 2  # two such names, in the cell and on the axis at least
     assert not any(t.get_parse_math() for t in named)
 
@@ -266,7 +376,7 @@ def test_odd_names(tmp_path: Path, suffix: str) -> None:
 def test_other_suffix_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     problem, _ = cell()
     with pytest.raises(ValueError, match=r"round\.jpg.*\.png, \.svg, \.pdf"):
-        draw_schedule(tmp_path / "round.jpg", problem, solve(problem), names=names_of(problem))
+        draw_schedule(tmp_path / "round.jpg", solve(problem), names=names_of(problem))
     assert not list(tmp_path.iterdir())
 
 
@@ -274,13 +384,13 @@ def test_missing_folder_and_taken_name_raise_and_leave_nothing(tmp_path: Path) -
     problem, _ = cell()
     schedule, names = solve(problem), names_of(problem)
     with pytest.raises(FileNotFoundError):
-        draw_schedule(tmp_path / "absent" / "round.svg", problem, schedule, names=names)
+        draw_schedule(tmp_path / "absent" / "round.svg", schedule, names=names)
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
-        draw_schedule(tmp_path / "file" / "round.svg", problem, schedule, names=names)
+        draw_schedule(tmp_path / "file" / "round.svg", schedule, names=names)
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(IsADirectoryError):
-        draw_schedule(tmp_path / "folder.svg", problem, schedule, names=names)
+        draw_schedule(tmp_path / "folder.svg", schedule, names=names)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.svg"]
 
 
@@ -290,7 +400,7 @@ def test_unwritable_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(PermissionError):
-            draw_schedule(tmp_path / "round.svg", problem, solve(problem), names=names_of(problem))
+            draw_schedule(tmp_path / "round.svg", solve(problem), names=names_of(problem))
         assert not list(tmp_path.iterdir())
     finally:
         tmp_path.chmod(0o700)
@@ -306,7 +416,7 @@ def test_failure_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="disk full"):
-        draw_schedule(path, problem, solve(problem), names=names_of(problem))
+        draw_schedule(path, solve(problem), names=names_of(problem))
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -315,15 +425,15 @@ def test_arguments_that_do_not_fit_are_named() -> None:
     problem, distance_m = cell()
     schedule, names = solve(problem), names_of(problem)
     with pytest.raises(ValueError, match="names has 39 entries"):
-        schedule_figure(problem, schedule, names=names[1:])
+        schedule_figure(schedule, names=names[1:])
     with pytest.raises(ValueError, match="angle_rad has 1 entries"):
-        schedule_figure(problem, schedule, names=names, angle_rad=np.zeros(1))
+        schedule_figure(schedule, names=names, angle_rad=np.zeros(1))
     distance_m[3] = -1.0
     with pytest.raises(ValueError, match="distance_m of device 3 is negative"):
-        schedule_figure(problem, schedule, names=names, distance_m=distance_m)
+        schedule_figure(schedule, names=names, distance_m=distance_m)
     distance_m[2] = np.nan
     with pytest.raises(ValueError, match="distance_m of device 2 is not finite"):
-        schedule_figure(problem, schedule, names=names, distance_m=distance_m)
+        schedule_figure(schedule, names=names, distance_m=distance_m)
 
 
 @pytest.mark.parametrize(

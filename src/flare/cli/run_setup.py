@@ -12,16 +12,15 @@ from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.learning.methods import make_method
 from flare.scheduling import get_policy
+from flare.scheduling.policy_options import changed, options_of
 from flare.sweeps import Task, begin
-from flare.sweeps.entries import changed_options, options_of, pair_of, refuse_twins, with_pair
+from flare.sweeps.entries import pair_of, refuse_twins, with_pair
 
 
 def with_options(whole: Config, texts: Sequence[str]) -> Config:
     """The settings with options of the policy changed by texts of the form `name=value`."""
     values = get_policy(whole.scheduling.policy).read_options(texts)
-    return replace(
-        whole, scheduling=replace(whole.scheduling, options=changed_options(whole.scheduling.options, values))
-    )
+    return replace(whole, scheduling=replace(whole.scheduling, options=changed(whole.scheduling.options, values)))
 
 
 def combinations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,14 @@ import typer
 
 from flare.cli import quantities, schedule_output
 from flare.cli.console import say
-from flare.config import Config, SchedulingConfig, WirelessConfig, load
+from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
+from flare.scheduling.options import split_options
+from flare.scheduling.policy_options import changed, options_of
 from flare.scheduling.table import Surroundings, read_table
 from flare.types import Floats
 from flare.wireless.cell import CELLS, Cell
@@ -38,6 +41,10 @@ class PathLoss(StrEnum):
 PolicyOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", help="An option of the policy, such as num_selected=5; may be given again."),
+]
+Table = Annotated[
+    Path | None,
+    typer.Argument(help="CSV file of devices, one a row; - reads it from standard input.", show_default=False),
 ]
 CellName = Annotated[
     str | None, typer.Option(help=f"Draw a cell instead of reading a table: {', '.join(CELLS)}, or a TOML file.")
@@ -68,7 +75,7 @@ class Round:
 
 
 def schedule(
-    table: Annotated[Path | None, typer.Argument(help="CSV file of devices, one a row.", show_default=False)] = None,
+    table: Table = None,
     bandwidth: Annotated[str | None, typer.Option(help="The band to divide, such as 10MHz.")] = None,
     deadline: Annotated[str | None, typer.Option(help="When the round must be over, such as 400ms.")] = None,
     payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
@@ -96,12 +103,14 @@ def schedule(
     if json_ and csv_:
         raise ValueError("--json and --csv are two forms of one answer; give one of them")
     if (table is None) == (cell is None):
-        raise ValueError("give either a table of devices (a CSV file) or --cell, such as --cell paper")
+        raise ValueError(
+            "give either a table of devices (a CSV file, or - for standard input) or --cell, such as --cell paper"
+        )
     whole = Config() if cell is None else _named_cell(cell)
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
     gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma
-    options = _options(whole.scheduling, policy, option or [], time_limit)
+    options = _options(whole.scheduling, policy, option or [], time_limit, compare=compare)
     if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
         raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
     texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload}
@@ -115,9 +124,8 @@ def schedule(
         raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
     else:
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
-    names = POLICIES if compare else {policy, "exact"}
-    answers = {name: _timed(this.problem, name, seed, round_, options.get(name, {})) for name in names}
-    _answer(this, answers, policy, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
+    answers = {name: _timed(this.problem, name, seed, round_, own) for name, own in options.items()}
+    _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
     quantities.warn_of_doubts(texts | {"--noise": noise})  # last, where it is seen; an error is one line alone
 
 
@@ -125,6 +133,7 @@ def _answer(
     this: Round,
     answers: dict[str, tuple[Schedule, float]],
     policy: str,
+    options: dict[str, dict[str, Any]],
     *,
     compare: bool,
     as_json: bool,
@@ -137,29 +146,34 @@ def _answer(
         from flare.report.schedule_plot import draw_schedule  # here, because matplotlib takes its time to import
 
         place = {"distance_m": this.distance_m, "angle_rad": this.angle_rad}
-        draw_schedule(plot, this.problem, answer, names=this.names, **place)
+        draw_schedule(plot, answer, names=this.names, **place)
     if compare:
-        schedule_output.comparison(
-            this.problem, [answers[name] for name in POLICIES], bound, as_json=as_json, as_csv=as_csv
-        )
+        schedule_output.comparison(this.problem, list(answers.values()), bound, options, as_json=as_json, as_csv=as_csv)
     else:
         if math.isnan(answer.lower_bound):
             answer = replace(answer, lower_bound=bound)
         detail = explain(this.problem, answer)
-        schedule_output.schedule(
-            this.problem, answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv
-        )
+        schedule_output.schedule(answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv)
     if plot is not None and not (as_json or as_csv):
         say(f"The picture is in {plot}.")
 
 
 def _options(
-    scheduling: SchedulingConfig, policy: str, texts: Sequence[str], time_limit_s: float | None
+    scheduling: SchedulingConfig, policy: str, texts: Sequence[str], time_limit_s: float | None, *, compare: bool
 ) -> dict[str, dict[str, Any]]:
-    """Options by policy: those of a file for its own policy, then `--time-limit` for `exact`, then those of `-o`."""
-    options: dict[str, dict[str, Any]] = {scheduling.policy: dict(scheduling.options)}
-    options["exact"] = options.get("exact", {}) | _given(time_limit_s=time_limit_s)
-    options[policy] = options.get(policy, {}) | get_policy(policy).read_options(texts)
+    """The policies to ask, and the options of each.
+
+    Options of a file are for its own policy, those of `-o` for the one that is asked; `--time-limit` is for `exact`,
+    which is asked for its bound. A comparison asks all policies, and each gets those of the options that it has.
+    """
+    if compare:
+        options = {name: dict(own) for name, own in options_of(list(POLICIES), scheduling.options, texts).items()}
+    else:
+        own = scheduling.options if policy == scheduling.policy else Options()
+        options = {policy: dict(changed(own, get_policy(policy).read_options(texts)))}
+        options.setdefault("exact", dict(scheduling.options) if scheduling.policy == "exact" else {})
+    if not ((compare or policy == "exact") and "time_limit_s" in split_options(texts)):
+        options["exact"] |= _given(time_limit_s=time_limit_s)
     return options
 
 
@@ -199,7 +213,11 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
         capacitance=wireless.capacitance,
         path_gain=lambda distance_m: path_gain(distance_m, law, exponent),
     )
-    table = read_table(path, surroundings)
+    if str(path) == "-" and sys.stdin is None:
+        raise ValueError("standard input is closed; send a table of devices to it, or name a CSV file")
+    table = read_table(sys.stdin.buffer if str(path) == "-" else path, surroundings)
+    for remark in table.remarks:
+        say(f"warning: {remark}", stderr=True)
     return Round(
         problem=table.problem(**settings, gamma=gamma),
         names=table.names,

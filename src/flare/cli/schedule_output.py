@@ -16,102 +16,75 @@ from rich.table import Table
 
 from flare.cli.console import MAX_ROWS, add_row, console, say
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
-from flare.scheduling.explain import NOT_WORTH_IT, TOO_SLOW, TOO_WEAK, Explanation
+from flare.scheduling.explain import Explanation, LeftOut
 from flare.scheduling.nobody import Names, why_nobody
 from flare.text import csv_text, json_text
 from flare.types import Floats
 from flare.units import human
 
-_SHORT = {TOO_SLOW: "too slow", TOO_WEAK: "too weak", NOT_WORTH_IT: "not worth it"}  # reasons in a narrow terminal
+_WIDE = 88  # characters of a row before the reason
+_SHORT = {  # reasons in a narrow terminal
+    LeftOut.TOO_SLOW: "too slow",
+    LeftOut.TOO_WEAK: "too weak",
+    LeftOut.WORSE: "worse by {:.3g}",
+    LeftOut.EQUAL: "no change",
+    LeftOut.BETTER: "better by {:.3g}",
+    LeftOut.ALONE: "passed over",
+}
 _OPTIONS = Names("--deadline", "--bandwidth", "--payload")
 
 
 def schedule(
+    answer: Schedule, detail: Explanation, energy_j: Floats, names: list[str], *, as_json: bool, as_csv: bool
+) -> None:
+    """Print one schedule."""
+    if not as_json and not as_csv:
+        screen = console()
+        wide = _WIDE + max(map(len, detail.reason))
+        screen.print(_device_table(answer, detail, names, narrow=screen.width < wide))
+        for line in _in_words(answer, detail):
+            say(line)
+        return
+    whole = answer.to_dict(names)
+    for device, energy in zip(whole["devices"], energy_j.tolist(), strict=True):
+        device["energy_j"] = energy if math.isfinite(energy) else None
+    if as_json:
+        _print_json(whole)
+    else:
+        _print_csv(whole["devices"])
+
+
+def comparison(
     problem: RoundProblem,
-    answer: Schedule,
-    detail: Explanation,
-    energy_j: Floats,
-    names: list[str],
+    answers: list[tuple[Schedule, float]],
+    bound: float,
+    options: dict[str, dict[str, Any]],
     *,
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Print one schedule."""
-    devices = _device_rows(problem, answer, detail, energy_j, names)
+    """Print all policies side by side, the best objective first; `bound` is the proven bound of the round, and
+    `options` are those that were set, by policy."""
+    rows = sorted((_compared(answer, took_s, bound) for answer, took_s in answers), key=_best_first)
     if as_json:
-        _print_json(_summary(problem, answer) | {"devices": list(devices)})
-    elif as_csv:
-        _print_csv(devices)
-    else:
-        screen = console()
-        screen.print(_device_table(problem, answer, detail, names, narrow=screen.width < 105))
-        for line in _in_words(problem, answer, detail):
-            say(line)
-
-
-def comparison(
-    problem: RoundProblem, answers: list[tuple[Schedule, float]], bound: float, *, as_json: bool, as_csv: bool
-) -> None:
-    """Print all policies side by side, the best objective first; `bound` is the proven bound of the round."""
-    rows = sorted((_compared(problem, answer, took_s, bound) for answer, took_s in answers), key=_best_first)
-    if as_json:
+        rows = [row | {"options": options.get(row["policy"], {})} for row in rows]
         _print_json({"lower_bound": bound, "deadline_s": problem.deadline_s, "policies": rows})
     elif as_csv:
         _print_csv(rows)
     else:
         screen = console()
         proven = any(row["status"] == "optimal" for row in rows)
-        screen.print(_comparison_table(rows, proven=proven, narrow=screen.width < 112))
+        screen.print(_comparison_table(rows, options, proven=proven, narrow=screen.width < 112))
         if problem.reachable.size == 0:
             say(f"Nobody sends: {why_nobody(problem, answers[0][0].policy, _OPTIONS)}.")
-
-
-def _summary(problem: RoundProblem, answer: Schedule) -> dict[str, Any]:
-    return {
-        "policy": answer.policy,
-        "status": answer.status.value,
-        "num_selected": answer.num_selected,
-        "objective": answer.objective,
-        "lower_bound": answer.lower_bound,
-        "gap": answer.gap,
-        "latency_s": answer.latency_s,
-        "deadline_s": problem.deadline_s,
-        "total_bandwidth_hz": problem.total_bandwidth_hz,
-        "payload_bits": problem.payload_bits,
-        "gamma": problem.gamma,
-        "band_residual": answer.band_residual,
-        "finish_spread": answer.finish_spread,
-        "utility": answer.utility,
-        "utility_bound": answer.utility_bound,
-    }
-
-
-def _device_rows(
-    problem: RoundProblem, answer: Schedule, detail: Explanation, energy_j: Floats, names: list[str]
-) -> Iterable[dict[str, Any]]:
-    sends = answer.bandwidth_hz > 0.0
-    for i, name in enumerate(names):
-        yield {
-            "device": name,
-            "selected": bool(sends[i]),
-            "bandwidth_hz": float(answer.bandwidth_hz[i]),
-            "compute_s": float(problem.compute_s[i]),
-            "upload_s": float(detail.upload_s[i]),
-            "finish_s": float(detail.finish_s[i]),
-            "tau": float(problem.tau[i]),
-            "energy_j": float(energy_j[i]),
-            "reason": detail.reason[i],
-        }
 
 
 def _table(narrow: bool) -> Table:
     return Table(box=None if narrow else box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1) if narrow else (0, 2))
 
 
-def _device_table(
-    problem: RoundProblem, answer: Schedule, detail: Explanation, names: list[str], *, narrow: bool
-) -> Table:
-    table = _table(narrow)
+def _device_table(answer: Schedule, detail: Explanation, names: list[str], *, narrow: bool) -> Table:
+    problem, table = answer.problem, _table(narrow)
     for heading, justify in (
         ("device", "left"),
         ("sends" if narrow else "selected", "center"),
@@ -135,23 +108,27 @@ def _device_table(
             human(float(problem.compute_s[i]), "s"),
             human(float(detail.upload_s[i]), "s") if sends else "",
             human(float(detail.finish_s[i]), "s") if sends else "",
-            _SHORT.get(detail.reason[i], detail.reason[i]) if narrow else detail.reason[i],
+            _short(detail, i) if narrow else detail.reason[i],
             style=None if sends else "dim",
         )
     return table
 
 
-def _in_words(problem: RoundProblem, answer: Schedule, detail: Explanation) -> Iterable[str]:
+def _short(detail: Explanation, device: int) -> str:
+    """Why a device is left out, in few words."""
+    why = detail.why[device]
+    return "" if why is None else _SHORT.get(why, why).format(abs(float(detail.objective_change[device])))
+
+
+def _in_words(answer: Schedule, detail: Explanation) -> Iterable[str]:
+    problem = answer.problem
     if problem.num_devices > MAX_ROWS:
         more = answer.num_selected - min(answer.num_selected, MAX_ROWS)
         if more:
             yield f"… and {more} more that send."
         yield "--csv lists every device."
-    left_out = Counter(reason for reason in detail.reason if reason)
-    reasons = ", ".join(
-        f"{count} {reason if count == 1 else reason.replace(' its ', ' their ')}"
-        for reason, count in left_out.most_common()
-    )
+    left_out = Counter(why for why in detail.why if why is not None)
+    reasons = ", ".join(why.counted(number) for why, number in left_out.most_common())
     yield f"{answer.num_selected} of {problem.num_devices} devices send" + (
         f"; left out: {reasons}." if reasons else "."
     )
@@ -176,7 +153,8 @@ def _utility_in_words(answer: Schedule) -> str:
     return f"at most {_percent(answer.utility_bound / answer.utility - 1.0)} under the greatest that fits"
 
 
-def _compared(problem: RoundProblem, answer: Schedule, took_s: float, bound: float) -> dict[str, Any]:
+def _compared(answer: Schedule, took_s: float, bound: float) -> dict[str, Any]:
+    problem = answer.problem
     return {
         "policy": answer.policy,
         "status": answer.status.value,
@@ -185,6 +163,10 @@ def _compared(problem: RoundProblem, answer: Schedule, took_s: float, bound: flo
         "objective": answer.objective,
         "gap": answer.objective / bound - 1.0 if answer.num_selected else math.nan,
         "latency_s": answer.latency_s,
+        "band_residual": answer.band_residual,
+        "finish_spread": answer.finish_spread,
+        "utility": answer.utility,
+        "utility_bound": answer.utility_bound,
         "solve_s": took_s,
     }
 
@@ -193,7 +175,9 @@ def _best_first(row: dict[str, Any]) -> tuple[float, int]:
     return (row["objective"], list(POLICIES).index(row["policy"]))
 
 
-def _comparison_table(rows: list[dict[str, Any]], *, proven: bool, narrow: bool) -> Table:
+def _comparison_table(
+    rows: list[dict[str, Any]], options: dict[str, dict[str, Any]], *, proven: bool, narrow: bool
+) -> Table:
     table = _table(narrow)
     above = "above optimum" if proven else "above bound"
     wide = ("policy", "devices", "mean tau", "objective", above, "latency", "time taken")
@@ -205,7 +189,7 @@ def _comparison_table(rows: list[dict[str, Any]], *, proven: bool, narrow: bool)
         nobody = row["num_selected"] == 0
         add_row(
             table,
-            row["policy"],
+            ", ".join([row["policy"], *(f"{name}={value}" for name, value in options.get(row["policy"], {}).items())]),
             str(row["num_selected"]),
             "–" if nobody else f"{row['mean_tau']:.2f}",
             "–" if nobody else f"{row['objective']:.4f}",
@@ -248,4 +232,4 @@ def _cell(value: Any) -> Any:
         return str(value).lower()
     if isinstance(value, str):
         return csv_text(value)
-    return "" if isinstance(value, float) and not math.isfinite(value) else value
+    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value

@@ -15,11 +15,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from flare.atomic import write_whole
+from flare.colours import BLUE, EDGE, FAINT, GREY, INK, ORANGE, PALE, PAPER
 from flare.report import FIGURE_FORMATS
 
-# Okabe and Ito's palette. Blue is the radio in every panel, orange is computing; in grey they are dark and light.
-BLUE, EDGE, PALE, ORANGE = "#0072B2", "#00324F", "#BFDCEC", "#E69F00"
-INK, GREY, FAINT, PAPER = "#1A1A1A", "#6B6B6B", "#D4D4D4", "#F4F4F4"
 _STYLE = {
     "figure.figsize": (5.6, 3.3),
     "font.family": "DejaVu Sans",
@@ -41,6 +39,9 @@ _STYLE = {
     "legend.frameon": False,
     "svg.hashsalt": "flare",
 }
+__all__ = [
+    "BLUE", "EDGE", "FAINT", "GREY", "INK", "ORANGE", "PALE", "PAPER", "house_style", "write_figure", "write_figures",
+]  # fmt: skip
 # Metadata to leave out, so that the same figure gives the same file.
 _NO_DATE: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 

@@ -18,8 +18,9 @@ from flare.data import Dataset, from_arrays
 from flare.learning.methods import METHODS
 from flare.learning.models import ModelBuilder
 from flare.scheduling import POLICIES, get_policy
+from flare.scheduling.policy_options import options_of
 from flare.sweeps import Own
-from flare.sweeps.entries import options_of, pair_of, run_name, with_pair
+from flare.sweeps.entries import pair_of, run_name, with_pair
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str] | None
 DataLike = Dataset | Sequence[ArrayLike] | str | None

@@ -17,7 +17,7 @@ from flare.research.extras import imported
 from flare.research.tables import Columns, device_columns, round_columns
 from flare.rounds import RoundRecord
 from flare.sweeps.entries import name_of
-from flare.text import html_facts
+from flare.text import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +135,7 @@ class Run:
         return f"<Run {self.name}: {self._progress}{tested}; {self._place}>"
 
     def _repr_html_(self) -> str:
-        return html_facts(self.name, self._facts())
+        return html_table(self.name, (), self._facts().items())
 
     @property
     def _progress(self) -> str:

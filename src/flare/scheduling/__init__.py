@@ -7,7 +7,7 @@ from flare.scheduling.baselines import lacks_number, tune_num_selected
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, get_policy, policy
-from flare.scheduling.scheduler import solve
+from flare.scheduling.scheduler import solve, solve_many
 from flare.scheduling.schedule import Schedule, Status
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "optimal_split",
     "policy",
     "solve",
+    "solve_many",
     "tune_num_selected",
 ]

@@ -49,18 +49,28 @@ def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike
             f"policy '{policy.name}' answered {selected!r:.80}; it must answer a list of device indices "
             "(for a mask, np.flatnonzero) or one utility for each device (an array of floats)"
         )
-    devices = np.unique(answer.astype(np.intp))
-    if devices.size != answer.size:
-        raise ValueError(f"policy '{policy.name}' named a device twice")
+    devices = np.sort(answer.astype(np.intp))
+    if (devices[1:] == devices[:-1]).any():
+        raise ValueError(f"policy '{policy.name}' named a device twice{_hint(problem, answer)}")
     if devices.size and not (devices[0] >= 0 and devices[-1] < problem.num_devices):
-        raise ValueError(f"policy '{policy.name}' named a device outside 0 to {problem.num_devices - 1}")
+        raise ValueError(
+            f"policy '{policy.name}' named a device outside 0 to {problem.num_devices - 1}{_hint(problem, answer)}"
+        )
     if not problem.fits(devices):
         raise ValueError(
             f"policy '{policy.name}' chose {devices.size} devices that need "
             f"{math.fsum(problem.needed_hz[devices]):.6g} Hz to meet the deadline, of {problem.total_bandwidth_hz:.6g} "
             f"Hz there are: build the choice with flare.scheduling.admit, or check it with problem.fits"
+            f"{_hint(problem, answer)}"
         )
     return devices
+
+
+def _hint(problem: RoundProblem, answer: np.ndarray[Any, np.dtype[Any]]) -> str:
+    """What else an answer of whole numbers may have meant."""
+    if answer.size != problem.num_devices:
+        return ""
+    return "; if these are utilities, one for each device, make them floats: np.asarray(..., dtype=float)"
 
 
 def checked_utility(policy: Policy, problem: RoundProblem, utility: ArrayLike) -> Floats:

@@ -8,7 +8,7 @@ t, so at the optimum the band is used up and everybody finishes at the same time
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,8 +48,71 @@ def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_
         if (bandwidth > 0.0).all():
             split = _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
             if max(split.band_residual, split.finish_spread, abs(latency / split.latency_s - 1.0)) <= CERTIFIED:
-                return replace(split, latency_s=latency)
+                return Allocation(bandwidth, latency, split.band_residual, split.finish_spread)
     return _split_between_doubles(compute_s, snr_hz, payload_bits, total_bandwidth_hz, latency)
+
+
+def optimal_splits(
+    compute_s: Floats, snr_hz: Floats, payload_bits: Floats, total_bandwidth_hz: Floats
+) -> list[Allocation]:
+    """What `optimal_split` finds for each of many sets of equally many devices, to the last bit: `compute_s` and
+    `snr_hz` of shape (sets, devices of a set), the others of shape (sets,).
+
+    The same steps are taken for all sets at once, and every sum runs along one set. Whatever is out of the ordinary
+    (an infinite bandwidth, a certificate that is missed) is left to `optimal_split`.
+    """
+    found: list[Allocation | None] = [None] * len(compute_s)
+    work, snr, payload, band = compute_s, snr_hz, payload_bits[:, None], total_bandwidth_hz  # of the sets still open
+    open_ = np.arange(len(compute_s))
+    even = work + upload_s(payload, (band / work.shape[1])[:, None], snr)
+    alone = work + upload_s(payload, band[:, None], snr)
+    low = np.maximum(even.min(axis=1), alone.max(axis=1))
+    high = np.maximum(even.max(axis=1), low)
+    t = 0.5 * (low + high)
+    for _ in range(200):
+        bandwidth, slope = bandwidth_and_slope(payload, t[:, None] - work, snr)
+        total, slopes = bandwidth.sum(axis=1), slope.sum(axis=1)
+        early = total > band
+        low, high = np.where(early, t, low), np.where(early, high, t)
+        with np.errstate(invalid="ignore", over="ignore"):
+            step = (total / band) * (band - total) / slopes
+            still = np.abs(step) * (slope / bandwidth).min(axis=1) < -_LAST_STEP
+        regular = np.isfinite(slopes)
+        ended = regular & ~(still & (high - low > 2.0 * _EPS * t))
+        if ended.any():
+            sets = (work[ended], snr[ended], payload[ended], band[ended])
+            divided = _last_steps(*sets, t[ended], bandwidth[ended], slope[ended])
+            for at, allocation in zip(open_[ended].tolist(), divided, strict=True):
+                found[at] = allocation
+        on = regular & ~ended
+        if not on.any():
+            break
+        t = np.where((low < t + step) & (t + step < high), t + step, 0.5 * (low + high))
+        if not on.all():
+            open_, work, snr, payload, band = open_[on], work[on], snr[on], payload[on], band[on]
+            t, low, high = t[on], low[on], high[on]
+    return [
+        optimal_split(compute_s[at], snr_hz[at], float(payload_bits[at]), float(total_bandwidth_hz[at]))
+        if one is None
+        else one
+        for at, one in enumerate(found)
+    ]
+
+
+def _last_steps(
+    compute_s: Floats, snr_hz: Floats, payload: Floats, band: Floats, t: Floats, bandwidth: Floats, slope: Floats
+) -> list[Allocation | None]:
+    """The last step of `optimal_split` for many sets; None where the certificate is missed. `payload` is (sets, 1)."""
+    left_hz, slopes = band - bandwidth.sum(axis=1), slope.sum(axis=1)
+    latency = t + left_hz / slopes
+    bandwidth = bandwidth + left_hz[:, None] * (slope / slopes[:, None])
+    finish = compute_s + upload_s(payload, bandwidth, snr_hz)
+    last, first = finish.max(axis=1), finish.min(axis=1)
+    residual, spread = np.abs(bandwidth.sum(axis=1) / band - 1.0), (last - first) / last
+    certified = (residual <= CERTIFIED) & (spread <= CERTIFIED) & (np.abs(latency / last - 1.0) <= CERTIFIED)
+    certified &= (bandwidth > 0.0).all(axis=1)
+    rows = zip(bandwidth, latency.tolist(), residual.tolist(), spread.tolist(), strict=True)
+    return [Allocation(*row) if good else None for row, good in zip(rows, certified.tolist(), strict=True)]
 
 
 def _split_between_doubles(

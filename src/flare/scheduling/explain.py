@@ -2,46 +2,140 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flare.scheduling.problem import RoundProblem
+from flare.scheduling.problem import SAME, RoundProblem
+from flare.scheduling.registry import POLICIES
 from flare.scheduling.schedule import Schedule
-from flare.types import Floats
+from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
 
-TOO_SLOW = "too slow to compute"
-TOO_WEAK = "channel too weak"
-NOT_WORTH_IT = "not worth its bandwidth"
-WEIGHS_BANDWIDTH = frozenset({"exact", "greedy", "lp"})
-"""The policies that weigh what a device adds to the objective against its bandwidth; others merely pass it over."""
+
+class LeftOut(StrEnum):
+    """Why a device does not send, in the words of every table and picture.
+
+    TOO_SLOW    computing alone takes until the deadline
+    TOO_WEAK    not even the whole band carries its update in the time left
+    NO_ROOM     it could send alone; beside those who send, not all would finish by the deadline on this band
+    WORSE       it fits beside them, and P2's objective would rise
+    EQUAL       it fits beside them, and the objective would stay the same
+    BETTER      it fits beside them, and the objective would fall: the policy has not seen it, or goes by something else
+    ALONE       nobody sends, and it could: the policy has not chosen it
+    """
+
+    TOO_SLOW = "too slow to compute"
+    TOO_WEAK = "channel too weak"
+    NO_ROOM = "does not fit"
+    WORSE = "would worsen the objective"
+    EQUAL = "would not change the objective"
+    BETTER = "would better the objective"
+    ALONE = "could send alone"
+
+    def counted(self, number: int) -> str:
+        """The words for so many devices."""
+        words = str(self)
+        if number != 1:
+            words = words.replace("does not fit", "do not fit").replace("channel too", "channels too")
+        return f"{number} {words}"
 
 
-@dataclass(frozen=True)
+BY_OBJECTIVE = frozenset({"exact", "greedy", "lp"})
+"""The policies that leave a device out because it would worsen the objective; others go by something else."""
+
+
+@dataclass(frozen=True, eq=False)
 class Explanation:
-    """What a schedule means for each device, shape (devices,); times are nan where the device does not send."""
+    """What a schedule means for each device, shape (devices,).
 
+    upload_s, finish_s   how long the device sends, and when it is done; nan where it does not send
+    why                  why it does not send; None where it does
+    objective_change     what P2's objective would change by if the device sent, too: > 0 is worse; nan where it sends,
+                         does not fit, or nobody sends
+    """
+
+    policy: str
     upload_s: Floats
     finish_s: Floats
-    reason: list[str]  # empty where the device sends
+    why: list[LeftOut | None]
+    objective_change: Floats
+
+    @cached_property
+    def reason(self) -> list[str]:
+        """Why each device does not send, in words with the number; empty where it sends."""
+        changes, place = np.unique(self.objective_change, return_inverse=True)
+        by_how_much = [f" by {abs(change):.3g}" for change in changes.tolist()]  # few: it depends on tau alone
+        passed_over = f"; {self.policy} passed it over"
+        ends = {
+            why: passed_over if why in (LeftOut.BETTER, LeftOut.ALONE) or self.policy not in BY_OBJECTIVE else ""
+            for why in (LeftOut.WORSE, LeftOut.EQUAL, LeftOut.BETTER, LeftOut.ALONE)
+        }
+        return [
+            "" if why is None else why + (by_how_much[at] if why in _BY else "") + ends.get(why, "")
+            for why, at in zip(self.why, place.tolist(), strict=True)
+        ]
+
+
+_BY = (LeftOut.WORSE, LeftOut.BETTER)
+_CODES = (None, *LeftOut)
 
 
 def explain(problem: RoundProblem, schedule: Schedule) -> Explanation:
-    """Upload and finishing times of a schedule, and for each device that does not send, why.
+    """Upload and finishing times of a schedule, and for each device that does not send, why (`LeftOut`).
 
-    "too slow to compute": computing alone takes until the deadline. "channel too weak": not even the whole band
-    carries its update in the time left. "not worth its bandwidth": it could send, but not to the better of the
-    objective ("passed over by ..." under a policy that does not look at the objective).
+    A device is asked about alone: what if it sent beside those who do? Where the policy divides the band evenly, it
+    fits if all of them finish by the deadline on even shares.
     """
     sends = np.zeros(problem.num_devices, dtype=bool)
     sends[schedule.selected] = True
     upload = np.where(sends, upload_s(problem.payload_bits, schedule.bandwidth_hz, problem.snr_hz), np.nan)
-    weighs = schedule.policy in WEIGHS_BANDWIDTH
-    otherwise = NOT_WORTH_IT if weighs else f"passed over by {schedule.policy}"
-    reason = np.select(
-        [sends, problem.compute_s >= problem.deadline_s, problem.needed_hz > problem.capacity_hz],
-        ["", TOO_SLOW, TOO_WEAK],
-        otherwise,
+    alone = problem.needed_hz <= problem.capacity_hz
+    fits = alone & ~sends
+    fits[fits] = _fits_beside(problem, schedule, np.flatnonzero(fits))
+    change = np.full(problem.num_devices, np.nan)
+    if schedule.num_selected:
+        change[fits] = _objective_change(problem, schedule.selected, problem.tau[fits])
+    same = SAME * schedule.objective if schedule.num_selected else 0.0
+    code = np.select(
+        [
+            sends,
+            problem.compute_s >= problem.deadline_s,
+            ~alone,
+            ~fits,
+            change > same,
+            change < -same,
+            np.isnan(change),
+        ],
+        [_CODES.index(one) for one in (None, *_IN_TURN)],
+        _CODES.index(LeftOut.EQUAL),
     )
-    return Explanation(upload_s=upload, finish_s=problem.compute_s + upload, reason=reason.tolist())
+    why = [_CODES[one] for one in code.tolist()]
+    return Explanation(schedule.policy, upload, problem.compute_s + upload, why, change)
+
+
+_IN_TURN = (LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.NO_ROOM, LeftOut.WORSE, LeftOut.BETTER, LeftOut.ALONE)
+
+
+def _fits_beside(problem: RoundProblem, schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
+    """Whether each of the devices, alone added to those who send, leaves all of them in time."""
+    needed = problem.needed_hz[devices]
+    policy = POLICIES.get(schedule.policy)
+    if policy is not None and policy.split_evenly:
+        dearest = float(problem.needed_hz[schedule.selected].max(initial=0.0))
+        return np.maximum(needed, dearest) * (schedule.num_selected + 1) <= problem.capacity_hz
+    total = math.fsum(problem.needed_hz[schedule.selected]) + needed
+    fits: NDArray[np.bool_] = total <= problem.capacity_hz
+    for at in np.flatnonzero(np.abs(total - problem.capacity_hz) <= 1e-15 * problem.capacity_hz):  # rounding decides
+        fits[at] = problem.fits(np.append(schedule.selected, devices[at]))
+    return fits
+
+
+def _objective_change(problem: RoundProblem, selected: Indices, tau: Floats) -> Floats:
+    """What one more device of each tau changes in P2's objective."""
+    steps, number = math.fsum(1.0 / problem.tau[selected]), len(selected)
+    return problem.weight(number + 1) * (steps + 1.0 / tau) - problem.weight(number) * steps

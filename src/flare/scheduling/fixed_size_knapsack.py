@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,12 +108,13 @@ def better_set(
 
 
 def _classes(nu: Floats, needed: Floats, reduced: Floats, taken: NDArray[np.bool_], gap: float) -> list[_Class]:
-    core = np.flatnonzero(np.abs(reduced) < gap)
+    (core,) = (np.abs(reduced) < gap).nonzero()
     if core.size == 0:
         return []
-    starts = np.flatnonzero(np.diff(nu[core]) != 0.0) + 1
+    starts = ((nu[core[1:]] != nu[core[:-1]]).nonzero()[0] + 1).tolist()
     classes = []
-    for members in np.split(core, starts):
+    for start, end in pairwise([0, *starts, len(core)]):
+        members = core[start:end]
         inside = members[taken[members]][::-1]
         outside = members[~taken[members]]
         count = np.arange(-len(inside), len(outside) + 1)
@@ -136,7 +138,10 @@ def _classes(nu: Floats, needed: Floats, reduced: Floats, taken: NDArray[np.bool
 
 def _both_ways(down: Floats, up: Floats) -> Floats:
     """Running sums away from zero change, laid out from the most removed to the most added."""
-    return np.concatenate((np.cumsum(down)[::-1], (0.0,), np.cumsum(up)))
+    both = np.zeros(len(down) + 1 + len(up))
+    both[: len(down)] = down.cumsum()[::-1]
+    both[len(down) + 1 :] = up.cumsum()
+    return both
 
 
 def _balance(rest: list[_Class]) -> tuple[Floats, int]:
@@ -188,7 +193,7 @@ class _Walk:
         cost = np.add.outer(states.cost, one.cost).ravel()
         undo, zero = self.balance(stage)
         place = count + zero
-        kept = np.flatnonzero((place >= 0) & (place < len(undo)) & (cost < self.gap))
+        (kept,) = ((place >= 0) & (place < len(undo)) & (cost < self.gap)).nonzero()
         kept = kept[cost[kept] + undo[place[kept]] < self.gap]
         parent, option = np.divmod(kept, width)
         return _undominated(
@@ -203,8 +208,8 @@ class _Walk:
 
     def finish(self, states: _States) -> None:
         """Keep the least sum of nu that fits, if it is below the target."""
-        good = np.flatnonzero((states.count == 0) & (states.hz <= self.room_hz))
-        for best in good[np.argsort(states.nu[good], kind="stable")]:
+        (good,) = ((states.count == 0) & (states.hz <= self.room_hz)).nonzero()
+        for best in good[states.nu[good].argsort(kind="stable")]:
             total = self.base_nu + float(states.nu[best])
             if total >= self.target:
                 return
@@ -235,7 +240,7 @@ def _undominated(states: _States) -> _States:
         return states
     order = np.lexsort((states.hz, states.nu, states.count))
     # A running minimum of the bandwidth that starts anew with each count: groups are shifted below one another.
-    shift = 2.0 * float(np.ptp(states.hz)) or 1.0
+    shift = 2.0 * float(states.hz.max() - states.hz.min()) or 1.0
     hz = states.hz[order] - shift * (states.count[order] - states.count[order[0]])
     kept = np.ones(len(order), dtype=bool)
     kept[1:] = hz[1:] < np.minimum.accumulate(hz)[:-1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,16 @@ class RoundProblem:
                     f"{name} has {len(getattr(self, name))} devices, tau has {len(self.tau)}: give one value a device"
                 )
 
+    def __repr__(self) -> str:
+        from flare.scheduling.showing import problem_in_a_line  # here: it knows what a problem is
+
+        return problem_in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        from flare.scheduling.showing import problem_as_html
+
+        return problem_as_html(self)
+
     @property
     def num_devices(self) -> int:
         """K, the devices in the cell."""
@@ -143,6 +155,46 @@ class RoundProblem:
         """The devices sorted by what they are (tau descending, then least bandwidth, computing time and channel), so
         that whoever breaks ties or draws by it gets the same answer in whatever order the devices were listed."""
         return np.lexsort((self.snr_hz, self.compute_s, self.needed_hz, -self.tau))
+
+
+def blocks(problems: Sequence[RoundProblem], max_numbers: int = 1 << 14) -> list[slice]:
+    """The problems in blocks of consecutive ones: many enough for one array operation to be worth it, and few enough
+    for the memory next to the processor. An array with a row for each problem of a block, as long as its largest cell,
+    has at most `max_numbers` entries, unless one problem alone has more."""
+    edges, widest = [0], 0
+    for at, problem in enumerate(problems):
+        widest = max(widest, problem.num_devices)
+        if at > edges[-1] and (at + 1 - edges[-1]) * widest > max_numbers:
+            edges.append(at)
+            widest = problem.num_devices
+    return [slice(start, end) for start, end in pairwise([*edges, len(problems)]) if start < end]
+
+
+def prepare(problems: Sequence[RoundProblem]) -> None:
+    """Compute `needed_hz` and `canonical_order` of many problems at once, as each would for itself when asked."""
+    new = [problem for problem in problems if "needed_hz" not in problem.__dict__]
+    if len(new) < 2:
+        return
+    counts = [problem.num_devices for problem in new]
+
+    def each(name: str) -> Floats:
+        return np.repeat([getattr(problem, name) for problem in new], counts)
+
+    compute_s, snr_hz = (np.concatenate([getattr(one, name) for one in new]) for name in ("compute_s", "snr_hz"))
+    needed = bandwidth_for(each("payload_bits"), each("deadline_s") - compute_s, snr_hz)
+    ends = np.cumsum(counts)
+    for problem, own in zip(new, np.split(needed, ends[:-1]), strict=True):
+        own = own.copy()  # a view would keep all the others alive
+        own.setflags(write=False)
+        problem.__dict__["needed_hz"] = own
+    by_count: dict[int, list[RoundProblem]] = {}
+    for problem in new:
+        by_count.setdefault(problem.num_devices, []).append(problem)
+    for same in by_count.values():
+        keys = [np.array([getattr(one, name) for one in same]) for name in ("snr_hz", "compute_s", "needed_hz", "tau")]
+        keys[-1] = -keys[-1]
+        for problem, order in zip(same, np.lexsort(keys), strict=True):
+            problem.__dict__["canonical_order"] = order.copy()
 
 
 def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, positive: bool = False) -> Floats:

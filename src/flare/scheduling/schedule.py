@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING, Any
 
+from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Memory
 from flare.types import Floats, Indices
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Status(Enum):
@@ -28,6 +35,7 @@ class Status(Enum):
 class Schedule:
     """Who sends this round, on how much bandwidth, when the round ends, and how far that is from the best possible.
 
+    problem         the round that it answers
     selected        the devices that send, ascending, shape (num_selected,)
     bandwidth_hz    bandwidth of each device, zero where not selected, shape (devices,)
     latency_s       t_r*, when the last device has finished; nan if nobody sends
@@ -47,6 +55,7 @@ class Schedule:
     and `lower_bound` and `gap` are nan, since nothing is proven of P2.
     """
 
+    problem: RoundProblem
     selected: Indices
     bandwidth_hz: Floats
     latency_s: float
@@ -70,3 +79,58 @@ class Schedule:
         """How far the objective lies above the proven bound, as a share of the bound; nan where nothing is
         proven or nobody sends."""
         return self.objective / self.lower_bound - 1.0 if math.isfinite(self.objective) else math.nan
+
+    def to_dict(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """All of the schedule as numbers, words, lists and dicts that JSON can hold: the certificate, what was asked,
+        and under "devices" one entry for each device, those left out with the reason. What is nan or infinite is None.
+        `names` are what to call the devices; without, they are counted from 0. The memory of a policy is left out.
+        """
+        from flare.scheduling.showing import as_dict  # here, as in the methods below: it knows what a schedule is
+
+        return as_dict(self, names)
+
+    def __repr__(self) -> str:
+        from flare.scheduling.showing import schedule_in_a_line
+
+        return schedule_in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        from flare.scheduling.showing import schedule_as_html
+
+        return schedule_as_html(self)
+
+    def plot(
+        self,
+        panel: str = "times",
+        *,
+        ax: Axes | None = None,
+        names: Sequence[str] | None = None,
+        distance_m: Floats | None = None,
+        angle_rad: Floats | None = None,
+    ) -> Axes:
+        """Draw one panel in the style that matplotlib is set to, and return its axes (needs matplotlib).
+
+        Parameters
+        ----------
+        panel : "times" (how long each sender computes and sends), "band" (who gets which part of it) or "cell" (the
+            devices from above: who sends, and why the others do not).
+        ax : the axes to draw into; None makes a figure.
+        names : what to call the devices; without, they are counted from 0.
+        distance_m, angle_rad : where the devices stand, such as those of `Cell.draw(...)`, for "cell"; without, they
+            lie by the rank of their channels.
+        """
+        from flare.scheduling.picture import draw_panel
+
+        return draw_panel(self, panel, ax, names, distance_m, angle_rad)
+
+    def figure(
+        self,
+        *,
+        names: Sequence[str] | None = None,
+        distance_m: Floats | None = None,
+        angle_rad: Floats | None = None,
+    ) -> Figure:
+        """All three panels of `plot` in one figure, in the style that matplotlib is set to (needs matplotlib)."""
+        from flare.scheduling.picture import schedule_figure
+
+        return schedule_figure(self, names=names, distance_m=distance_m, angle_rad=angle_rad)

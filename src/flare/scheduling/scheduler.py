@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility
-from flare.scheduling.bandwidth import even_split, optimal_split
+from flare.scheduling.bandwidth import Allocation, even_split, optimal_split, optimal_splits
+from flare.scheduling.exact import exact, exact_many
 from flare.scheduling.history import History
-from flare.scheduling.problem import RoundProblem
-from flare.scheduling.registry import Choice, Memory, Policy, get_policy
+from flare.scheduling.problem import RoundProblem, blocks, prepare
+from flare.scheduling.registry import Choice, Memory, Policy, PolicyFunction, get_policy
 from flare.scheduling.schedule import Schedule, Status
 from flare.scheduling.utility_knapsack import best_utility
 from flare.types import Indices
+
+_T = TypeVar("_T")
 
 
 def solve(
@@ -44,17 +48,155 @@ def solve(
     Returns a `Schedule` whose devices all finish by the deadline, or one of status INFEASIBLE. Raises ValueError for
     an unknown policy or option, and where a policy's answer is none, or its devices do not fit.
     """
-    chosen = get_policy(policy)
-    chosen.check_options(options)
-    limit = _checked_limit(max_devices)
-    arguments = options | _asked_for(chosen, problem, rng, history, memory)
-    if limit is not None and "max_devices" in chosen.options:
-        arguments["max_devices"] = limit
+    chosen, limit = _asked_policy(policy, options, max_devices)
+    arguments = _arguments(chosen, problem, options, limit, rng, history, memory)
     choice = as_choice(chosen, chosen.function(problem, **arguments))
     picked = _picked(chosen, problem, choice, limit)
     if len(picked.selected) == 0:
         return _nobody(problem, chosen, choice, picked)
-    return _certified(problem, chosen, choice, picked)
+    return _certified(problem, chosen, choice, picked, _split(chosen, problem, picked.selected))
+
+
+def solve_many(
+    problems: Sequence[RoundProblem],
+    policy: str = "exact",
+    *,
+    rng: Sequence[np.random.Generator] | None = None,
+    history: Sequence[History] | None = None,
+    memory: Sequence[Memory] | None = None,
+    max_devices: int | None = None,
+    **options: Any,
+) -> list[Schedule]:
+    """Schedule many rounds that do not depend on one another: what `solve` answers to each, to the last bit, sooner.
+
+    The rounds may differ in everything, also in the number of devices. What all have in common is computed for many at
+    once: the bandwidths that the deadline asks for, the search of policy `exact`, and the division of the band.
+
+    Parameters
+    ----------
+    problems : the rounds.
+    policy, max_devices, options : as for `solve`, the same for all rounds; a time limit is for each round.
+    rng, history, memory : one entry for each round, for policies that ask for them. The memory of a round does not pass
+        to the next one of the batch: rounds of which each needs the schedule of the one before go through `solve`.
+
+    Returns one schedule for each problem. Raises ValueError as `solve` does, and says of which problem.
+    """
+    problems = list(problems)
+    rngs, histories = _one_each("rng", rng, len(problems)), _one_each("history", history, len(problems))
+    memories = _one_each("memory", memory, len(problems))
+    chosen, limit = _asked_policy(policy, options, max_devices)
+    arguments = []
+    for at, problem in enumerate(problems):
+        with _of_problem(at):
+            arguments.append(_arguments(chosen, problem, options, limit, rngs[at], histories[at], memories[at]))
+    answers: list[Schedule] = []
+    for block in blocks(problems):
+        answers += _solve_block(chosen, problems[block], arguments[block], options, limit, block.start)
+    return answers
+
+
+def _one_each(name: str, given: Sequence[_T] | None, number: int) -> Sequence[_T | None]:
+    if given is None:
+        return [None] * number
+    if not isinstance(given, Sequence) or len(given) != number:
+        raise ValueError(f"{name} must be a list with one entry for each of the {number} problems")
+    return given
+
+
+def _solve_block(
+    chosen: Policy,
+    problems: list[RoundProblem],
+    arguments: list[dict[str, Any]],
+    options: dict[str, Any],
+    limit: int | None,
+    first: int,
+) -> list[Schedule]:
+    """The schedules of some rounds, which are counted from `first` in messages."""
+    prepare(problems)
+    together = _TOGETHER.get(chosen.function)
+    given = together(problems, **options) if together else None
+    choices, picked = [], []
+    for at, problem in enumerate(problems):
+        with _of_problem(first + at):
+            answer = given[at] if given else chosen.function(problem, **arguments[at])
+            choices.append(as_choice(chosen, answer))
+            picked.append(_picked(chosen, problem, choices[at], limit))
+    allocations = _splits(chosen, problems, [one.selected for one in picked])
+    answers = []
+    for at, (problem, allocation) in enumerate(zip(problems, allocations, strict=True)):
+        with _of_problem(first + at):
+            if allocation is None:
+                answers.append(_nobody(problem, chosen, choices[at], picked[at]))
+            else:
+                answers.append(_certified(problem, chosen, choices[at], picked[at], allocation))
+    return answers
+
+
+_TOGETHER: dict[PolicyFunction, Callable[..., list[Choice]]] = {exact: exact_many}
+"""Policies that choose for many rounds at once, by what they do for one."""
+
+
+@contextmanager
+def _of_problem(number: int) -> Iterator[None]:
+    """Name the problem in what is wrong with it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"problem {number}: {error}") from error
+
+
+def _asked_policy(policy: str, options: dict[str, Any], max_devices: Any) -> tuple[Policy, int | None]:
+    """The policy of a name, and the limit on devices, both checked."""
+    chosen = get_policy(policy)
+    chosen.check_options(options)
+    return chosen, _checked_limit(max_devices)
+
+
+def _arguments(
+    chosen: Policy,
+    problem: RoundProblem,
+    options: dict[str, Any],
+    limit: int | None,
+    rng: np.random.Generator | None,
+    history: History | None,
+    memory: Memory | None,
+) -> dict[str, Any]:
+    """What the policy is called with, beside the problem."""
+    arguments = options | _asked_for(chosen, problem, rng, history, memory)
+    if limit is not None and "max_devices" in chosen.options:
+        arguments["max_devices"] = limit
+    return arguments
+
+
+def _split(chosen: Policy, problem: RoundProblem, selected: Indices) -> Allocation:
+    """The division of the band among the devices."""
+    split = even_split if chosen.split_evenly else optimal_split
+    return split(
+        problem.compute_s[selected], problem.snr_hz[selected], problem.payload_bits, problem.total_bandwidth_hz
+    )
+
+
+def _splits(chosen: Policy, problems: Sequence[RoundProblem], selected: Sequence[Indices]) -> list[Allocation | None]:
+    """The same of many rounds, sets of one size at once; None where nobody is selected."""
+    found: list[Allocation | None] = [None] * len(problems)
+    by_size: dict[int, list[int]] = {}
+    for at, devices in enumerate(selected):
+        by_size.setdefault(len(devices), []).append(at)
+    for size, members in by_size.items():
+        if size == 0:
+            continue
+        if chosen.split_evenly or len(members) == 1:
+            divided = [_split(chosen, problems[at], selected[at]) for at in members]
+        else:
+            divided = optimal_splits(
+                np.array([problems[at].compute_s[selected[at]] for at in members]),
+                np.array([problems[at].snr_hz[selected[at]] for at in members]),
+                np.array([problems[at].payload_bits for at in members]),
+                np.array([problems[at].total_bandwidth_hz for at in members]),
+            )
+        for at, allocation in zip(members, divided, strict=True):
+            found[at] = allocation
+    return found
 
 
 @dataclass(frozen=True)
@@ -80,13 +222,11 @@ def _picked(chosen: Policy, problem: RoundProblem, choice: Choice, max_devices: 
     return _Picked(checked_selection(chosen, problem, choice.selected))
 
 
-def _certified(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
-    """Divide the band among the devices picked."""
+def _certified(
+    problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked, allocation: Allocation
+) -> Schedule:
+    """The schedule of the devices picked, among whom the band is divided."""
     selected = picked.selected
-    split = even_split if chosen.split_evenly else optimal_split
-    allocation = split(
-        problem.compute_s[selected], problem.snr_hz[selected], problem.payload_bits, problem.total_bandwidth_hz
-    )
     if chosen.split_evenly and allocation.latency_s > problem.deadline_s * (1.0 + 1e-12):
         raise ValueError(f"policy '{chosen.name}' chose devices that miss the deadline when the band is split evenly")
     bandwidth_hz = np.zeros(problem.num_devices)
@@ -98,6 +238,7 @@ def _certified(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _P
             "its own devices: no bound of P2 can be"
         )
     return Schedule(
+        problem=problem,
         selected=selected,
         bandwidth_hz=bandwidth_hz,
         latency_s=min(allocation.latency_s, problem.deadline_s),  # the set fits: anything above is rounding
@@ -152,6 +293,7 @@ def _checked_limit(max_devices: Any) -> int | None:
 def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
     nobody_can = problem.reachable.size == 0
     return Schedule(
+        problem=problem,
         selected=np.zeros(0, dtype=np.intp),
         bandwidth_hz=np.zeros(problem.num_devices),
         latency_s=math.nan,

@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
-from flare.reading import read_small
+from flare.reading import read_capped, read_small
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.text import did_you_mean
 from flare.types import Floats
@@ -36,7 +37,10 @@ _COLUMNS: dict[str, _Rule] = {
     "cycles_per_sample": _POSITIVE,
     "snr_hz": _POSITIVE,
     "power_dbm": _DECIBEL,
-    "gain_db": _DECIBEL,
+    "gain_db": (
+        lambda x: -1000.0 <= x <= 0.0,
+        "must lie between -1000 and 0 decibel: a channel loses power (is the minus sign missing?)",
+    ),
     "distance_m": (lambda x: 1.0 <= x <= 1e9, "must be at least 1 metre, and finite"),
 }
 
@@ -62,6 +66,7 @@ class DeviceTable:
     distance_m: Floats | None
     power_w: Floats | None  # None where the table says snr_hz
     compute_energy_j: Floats | None  # None where the table says compute_s
+    remarks: list[str]  # what is taken as it is, and is perhaps not meant
 
     def problem(
         self, *, payload_bits: float, total_bandwidth_hz: float, deadline_s: float, gamma: float
@@ -70,10 +75,13 @@ class DeviceTable:
         return RoundProblem(self.tau, self.compute_s, self.snr_hz, payload_bits, total_bandwidth_hz, deadline_s, gamma)
 
 
-def read_table(path: Path, surroundings: Surroundings) -> DeviceTable:
-    """Read devices from a CSV file; ValueError with file, line, column, reason and remedy where it cannot be used."""
+def read_table(source: Path | BinaryIO, surroundings: Surroundings) -> DeviceTable:
+    """Read devices from a CSV file, or from standard input where an open stream is given; ValueError with file, line,
+    column, reason and remedy where it cannot be used. No more than `MAX_TABLE_BYTES` are read of either."""
+    path = source if isinstance(source, Path) else "standard input"
     try:
-        text = read_small(path, MAX_TABLE_BYTES).decode("utf-8-sig")
+        content = read_small(source, MAX_TABLE_BYTES) if isinstance(source, Path) else _rest(source)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start}); save it as CSV in UTF-8"
@@ -83,6 +91,14 @@ def read_table(path: Path, surroundings: Surroundings) -> DeviceTable:
     columns = _header(str(path), [cell.strip() for cell in header])
     names, values = _cells(str(path), columns, lines)
     return _devices(str(path), names, values, surroundings)
+
+
+def _rest(stream: BinaryIO) -> bytes:
+    """All that comes from a stream; ValueError where that is more than a table has."""
+    try:
+        return read_capped(stream, "standard input", MAX_TABLE_BYTES)
+    except OSError as error:
+        raise ValueError(f"standard input: cannot be read ({error.strerror})") from None
 
 
 def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
@@ -98,7 +114,7 @@ def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _header(path: str, columns: list[str]) -> list[str]:
     if not columns:
-        raise ValueError(f"{path}: the file is empty; it needs a line of column names and a line for each device")
+        raise ValueError(f"{path}: empty; it needs a line of column names and a line for each device")
     known = ["name", *_COLUMNS]
     if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
         raise ValueError(f"{path}, line 1: the columns are not separated by commas; save the file with commas")
@@ -197,6 +213,16 @@ def _devices(path: str, names: list[str], values: dict[str, Floats], around: Sur
                 f"{path}: device {names[absurd[0]]!r:.80} comes to {column} = {values[column][absurd[0]]:g}; "
                 "check the units of its columns"
             )
-    return DeviceTable(
-        names, values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"), power_w, energy_j
-    )
+    columns = (values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"))
+    return DeviceTable(names, *columns, power_w, energy_j, _remarks(path, names, values["tau"]))
+
+
+def _remarks(path: str, names: list[str], tau: Floats) -> list[str]:
+    parts = np.flatnonzero(tau != np.rint(tau))
+    if parts.size == 0:
+        return []
+    many = f"{parts.size} devices have" if parts.size > 1 else "one device has"
+    return [
+        f"{path}: {many} a fraction of a local step in tau, such as {tau[parts[0]]:g} of {names[parts[0]]!r:.80}; it "
+        "counts as it is, but devices do whole steps"
+    ]

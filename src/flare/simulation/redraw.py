@@ -85,6 +85,7 @@ def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str) -> Sche
     bandwidth_hz: Floats = np.zeros(problem.num_devices)
     bandwidth_hz[at] = record.bandwidth_hz
     return Schedule(
+        problem=problem,
         selected=at,
         bandwidth_hz=bandwidth_hz,
         latency_s=_or(record.latency_s, np.nan),

@@ -52,7 +52,7 @@ from flare.rounds.plan import problem_of
 from flare.scheduling import lacks_number, tune_num_selected
 from flare.simulation.identity import data_identity, model_identity
 from flare.simulation.smoothness import estimated_smoothness
-from flare.text import html_facts
+from flare.text import html_table
 from flare.types import Floats, Indices
 from flare.wireless.cell import Cell, CellRound
 
@@ -110,7 +110,7 @@ class Simulation:
         return f"<Simulation: {facts}>"
 
     def _repr_html_(self) -> str:
-        return html_facts("Simulation", self._facts())
+        return html_table("Simulation", (), self._facts().items())
 
     def _facts(self) -> dict[str, str]:
         """What it is, in a few words."""

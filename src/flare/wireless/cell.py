@@ -8,8 +8,9 @@ import numpy as np
 
 from flare.config import WirelessConfig
 from flare.rng import stream
+from flare.text import html_table
 from flare.types import Floats
-from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, linear_to_db
+from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, human, linear_to_db
 from flare.wireless.channel import path_gain, rayleigh_gain, rician_gain, shadowing_gain
 from flare.wireless.compute import time_and_energy
 from flare.wireless.geometry import place_devices
@@ -87,6 +88,28 @@ class Cell:
         for kept in (self._mean_gain_db, self._fixed_cpu_hz, self._fixed_tau):
             if kept is not None:
                 kept.setflags(write=False)
+
+    def __repr__(self) -> str:
+        return f"<Cell: seed {self.seed}, " + ", ".join(f"{what} {value}" for what, value in self._facts()) + ">"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Cell of seed {self.seed}", ("what", "how much"), self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        config = self.config
+        law = f"exponent {config.path_loss_exponent:g}" if config.path_loss == "exponent" else config.path_loss
+        nearest, farthest = float(self.distance_m.min()), float(self.distance_m.max())
+        return [
+            ("devices", str(config.num_devices)),
+            ("band", human(config.total_bandwidth_hz, "Hz")),
+            ("deadline", human(config.deadline_s, "s")),
+            ("update", human(config.payload_bits, "bit")),
+            ("distance", f"{nearest:.0f} to {farthest:.0f} m"),
+            ("path loss", law),
+            ("fading", config.fading),
+            ("local steps", config.tau_law),
+            *([("trace", str(config.trace))] if config.trace else []),
+        ]
 
     def draw(self, index: int) -> CellRound:
         """The cell in a round, counted from 0."""

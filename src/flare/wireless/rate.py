@@ -23,14 +23,17 @@ def snr_hz(power_w: Floats, power_gain: Floats, noise_w_per_hz: float) -> Floats
 def rate_bps(bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     """Eq. (5): b log2(1 + p h^2 / (b N_0)), in bit/s; zero on zero bandwidth."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        rate = bandwidth_hz * np.log1p(snr_hz / bandwidth_hz) / LN2
-    return np.where(bandwidth_hz > 0.0, rate, 0.0)
+        return _rate_bps(bandwidth_hz, snr_hz)
 
 
-def upload_s(payload_bits: float, bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
+def _rate_bps(bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
+    return np.where(bandwidth_hz > 0.0, bandwidth_hz * np.log1p(snr_hz / bandwidth_hz) / LN2, 0.0)
+
+
+def upload_s(payload_bits: float | Floats, bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     """Eq. (6): S / rate, in seconds; infinite on zero bandwidth."""
-    with np.errstate(divide="ignore"):
-        return payload_bits / rate_bps(bandwidth_hz, snr_hz)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return payload_bits / _rate_bps(bandwidth_hz, snr_hz)
 
 
 def upload_energy_j(power_w: Floats, upload_s: Floats) -> Floats:
@@ -38,12 +41,12 @@ def upload_energy_j(power_w: Floats, upload_s: Floats) -> Floats:
     return power_w * upload_s
 
 
-def bandwidth_for(payload_bits: float, slack_s: Floats, snr_hz: Floats) -> Floats:
+def bandwidth_for(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> Floats:
     """Theorem 3: the least bandwidth that carries `payload_bits` in `slack_s`; infinite where none does."""
     return bandwidth_and_slope(payload_bits, slack_s, snr_hz)[0]
 
 
-def bandwidth_and_slope(payload_bits: float, slack_s: Floats, snr_hz: Floats) -> tuple[Floats, Floats]:
+def bandwidth_and_slope(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> tuple[Floats, Floats]:
     """The bandwidth of Theorem 3 and its derivative with respect to the slack (Hz/s, negative).
 
     With x = snr_hz / b and v = S ln2 / (snr_hz slack_s) the deadline reads ln(1 + x) = v x. The root x = 0 is
@@ -62,9 +65,8 @@ def bandwidth_and_slope(payload_bits: float, slack_s: Floats, snr_hz: Floats) ->
         log_inverse_v = np.log(slack_s * (snr_hz / payload_nat))
         s = log_inverse_v + np.log1p(log_inverse_v)
         for _ in range(2):
-            decay = np.exp(-s)
-            filled = -np.expm1(-s)  # 1 - e^-s
-            inverse_s = 1.0 / s
+            minus = -s
+            decay, filled, inverse_s = np.exp(minus), -np.expm1(minus), 1.0 / s  # filled is 1 - e^-s
             miss = s + np.log(filled * inverse_s) - log_inverse_v  # f(s) - L
             slope = 1.0 / filled - inverse_s  # f'(s)
             bend = inverse_s * inverse_s - decay / (filled * filled)  # f''(s)

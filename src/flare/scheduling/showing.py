@@ -1,0 +1,157 @@
+"""Problems and schedules in a line, as a table of a notebook, and as what JSON can hold."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flare.scheduling.explain import Explanation, explain
+from flare.scheduling.problem import RoundProblem
+from flare.scheduling.schedule import Schedule
+from flare.text import html_table
+from flare.types import Floats
+from flare.units import human
+
+MAX_IN_A_LINE = 8
+"""Senders named in the line of a schedule."""
+MAX_ROWS = 50
+"""Devices in a table of a notebook."""
+
+
+def as_dict(schedule: Schedule, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """What `Schedule.to_dict` returns."""
+    problem = schedule.problem
+    if names is not None and len(names) != problem.num_devices:
+        raise ValueError(f"names has {len(names)} entries, the round has {problem.num_devices} devices")
+    detail = explain(problem, schedule)
+    numbers = {
+        "objective": schedule.objective,
+        "lower_bound": schedule.lower_bound,
+        "gap": schedule.gap,
+        "latency_s": schedule.latency_s,
+        "deadline_s": problem.deadline_s,
+        "total_bandwidth_hz": problem.total_bandwidth_hz,
+        "payload_bits": problem.payload_bits,
+        "gamma": problem.gamma,
+        "band_residual": schedule.band_residual,
+        "finish_spread": schedule.finish_spread,
+        "utility": schedule.utility,
+        "utility_bound": schedule.utility_bound,
+    }
+    return {
+        "policy": schedule.policy,
+        "status": schedule.status.value,
+        "num_selected": schedule.num_selected,
+        **{name: _number(float(value)) for name, value in numbers.items()},
+        "devices": _device_dicts(schedule, detail, names),
+    }
+
+
+def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] | None) -> list[dict[str, Any]]:
+    problem = schedule.problem
+    columns = {
+        "bandwidth_hz": schedule.bandwidth_hz,
+        "tau": problem.tau,
+        "compute_s": problem.compute_s,
+        "upload_s": detail.upload_s,
+        "finish_s": detail.finish_s,
+        "objective_change": detail.objective_change,
+    }
+    called = range(problem.num_devices) if names is None else names
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [
+        {"device": name, "selected": not reason, **dict(zip(columns, map(_number, row), strict=True)), "reason": reason}
+        for name, row, reason in zip(called, rows, detail.reason, strict=True)
+    ]
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def schedule_in_a_line(schedule: Schedule) -> str:
+    """Who sends on how much bandwidth until when, and how good that is known to be."""
+    problem = schedule.problem
+    head = f"{schedule.policy}, {schedule.status.value}, {schedule.num_selected} of {problem.num_devices} devices send"
+    if schedule.num_selected == 0:
+        return f"<Schedule: {head}>"
+    finish_s = explain(problem, schedule).finish_s
+    named = [
+        f"{device}: {human(float(schedule.bandwidth_hz[device]), 'Hz')} until {human(float(finish_s[device]), 's')}"
+        for device in schedule.selected[:MAX_IN_A_LINE].tolist()
+    ]
+    more = schedule.num_selected - len(named)
+    bound = "" if math.isnan(schedule.lower_bound) else f", proven bound {schedule.lower_bound:.4g}"
+    return f"<Schedule: {head}, objective {schedule.objective:.4g}{bound}; {', '.join(named)}" + (
+        f" and {more} more>" if more else ">"
+    )
+
+
+def schedule_as_html(schedule: Schedule) -> str:
+    """The senders as a table, and how many were left out for which reason."""
+    problem, detail = schedule.problem, explain(schedule.problem, schedule)
+    rows = [
+        (
+            str(device),
+            human(float(schedule.bandwidth_hz[device]), "Hz"),
+            human(float(problem.compute_s[device]), "s"),
+            human(float(detail.upload_s[device]), "s"),
+            human(float(detail.finish_s[device]), "s"),
+            f"{problem.tau[device]:g}",
+        )
+        for device in schedule.selected[:MAX_ROWS].tolist()
+    ]
+    caption = (
+        f"Schedule by {schedule.policy} ({schedule.status.value}): {schedule.num_selected} of {problem.num_devices} "
+        f"devices send"
+    )
+    if schedule.num_selected:
+        caption += (
+            f", the round ends after {human(schedule.latency_s, 's')} of {human(problem.deadline_s, 's')}, objective "
+            f"{schedule.objective:.4g}"
+        )
+    more = [f"{schedule.num_selected - len(rows)} more senders"] if schedule.num_selected > len(rows) else []
+    left_out = [why.counted(count) for why, count in Counter(why for why in detail.why if why).most_common()]
+    notes = more + ([f"left out: {', '.join(left_out)}"] if left_out else [])
+    return html_table(caption, ("device", "bandwidth", "computing", "upload", "finish", "tau"), rows, "; ".join(notes))
+
+
+def problem_in_a_line(problem: RoundProblem) -> str:
+    """The round: its devices, and what the base station has."""
+    said = [f"{what} {value}" for what, value in _station(problem)]
+    return f"<RoundProblem: {problem.num_devices} devices, {', '.join(said)}>"
+
+
+def problem_as_html(problem: RoundProblem) -> str:
+    """What the base station has, and the range of every quantity of the devices."""
+    rows: list[tuple[str, ...]] = [(*row, "", "") for row in _station(problem)]
+    for what, values, unit in (
+        ("tau", problem.tau, ""),
+        ("computing", problem.compute_s, "s"),
+        ("snr_hz", problem.snr_hz, "Hz"),
+    ):
+        rows.append((what, *(_short(value, unit) for value in _range(values))))
+    able = problem.reachable.size
+    caption = f"RoundProblem: {problem.num_devices} devices, of which {able} could send alone on the whole band"
+    return html_table(caption, ("", "least or only", "median", "greatest"), rows)
+
+
+def _station(problem: RoundProblem) -> list[tuple[str, str]]:
+    return [
+        ("band", human(problem.total_bandwidth_hz, "Hz")),
+        ("deadline", human(problem.deadline_s, "s")),
+        ("update", human(problem.payload_bits, "bit")),
+        ("gamma", f"{problem.gamma:g}"),
+    ]
+
+
+def _range(values: Floats) -> list[float]:
+    return [float(values.min()), float(np.median(values)), float(values.max())]
+
+
+def _short(value: float, unit: str) -> str:
+    return human(value, unit) if unit else f"{value:g}"
