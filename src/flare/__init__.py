@@ -1,9 +1,17 @@
 """FLARE: federated learning over wireless networks whose devices differ in data, speed and channel."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from flare.rng import stream
 from flare.scheduling import POLICIES, Choice, RoundProblem, Schedule, Status, admit, policy, solve
 from flare.scheduling.cells import round_problem
 from flare.wireless.cell import CELLS, Cell
+
+if TYPE_CHECKING:
+    from flare.data.sources import dataset
+    from flare.learning.methods import method
+    from flare.learning.models import model
 
 __version__ = "0.1.0"
 
@@ -16,8 +24,24 @@ __all__ = [
     "Schedule",
     "Status",
     "admit",
+    "dataset",
+    "method",
+    "model",
     "policy",
     "round_problem",
     "solve",
     "stream",
 ]
+
+_LATER = {"dataset": "flare.data.sources", "method": "flare.learning.methods", "model": "flare.learning.models"}
+"""Names whose modules take their time to import: they are brought when they are first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'flare' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flare.config import Config, settings_of
+from flare.config import Config
 from flare.records import RunFolder
 from flare.records.run import Run, read_run
 from flare.report.curves import (
@@ -30,7 +30,7 @@ from flare.report.curves import (
 )
 from flare.report.group_labels import differing, labels_of
 from flare.report.run_figures import MAX_CURVES, lines, looks
-from flare.report.run_groups import Group, group_runs
+from flare.report.run_groups import Group, group_runs, settings_table
 from flare.rounds import RoundRecord
 from tests.made_up_runs import settings, write_run
 
@@ -157,7 +157,7 @@ def replace_seed(run: Run, seed: int) -> Run:
 
 
 def labels(*configs: Config) -> list[str]:
-    return labels_of([settings_of(config) for config in configs])
+    return labels_of([settings_table(config) for config in configs])
 
 
 def test_labels_are_the_papers_names_and_what_differs() -> None:
@@ -173,14 +173,17 @@ def test_labels_are_the_papers_names_and_what_differs() -> None:
     assert labels(settings(max_distance_m=300.0), settings()) == ["max distance 300 m", "max distance 500 m"]
 
 
+def test_a_label_has_the_options_in_which_groups_of_one_method_differ() -> None:
+    assert labels(settings(tau_bar="mes"), settings(), settings(method="fedavg")) == ["FLARE, MeS", "SPF, MaS", "SP"]
+    assert labels(settings(), settings(method="fedprox")) == ["SPF", "FedProx"]
+    assert labels(settings(method="fedprox"), settings(method="fedprox", prox_mu=0.5)) == ["μ 0.1", "μ 0.5"]
+
+
 def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
-    assert labels(settings(tau_bar="mes"), settings(), settings(method="fedavg", tau_bar="mes")) == [
-        "FLARE, MeS",
-        "SPF, MaS",
-        "SP",
-    ]
+    shards, other = settings(partition="shards", shards_per_device=3), settings("cm", shards_per_device=2)
+    assert labels(shards, other) == ["SPF, shards, shards per device 3", "CM, iid"]
     # ... unless nothing else tells groups apart.
-    assert labels(settings(method="fedavg", tau_bar="mes"), settings(method="fedavg")) == ["MeS", "MaS"]
+    assert labels(settings(shards_per_device=3), settings()) == ["shards per device 3", "shards per device 2"]
 
 
 @given(
@@ -189,8 +192,7 @@ def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
             {
                 "policy": st.sampled_from(["greedy", "ps", "own <b>"]),
                 "method": st.sampled_from(["flare", "fedavg", "fedprox"]),
-                "tau_bar": st.sampled_from(["mas", "mes"]),
-                "prox_mu": st.sampled_from([0.1, 0.2]),
+                "dirichlet_alpha": st.sampled_from([0.1, 0.2]),
                 "gamma": st.sampled_from([1.0, 1.0000001]),
                 "rounds": st.sampled_from([10, 20]),
                 "model": st.sampled_from(["a" * 60, "a" * 30 + "b" + "a" * 30]),
@@ -206,7 +208,7 @@ def test_no_two_groups_have_one_label(changes: list[dict[str, Any]]) -> None:
     found = labels(*configs)
     assert len(set(found)) == len(found)
     assert all(found)
-    assert all(differing([settings_of(config)] * 2) == [] for config in configs)
+    assert all(differing([settings_table(config)] * 2) == [] for config in configs)
 
 
 def test_curves_differ_without_colour() -> None:

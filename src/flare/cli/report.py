@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from flare.cli.console import say
+from flare.cli.plugins import Plugins, load_named
 
 
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that contain some.")],
+    plugin: Plugins = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write one HTML page about runs: accuracy over rounds and time, who took part, latency, schedules, settings.
@@ -21,6 +23,7 @@ def report(
     """
     from flare.report.run_report import write_report  # here, because matplotlib takes its time to import
 
+    load_named(plugin)
     runs = list({run.resolve(): run for folder in folders for run in run_folders_in(folder)}.values())
     write_report(runs, out)
     say(f"The report on {len(runs)} run{'s' if len(runs) > 1 else ''} is in {out}.")

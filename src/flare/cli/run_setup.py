@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flare.cli.data import watched
-from flare.config import Config, DataConfig, Options
+from flare.cli.options import DATA, METHOD, MODEL, PARTS, POLICY, dealt, of_each
+from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
-from flare.learning.methods import make_method
-from flare.scheduling import get_policy
-from flare.scheduling.options import split_options
 from flare.sweeps import Task, begin
-
-
-def with_options(whole: Config, texts: Sequence[str]) -> Config:
-    """The settings with options of the policy changed by texts of the form `name=value`."""
-    values = get_policy(whole.scheduling.policy).read_options(texts)
-    return replace(whole, scheduling=replace(whole.scheduling, options=_changed(whole.scheduling.options, values)))
-
-
-def _changed(options: Options, values: Mapping[str, Any]) -> Options:
-    """Options with some of them changed. One that shall be none is left out: none is what it is then."""
-    return Options({name: value for name, value in {**options, **values}.items() if value is not None})
 
 
 def combinations(
@@ -33,8 +19,8 @@ def combinations(
 ) -> list[Config]:
     """One configuration for each pair of method and policy and each seed; `texts` are options, `name=value`.
 
-    A policy gets those of the options that it has; ValueError for an option that none of the policies has. All get
-    `max_devices`, since some limited and some not would be no comparison: a policy that knows no limit refuses it.
+    A policy or method gets those of the options that it has; ValueError for an option that none of them has. All
+    policies get `max_devices`, since some limited and some not would be no comparison: one that knows no limit refuses.
     """
     pairs = [_pair(entry) for entry in entries]
     if methods or policies or not pairs:
@@ -45,33 +31,21 @@ def combinations(
         ]
     if len(set(pairs)) < len(pairs):
         raise ValueError("a pair of method and policy is given twice; each is run once")
-    options = _options_of([policy for _, policy in pairs], whole.scheduling.options, texts)
+    named = {METHOD: [method for method, _ in pairs], POLICY: [policy for _, policy in pairs]}
+    own = dealt(whole, named[METHOD], named[POLICY], texts)
+    for part in (MODEL, DATA):
+        name = part.name(whole)
+        whole = part.set(whole, name, of_each(part, [name], part.options(whole), own[part])[name])
+    options = {part: of_each(part, names, part.options(whole), own[part]) for part, names in named.items()}
     return [
-        replace(
-            whole,
-            seed=whole.seed + seed,
-            learning=replace(whole.learning, method=method),
-            scheduling=replace(whole.scheduling, policy=policy, options=options[policy]),
+        METHOD.set(
+            POLICY.set(replace(whole, seed=whole.seed + seed), policy, options[POLICY][policy]),
+            method,
+            options[METHOD][method],
         )
         for method, policy in pairs
         for seed in range(seeds)
     ]
-
-
-def _options_of(policies: Sequence[str], given: Options, texts: Sequence[str]) -> dict[str, Options]:
-    """The options of each policy of a comparison: those given, changed by texts."""
-    known, named = {name: get_policy(name) for name in policies}, split_options(texts)
-    unknown = next((name for name in (*given, *named) if not any(one.may_have(name) for one in known.values())), None)
-    if unknown is not None:
-        listed = "; ".join(f"{name}: {', '.join(one.options) or 'none'}" for name, one in known.items())
-        raise ValueError(f"none of the policies has an option {unknown!r:.80} (their options: {listed})")
-    return {
-        name: _changed(
-            given.only(filter(one.may_have, given)),
-            one.read_options([text for option, text in zip(named, texts, strict=True) if one.may_have(option)]),
-        )
-        for name, one in known.items()
-    }
 
 
 def _pair(entry: str) -> tuple[str, str]:
@@ -93,8 +67,8 @@ def created(
     The runs of a comparison are first listed in the folder `listing`.
     """
     for one in configs:
-        get_policy(one.scheduling.policy).check_options(one.scheduling.options)
-        make_method(one.learning)
+        for part in PARTS:
+            part.check(one)
         fetch_if_needed(one.data)
     tasks = [Task(str(folder), one, folder) for folder, one in zip(folders, configs, strict=True)]
     begin(tasks, force=force, listing=listing)

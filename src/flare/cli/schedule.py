@@ -15,6 +15,7 @@ import typer
 
 from flare.cli import schedule_output
 from flare.cli.console import say
+from flare.cli.plugins import Plugins, with_plugins
 from flare.config import Config, SchedulingConfig, WirelessConfig, load
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
@@ -74,6 +75,7 @@ def schedule(
     gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. (default: 10)")] = None,
     policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. (default: exact)")] = None,
     option: PolicyOptions = None,
+    plugin: Plugins = None,
     cell: CellName = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. (default: 0)")] = None,
     round_: Annotated[int, typer.Option("--round", min=0, help="Which round of the cell to draw.")] = 0,
@@ -96,7 +98,7 @@ def schedule(
         raise ValueError("--json and --csv are two forms of one answer; give one of them")
     if (table is None) == (cell is None):
         raise ValueError("give either a table of devices (a CSV file) or --cell, such as --cell paper")
-    whole = Config() if cell is None else _named_cell(cell)
+    whole = with_plugins(Config() if cell is None else _named_cell(cell), plugin)
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
     gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma

@@ -28,32 +28,29 @@ _WORDS = {
 }  # fmt: skip
 # Settings that come first in a label, and how they are written there.
 _WRITTEN: dict[str, Callable[[Any], str]] = {
-    "learning.tau_bar": lambda value: _WORDS[value],
+    "learning.options.tau_bar": lambda value: _WORDS[value],
     "learning.local_lr": lambda value: f"lr {value:g}",
     "learning.global_lr": lambda value: f"global lr {value:g}",
-    "learning.prox_mu": lambda value: f"μ {value:g}",
-    "learning.fixed_steps": lambda value: f"{value} steps",
+    "learning.options.prox_mu": lambda value: f"μ {value:g}",
+    "learning.options.fixed_steps": lambda value: f"{value} steps",
     "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
     "scheduling.options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
     "data.dirichlet_alpha": lambda value: f"α {value:g}",
+    "data.options": str,
     "learning.model": str,
+    "learning.model_options": str,
     "wireless.num_devices": lambda value: f"{value} devices",
     "run.rounds": lambda value: f"{value} rounds",
     **dict.fromkeys(("own data", "own model", "own method", "own policy"), str),  # what a program put in their place
 }
 # Settings that mean nothing unless another one has a certain value.
 _ONLY_WITH = {
-    "learning.tau_bar": (METHOD, "flare"),
-    "learning.fixed_steps": (METHOD, "fedavg-fixed"),
-    "learning.prox_mu": (METHOD, "fedprox"),
     "data.shards_per_device": ("data.partition", "shards"),
     "data.dirichlet_alpha": ("data.partition", "dirichlet"),
     "data.quantity_skew": ("data.partition", "quantity"),
-    "data.synthetic_alpha": ("data.name", "synthetic"),
-    "data.synthetic_beta": ("data.name", "synthetic"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
 }
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
@@ -63,9 +60,20 @@ Settings = dict[str, Any]
 
 def differing(tables: Sequence[Settings]) -> list[str]:
     """The settings in which groups differ, the seed aside; those that say most first."""
-    first = [key for key in (METHOD, POLICY, *_WRITTEN) if key in tables[0]]
-    order = first + [key for key in tables[0] if key not in first]
-    return [key for key in order if key != "seed" and any(table[key] != tables[0][key] for table in tables)]
+    every = dict.fromkeys(key for table in tables for key in table)
+    first = [key for key in (METHOD, POLICY, *_WRITTEN) if key in every]
+    order = first + [key for key in every if key not in first]
+    return [key for key in order if key != "seed" and _differs(key, tables)]
+
+
+def _differs(key: str, tables: Sequence[Settings]) -> bool:
+    """Whether groups differ in a setting; in an option of a method, groups of one method."""
+    first: dict[Any, Any] = {}
+    for table in tables:
+        among = table[METHOD] if key.startswith("learning.options.") else ""
+        if first.setdefault(among, table.get(key)) != table.get(key):
+            return True
+    return False
 
 
 def labels_of(tables: Sequence[Settings]) -> list[str]:
@@ -86,9 +94,9 @@ def _told_apart(labels: list[str], key: str, tables: Sequence[Settings]) -> list
     """Labels that are the same, longer by the key where that tells them apart."""
     values: dict[str, set[Any]] = {}
     for label, table in zip(labels, tables, strict=True):
-        values.setdefault(label, set()).add(table[key])
+        values.setdefault(label, set()).add(table.get(key))
     return [
-        _joined([label, _part(key, table[key])]) if len(values[label]) > 1 else label
+        _joined([label, _part(key, table.get(key))]) if len(values[label]) > 1 else label
         for label, table in zip(labels, tables, strict=True)
     ]
 
@@ -114,16 +122,19 @@ def _word(name: str) -> str:
 def _paper_name(table: Settings) -> str:
     """The paper's SPF takes tau_bar by MaS."""
     name = _PAPER.get((table[METHOD], table[POLICY]), "")
-    return "" if name == "SPF" and table["learning.tau_bar"] != "mas" else name
+    return "" if name == "SPF" and table.get("learning.options.tau_bar", "mas") != "mas" else name
 
 
 def _parts(table: Settings, keys: Sequence[str]) -> list[str]:
-    meant = [key for key in keys if key not in _ONLY_WITH or table[_ONLY_WITH[key][0]] == _ONLY_WITH[key][1]]
+    there = [key for key in keys if key in table]
+    meant = [key for key in there if key not in _ONLY_WITH or table[_ONLY_WITH[key][0]] == _ONLY_WITH[key][1]]
     return [_part(key, table[key]) for key in meant]
 
 
 def _part(key: str, value: Any) -> str:
-    """A setting in a few words."""
+    """A setting in a few words; none where the group has no such setting."""
+    if value is None:
+        return ""
     if key in _WRITTEN:
         return _cut(_WRITTEN[key](value))
     name = key.rpartition(".")[2]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flare.config import Config, settings_of
+from flare.learning.methods import METHODS
 from flare.records.run import Run
 from flare.report.group_labels import Settings, labels_of
 
@@ -65,7 +66,16 @@ def _settings(run: Run) -> Settings:
     own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy")}
     own["own data"] = f"{run.data} {_short(told, 'samples')}" if run.data != run.config.data.name else ""
     own["own model"] = f"{run.model} {_short(told, 'layers')}" if run.model != run.config.learning.model else ""
-    return settings_of(run.config) | own
+    return settings_table(run.config) | own
+
+
+def settings_table(config: Config) -> Settings:
+    """Every setting by its dotted name; the options of the method one by one, also those left to their defaults, as
+    far as it is known here."""
+    learning, table = config.learning, settings_of(config)
+    known = METHODS[learning.method].options if learning.method in METHODS else {}
+    options = {**{name: option.default for name, option in known.items()}, **table.pop("learning.options")}
+    return table | {f"learning.options.{name}": value for name, value in options.items()}
 
 
 def _short(identity: Mapping[str, str], part: str) -> str:

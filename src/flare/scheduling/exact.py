@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,11 @@ _MAX_FOR_HIGHS = 2_000  # devices; with more it takes longer than it is given, a
 
 
 @policy("exact")
-def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
+def exact(
+    problem: RoundProblem,
+    *,
+    time_limit_s: Annotated[float, "seconds after which the search for a proof ends, greater than 0"] = 10.0,
+) -> Choice:
     """Proven optimum of P2: over all numbers of devices; past `time_limit_s` the best found, with its bound."""
     if not time_limit_s > 0.0:
         raise ValueError(f"time_limit_s is {time_limit_s!r}; it must be a number of seconds greater than 0")

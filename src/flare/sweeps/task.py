@@ -30,6 +30,7 @@ class Task:
     trained            False: its rounds are drawn and scheduled, nothing is trained
     keep_checkpoints   also when the run has ended; many large models would fill a disk
     expendable         a run in the folder that is another one, or damaged, makes way for this one
+    allow_changed_plugins   the run is continued also where its plugins were changed since it began
     """
 
     key: str
@@ -38,6 +39,7 @@ class Task:
     trained: bool = True
     keep_checkpoints: bool = True
     expendable: bool = False
+    allow_changed_plugins: bool = False
 
 
 @final
@@ -80,10 +82,12 @@ def begin(tasks: Sequence[Task], *, force: bool = False, listing: Path | None = 
         RunFolder.create(task.folder, task.config, force=force, **words).close()
 
 
-def begun(folder: Path) -> Task:
-    """The run in a folder, to continue it; ValueError where there is none."""
+def begun(folder: Path, *, allow_changed_plugins: bool = False) -> Task:
+    """The run in a folder, to continue it; ValueError where there is none, or one of its plugins was changed."""
     opened = RunFolder.open(folder)
-    return Task(str(folder), opened.config, folder, trained=is_trained(opened.manifest))
+    opened.refuse_changed_plugins(allowed=allow_changed_plugins)
+    trained = is_trained(opened.manifest)
+    return Task(str(folder), opened.config, folder, trained=trained, allow_changed_plugins=allow_changed_plugins)
 
 
 def listed(base: Path) -> list[Path]:
@@ -145,7 +149,7 @@ def _continued(task: Task, simulation: Simulation) -> Member:
         raise ValueError(f"{task.folder} holds a run of other settings; give another folder")
     member = _member(task, simulation, folder)
     try:
-        resume(member)
+        resume(member, allow_changed_plugins=task.allow_changed_plugins)
     except BaseException:
         folder.close()
         raise
