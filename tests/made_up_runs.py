@@ -25,7 +25,8 @@ def settings(policy: str = "greedy", method: str = "flare", seed: int = 0, **cha
     names = {name: {each.name for each in fields(kind)} for name, kind in kinds.items()}
     names["learning"] -= {"options"}  # those of the policy
     names["data"] -= {"options"}
-    of_method = {key: given.pop(key) for key in changes if key in METHODS[method].options}
+    known = METHODS[method].options if method in METHODS else {}
+    of_method = {key: given.pop(key) for key in changes if key in known}
     assert set(given) <= set.union(*names.values())
     sections = {
         name: kind(**{key: value for key, value in given.items() if key in names[name]}) for name, kind in kinds.items()

@@ -114,16 +114,18 @@ def _dealt(named: Mapping[Part, Sequence[str]], texts: Sequence[str]) -> dict[Pa
 def _refuse(named: Mapping[Part, Sequence[str]], option: str, text: str) -> None:
     """ValueError for an option that no part has."""
     (policy, policies), *others = named.items()
-    rest = "; ".join(f"{part.registry.plural}: {_listed(part, names)}" for part, names in others)
+    rest = ", ".join(
+        f"{part.registry.kind} '{name}' ({', '.join(part.registry.find(name).options) or 'none'})"
+        for part, names in others
+        for name in names
+    )
+    words = f"none of the policies has an option {option!r:.80} (their options: {_listed(policy, policies)})"
     if len(policies) == 1:
         try:
             policy.registry.find(policies[0]).check_options({option: text})
         except ValueError as error:
-            raise ValueError(f"{error}, and neither has any other part ({rest})") from None
-    raise ValueError(
-        f"none of the policies has an option {option!r:.80} (their options: {_listed(policy, policies)}), and neither "
-        f"has any other part ({rest})"
-    )
+            words = str(error)
+    raise ValueError(f"{words}; nor has {rest}")
 
 
 def _listed(part: Part, names: Iterable[str]) -> str:

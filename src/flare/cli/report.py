@@ -14,8 +14,8 @@ from flare.cli.plugins import Plugins, load_named
 
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that contain some.")],
-    plugin: Plugins = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    plugin: Plugins = None,
 ) -> None:
     """Write one HTML page about runs: accuracy over rounds and time, who took part, latency, schedules, settings.
 

@@ -39,7 +39,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
     by_kind: dict[tuple[Config, tuple[str, ...]], dict[int, Run]] = {}
     left_out = []
     for run in runs:
-        seeds = by_kind.setdefault((replace(run.config, seed=0), _made_of(run)), {})
+        seeds = by_kind.setdefault((replace(run.config, seed=0, plugins=()), _made_of(run)), {})
         kept = seeds.setdefault(run.config.seed, run)
         if kept is not run:
             seeds[run.config.seed], other = (run, kept) if run.num_rounds > kept.num_rounds else (kept, run)
@@ -73,6 +73,7 @@ def settings_table(config: Config) -> Settings:
     """Every setting by its dotted name; the options of the method one by one, also those left to their defaults, as
     far as it is known here."""
     learning, table = config.learning, settings_of(config)
+    del table["plugins"]  # what of them was used, the code of method, policy, data and model says
     known = METHODS[learning.method].options if learning.method in METHODS else {}
     options = {**{name: option.default for name, option in known.items()}, **table.pop("learning.options")}
     return table | {f"learning.options.{name}": value for name, value in options.items()}
