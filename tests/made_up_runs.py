@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from flare.config import Config, DataConfig, LearningConfig, RunConfig, SchedulingConfig, WirelessConfig
+from flare.learning.methods import METHODS
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.rounds import RoundRecord
 
 
 def settings(policy: str = "greedy", method: str = "flare", seed: int = 0, **changes: Any) -> Config:
-    """A configuration; keyword arguments go to the section that has them."""
+    """A configuration; keyword arguments go to the section that has them, or to the options of the method."""
     kinds: dict[str, type[Any]] = {
         "wireless": WirelessConfig, "scheduling": SchedulingConfig, "data": DataConfig,
         "learning": LearningConfig, "run": RunConfig,
     }  # fmt: skip
     given = {"policy": policy, "method": method, **changes}
     names = {name: {each.name for each in fields(kind)} for name, kind in kinds.items()}
+    names["learning"] -= {"options"}  # those of the policy
+    names["data"] -= {"options"}
+    known = METHODS[method].options if method in METHODS else {}
+    of_method = {key: given.pop(key) for key in changes if key in known}
     assert set(given) <= set.union(*names.values())
     sections = {
         name: kind(**{key: value for key, value in given.items() if key in names[name]}) for name, kind in kinds.items()
     }
+    sections["learning"] = replace(sections["learning"], options=of_method)
     return Config(seed=seed, **sections)
 
 

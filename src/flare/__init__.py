@@ -9,6 +9,9 @@ from flare.scheduling.cells import round_problem
 from flare.wireless.cell import CELLS, Cell
 
 if TYPE_CHECKING:
+    from flare.data.sources import dataset
+    from flare.learning.methods import method
+    from flare.learning.models import model
     from flare.research import Run, Runs, compare, load, simulate
 
 __version__ = "0.1.0"
@@ -25,7 +28,10 @@ __all__ = [
     "Status",
     "admit",
     "compare",
+    "dataset",
     "load",
+    "method",
+    "model",
     "policy",
     "round_problem",
     "simulate",
@@ -34,14 +40,19 @@ __all__ = [
     "stream",
 ]
 
-_OF_RESEARCH = ("Run", "Runs", "compare", "load", "simulate")
+_LATER = {
+    "dataset": "flare.data.sources",
+    "method": "flare.learning.methods",
+    "model": "flare.learning.models",
+    **dict.fromkeys(("Run", "Runs", "compare", "load", "simulate"), "flare.research"),
+}
+"""What trains is imported when it is first asked for: scheduling needs no torch, and does not wait for it."""
 
 
 def __getattr__(name: str) -> Any:
-    """What trains is imported when it is first asked for: scheduling needs no torch, and does not wait for it."""
-    if name in _OF_RESEARCH:
-        return getattr(import_module("flare.research"), name)
-    raise AttributeError(f"module 'flare' has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'flare' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:

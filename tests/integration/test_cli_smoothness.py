@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.test_cli_run import SMALL, flare, records, refused
 
-BOTH = ["--set", "scheduling.gamma=auto", "--set", "learning.tau_bar=safe"]
+BOTH = ["--set", "scheduling.gamma=auto", "--set", "learning.options.tau_bar=safe"]
 
 
 def test_a_run_by_the_estimated_smoothness_and_its_resumption(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_policy_of_the_guide_prefers_who_has_waited() -> None:
             assert answer.selected.tolist() == [second if turn % 2 else first]
             memory = answer.memory
     finally:
-        POLICIES.pop("curious", None)
+        del POLICIES["curious"]
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

@@ -160,7 +160,7 @@ def test_a_relative_trace_is_seen_from_the_folder_of_the_file(write, tmp_path, m
         ("[wireless]\npayload = 8\n", "wireless.payload", "run.payload"),
         ("[run]\nseed = 8\n", "run.seed", "seed"),
         ("[learning]\npolicy = 8\n", "learning.policy", "scheduling.policy"),
-        ("[data]\nalpha = 8\n", "data.alpha", "data.dirichlet_alpha or data.synthetic_alpha"),
+        ("[data]\nalpha = 8\n", "data.alpha", "data.dirichlet_alpha"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_known_one(write, text, key, nearest):

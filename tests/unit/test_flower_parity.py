@@ -68,7 +68,7 @@ def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, 
 
 @pytest.mark.parametrize("tau_bar", ["mes", "fmas", "fmes"])
 def test_every_reference_number_of_steps_is_the_simulators(tmp_path: Path, tau_bar: str) -> None:
-    _, simulated, _, recorded = both(settings(f"learning.tau_bar={tau_bar}"), tmp_path / "run")
+    _, simulated, _, recorded = both(settings(f"learning.options.tau_bar={tau_bar}"), tmp_path / "run")
     assert [each["lr"] for each in recorded] == [each["lr"] for each in simulated]
 
 
@@ -87,7 +87,7 @@ def test_a_recorded_cell_gives_the_same_bandwidths_to_the_last_bit(tmp_path: Pat
 
 
 def test_the_fixed_steps_of_fedavg_are_fixed_on_a_fleet_too(tmp_path: Path) -> None:
-    config = settings("learning.method=fedavg-fixed", "learning.fixed_steps=4")
+    config = settings("learning.method=fedavg-fixed", "learning.options.fixed_steps=4")
     _, simulated, _, recorded = both(config, tmp_path / "run")
     assert [each["tau"] for each in recorded] == [each["tau"] for each in simulated]
     assert {tau for each in recorded for tau in each["tau"]} == {4.0}

@@ -272,7 +272,7 @@ def test_a_node_that_changes_its_claim_harms_only_itself(tmp_path: Path) -> None
         asked.clear()
         folder = tmp_path / policy
         nodes = {9: node(said=SOUND | {"device": 0.0}), 1: node(query=moves)}
-        more = ["learning.tau_bar=fmas", f"scheduling.policy={policy}", "scheduling.options.num_selected=2"]
+        more = ["learning.options.tau_bar=fmas", f"scheduling.policy={policy}", "scheduling.options.num_selected=2"]
         run(nodes, settings(*(more if policy != "all" else more[:2])), folder)
         records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
         assert [record["available"] for record in records] == [2, 1, 1]
@@ -392,7 +392,7 @@ def test_nodes_join_and_leave_while_the_run_goes_on(tmp_path: Path, policy: str,
             return present[max(0, self.asked)]
 
     grid = Changing({each: node(value=0.1, said=SOUND | {"tau": float(each)}) for each in (1, 2, 3)})
-    config = settings(f"scheduling.policy={policy}", f"learning.tau_bar={tau_bar}", "run.rounds=8")
+    config = settings(f"scheduling.policy={policy}", f"learning.options.tau_bar={tau_bar}", "run.rounds=8")
     strategy = FlareStrategy(config, folder=tmp_path / "run", poll_s=0.001)
     evaluate = strategy.config.run.evaluate_every
     assert evaluate == 5
@@ -450,7 +450,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("policy", ["exact", "proportional-fair"])
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, rounds: int, policy: str) -> None:
-    config = settings("run.rounds=6", f"scheduling.policy={policy}", "learning.tau_bar=fmes")
+    config = settings("run.rounds=6", f"scheduling.policy={policy}", "learning.options.tau_bar=fmes")
 
     def nodes(die_at: int | None) -> dict[int, Node]:
         def train(message: Message) -> list[Message]:
@@ -617,7 +617,10 @@ def test_the_memory_of_a_round_does_not_grow_with_the_answers() -> None:
     ("more", "why"),
     [
         (["scheduling.gamma=auto"], 'scheduling.gamma is "auto", which goes by the smoothness'),
-        (["learning.tau_bar=safe"], 'learning.tau_bar is "safe", which goes by the smoothness'),
+        (
+            ["learning.options.tau_bar=safe"],
+            "method 'flare' with learning.options tau_bar='safe' goes by the smoothness",
+        ),
         (["data.share_labels=true"], "data.share_labels is true, but nodes do not tell their labels"),
         (["learning.method=fedprx"], "there is no method 'fedprx'"),
         (["scheduling.policy=ps"], "policy 'ps' needs scheduling.options.num_selected here"),

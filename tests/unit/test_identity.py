@@ -113,7 +113,7 @@ def test_another_policy_under_the_same_name_is_another_run(tmp_path: Path) -> No
         with pytest.raises(ValueError, match="the code of its policy is another"):
             continued(tmp_path / "run", config)
     finally:
-        POLICIES.pop("mine", None)
+        del POLICIES["mine"]
 
 
 def test_a_folder_that_was_left_before_the_first_round_can_be_begun(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from flare.config import LearningConfig
+from flare.config import LearningConfig, Options
 from flare.learning.engine.sequential import SequentialEngine
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
@@ -104,12 +104,12 @@ def test_fixed_strategies_go_by_the_first_round_of_the_devices_selected_now():
     for name, first, second in (("fmas", 2.0, 7.0), ("fmes", 1.5, 4.5)):  # first round: 1, 2, then of 2, 7
         method = Flare(name)
         start = method.start(1, 4)
-        assert method.tau_bar(start, NOW) == first
+        assert method.reference_steps(start, NOW) == first
         _, state, _ = one_round(method, state=start)
-        assert method.tau_bar(state, later) == second
+        assert method.reference_steps(state, later) == second
         _, state, rules = one_round(method, later, state=state)
         assert [rule.lr for rule in rules] == pytest.approx([0.5 * second / 5.0, 0.5 * second / 3.0])
-        assert method.tau_bar(state, later) == second  # the second round is not the first
+        assert method.reference_steps(state, later) == second  # the second round is not the first
 
 
 def test_scaffold_controls_by_hand():
@@ -249,9 +249,10 @@ def test_extra_traffic_is_declared():
 
 
 def test_the_settings_reach_the_method():
-    assert make_method(LearningConfig(method="fedprox", prox_mu=0.25)).rules({}, NOW, None)[0].mu == 0.25
-    flare = make_method(LearningConfig(method="flare", tau_bar="mes"))
-    assert flare.tau_bar(flare.start(1, 4), NOW) == 1.5
+    fedprox = make_method(LearningConfig(method="fedprox", options=Options(prox_mu=0.25)))
+    assert fedprox.rules({}, NOW, None)[0].mu == 0.25
+    flare = make_method(LearningConfig(method="flare", options=Options(tau_bar="mes")))
+    assert flare.reference_steps(flare.start(1, 4), NOW) == 1.5
 
 
 def test_an_unknown_method_is_refused_with_the_list():

@@ -263,7 +263,7 @@ def test_names_of_quantities_are_checked(in_memory: flare.Run, compared: tuple[f
 def test_what_is_shown_of_runs(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:
     assert repr(in_memory).startswith("<Run flare-greedy-seed0: finished after 6 rounds and ")
     assert f"test accuracy {100 * in_memory.accuracy:.2f} %; in memory>" in repr(in_memory)
-    assert "<td>policy</td><td style='text-align: left'>greedy</td>" in in_memory._repr_html_()
+    assert "<td>policy</td><td>greedy</td>" in in_memory._repr_html_()
     assert repr(compared[0]).startswith("<Runs: 6 of 3 groups, 2 seeds\n  <Run flare-greedy-seed0")
     assert "large γ / λ" in compared[0]._repr_html_()
     simulation = Simulation(in_memory.config)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flare.config import Config, settings_of
+from flare.config import Config
 from flare.records import RunFolder
 from flare.records.run import Run, read_run
 from flare.report.curves import (
@@ -32,7 +32,7 @@ from flare.report.curves import (
 )
 from flare.report.group_labels import PAPER_NAMES, differing, labels_of, paper_name
 from flare.report.run_figures import MAX_CURVES, ROUND, lines, looks
-from flare.report.run_groups import Group, group_runs
+from flare.report.run_groups import Group, group_runs, settings_table
 from flare.rounds import RoundRecord
 from tests.made_up_runs import settings, write_run
 
@@ -161,7 +161,7 @@ def replace_seed(run: Run, seed: int) -> Run:
 
 
 def labels(*configs: Config) -> list[str]:
-    return labels_of([settings_of(config) for config in configs])
+    return labels_of([settings_table(config) for config in configs])
 
 
 def test_labels_are_method_and_policy_as_given_and_what_differs() -> None:
@@ -186,28 +186,38 @@ def test_the_papers_names_apply_to_its_own_pairs_alone() -> None:
     pairs |= {("fedavg", "dm"): "DM", ("fedavg", "cm"): "CM"}
     for method in ("flare", "fedavg", "scaffold"):
         for policy in ("greedy", "exact", "ps", "cp", "dm", "cm"):
-            found = paper_name(settings_of(settings(policy, method)))
+            found = paper_name(settings_table(settings(policy, method)))
             assert found == pairs.get((method, policy), "")
             assert not found or found in PAPER_NAMES
-    assert paper_name(settings_of(settings(tau_bar="mes"))) == ""  # the paper's SPF takes MaS
+    assert paper_name(settings_table(settings(tau_bar="mes"))) == ""  # the paper's SPF takes MaS
 
 
-def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
-    assert labels(settings(tau_bar="mes"), settings(), settings(method="fedavg", tau_bar="mes")) == [
+def test_a_label_has_the_options_in_which_groups_of_one_method_differ() -> None:
+    assert labels(settings(tau_bar="mes"), settings(), settings(method="fedavg")) == [
         "flare:greedy, tau_bar mes",
         "flare:greedy, tau_bar mas",
         "fedavg:greedy",
     ]
+    assert labels(settings(), settings(method="fedprox")) == ["flare:greedy", "fedprox:greedy"]
+    assert labels(settings(method="fedprox"), settings(method="fedprox", prox_mu=0.5)) == [
+        "fedprox:greedy, μ 0.1",
+        "fedprox:greedy, μ 0.5",
+    ]
+
+
+def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
+    shards, other = settings(partition="shards", shards_per_device=3), settings("cm", shards_per_device=2)
+    assert labels(shards, other) == ["flare:greedy, shards, shards per device 3", "flare:cm, iid"]
     # ... unless nothing else tells groups apart.
-    assert labels(settings(method="fedavg", tau_bar="mes"), settings(method="fedavg")) == [
-        "fedavg:greedy, tau_bar mes",
-        "fedavg:greedy, tau_bar mas",
+    assert labels(settings(shards_per_device=3), settings()) == [
+        "flare:greedy, shards per device 3",
+        "flare:greedy, shards per device 2",
     ]
 
 
 def test_groups_whose_settings_have_other_names_are_told_apart() -> None:
     """A method of a plugin may bring settings that other methods do not have."""
-    tables = [settings_of(settings()), settings_of(settings()) | {"learning.options.beta": 0.5}]
+    tables = [settings_table(settings()), settings_table(settings()) | {"learning.options.beta": 0.5}]
     assert differing(tables) == ["learning.options.beta"]
     assert labels_of(tables) == ["flare:greedy", "flare:greedy, beta 0.5"]
 
@@ -218,8 +228,7 @@ def test_groups_whose_settings_have_other_names_are_told_apart() -> None:
             {
                 "policy": st.sampled_from(["greedy", "ps", "own <b>"]),
                 "method": st.sampled_from(["flare", "fedavg", "fedprox"]),
-                "tau_bar": st.sampled_from(["mas", "mes"]),
-                "prox_mu": st.sampled_from([0.1, 0.2]),
+                "dirichlet_alpha": st.sampled_from([0.1, 0.2]),
                 "gamma": st.sampled_from([1.0, 1.0000001]),
                 "rounds": st.sampled_from([10, 20]),
                 "model": st.sampled_from(["a" * 60, "a" * 30 + "b" + "a" * 30]),
@@ -235,7 +244,7 @@ def test_no_two_groups_have_one_label(changes: list[dict[str, Any]]) -> None:
     found = labels(*configs)
     assert len(set(found)) == len(found)
     assert all(found)
-    assert all(differing([settings_of(config)] * 2) == [] for config in configs)
+    assert all(differing([settings_table(config)] * 2) == [] for config in configs)
 
 
 def test_curves_differ_without_colour() -> None:

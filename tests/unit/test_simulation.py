@@ -144,8 +144,8 @@ def test_flare_with_equal_taus_is_fedavg_to_the_last_bit() -> None:
 
 def test_fedprox_without_its_term_is_fedavg_to_the_last_bit() -> None:
     fedavg = weights_of(small("learning.method=fedavg"))
-    assert torch.equal(weights_of(small("learning.method=fedprox", "learning.prox_mu=0.0")), fedavg)
-    assert not torch.equal(weights_of(small("learning.method=fedprox", "learning.prox_mu=1.0")), fedavg)
+    assert torch.equal(weights_of(small("learning.method=fedprox", "learning.options.prox_mu=0.0")), fedavg)
+    assert not torch.equal(weights_of(small("learning.method=fedprox", "learning.options.prox_mu=1.0")), fedavg)
 
 
 def test_extra_traffic_and_computing_are_on_the_clock() -> None:
@@ -169,7 +169,7 @@ def test_the_payload_is_the_size_of_the_model_unless_the_cell_says_it() -> None:
 
 
 def test_fixed_steps_replace_what_the_devices_could_do() -> None:
-    (records,) = records_of(small("learning.method=fedavg-fixed", "learning.fixed_steps=4"))
+    (records,) = records_of(small("learning.method=fedavg-fixed", "learning.options.fixed_steps=4"))
     for record in records:
         assert record.tau == [4.0] * len(record.selected)
         assert record.lr == [0.05] * len(record.selected)
@@ -207,7 +207,7 @@ def test_a_run_that_diverges_ends_and_leaves_its_neighbours_alone() -> None:
     "settings",
     [
         ("learning.method=scaffold", "scheduling.policy=round-robin"),
-        ("learning.method=flare", "learning.tau_bar=fmas", "scheduling.policy=grouped"),
+        ("learning.method=flare", "learning.options.tau_bar=fmas", "scheduling.policy=grouped"),
         ("learning.method=fedlin", "scheduling.policy=proportional-fair", "wireless.fading=rayleigh"),
     ],
 )

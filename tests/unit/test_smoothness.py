@@ -81,14 +81,14 @@ def test_auto_lr_weighs_participation_as_lemma_1_does() -> None:
 
 def test_l_is_estimated_only_where_a_setting_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Simulation(small()).station.smoothness is None
-    assert Simulation(small("learning.method=fedavg", "learning.tau_bar=safe")).station.smoothness is None
+    assert Simulation(small("learning.method=fedavg")).station.smoothness is None
 
     def never(*_: object, **__: object) -> float:
         raise AssertionError("estimated")
 
     monkeypatch.setattr(smoothness, "smoothness", never)
     Simulation(small())
-    for setting in ("scheduling.gamma=auto", "learning.tau_bar=safe"):
+    for setting in ("scheduling.gamma=auto", "learning.options.tau_bar=safe"):
         with pytest.raises(AssertionError, match="estimated"):
             Simulation(small(setting))
 
@@ -123,8 +123,9 @@ def test_a_loss_without_curvature_leaves_no_gamma() -> None:
 def test_a_start_that_is_not_finite_is_refused() -> None:
     dataset, held, module = one_device()
     nn.init.constant_(module.weight, math.nan)
+    config = small("wireless.num_devices=2", "learning.options.tau_bar=safe")
     with pytest.raises(ValueError, match="Hessian of the loss is not finite"):
-        Simulation(small("wireless.num_devices=2", "learning.tau_bar=safe"), dataset=dataset, held=held, module=module)
+        Simulation(config, dataset=dataset, held=held, module=module)
 
 
 def test_safe_is_mas_up_to_the_limit_of_the_round() -> None:
@@ -132,7 +133,7 @@ def test_safe_is_mas_up_to_the_limit_of_the_round() -> None:
     method, state = Flare("safe"), Flare("safe").start(1, 3)
     for limit, expected in ((math.inf, 5.0), (5.0, 5.0), (3.25, 3.25), (0.4, 0.4)):
         now = Round(torch.zeros(1), np.array([1, 2]), tau, local_lr=0.1, global_lr=1.0, tau_bar_limit=limit)
-        assert method.tau_bar(state, now) == expected
+        assert method.reference_steps(state, now) == expected
         rates = [rule.lr for rule in method.rules(state, now, None)]
         assert rates == pytest.approx([0.1 * expected / 2.0, 0.1 * expected / 5.0], rel=1e-15)
 
@@ -140,7 +141,7 @@ def test_safe_is_mas_up_to_the_limit_of_the_round() -> None:
 def test_safe_keeps_the_condition_in_every_round_and_is_mas_where_mas_does() -> None:
     for local_lr in (1e-4, 0.05, 5.0):
         settings = [f"learning.local_lr={local_lr}", "run.rounds=6"]
-        mas, safe = records_of(small(*settings), small(*settings, "learning.tau_bar=safe"))
+        mas, safe = records_of(small(*settings), small(*settings, "learning.options.tau_bar=safe"))
         for one, other in zip(mas, safe, strict=True):
             assert other.tau_bar == min(one.tau_bar, 0.58 / (other.smoothness * local_lr))
             assert other.smoothness * local_lr * other.tau_bar <= 0.58 * (1.0 + 1e-12)
@@ -150,12 +151,12 @@ def test_safe_keeps_the_condition_in_every_round_and_is_mas_where_mas_does() -> 
 
 def test_safe_trains_at_a_rate_at_which_mas_does_not() -> None:
     settings = ["learning.local_lr=2.0", "learning.model=mlp", "run.rounds=20", "data.partition=shards"]
-    mas, safe = records_of(small(*settings), small(*settings, "learning.tau_bar=safe"))
+    mas, safe = records_of(small(*settings), small(*settings, "learning.options.tau_bar=safe"))
     assert mas[-1].test_accuracy < 0.3
     assert safe[-1].test_accuracy > 0.5
 
 
-BOTH = ("scheduling.gamma=auto", "learning.tau_bar=safe", "learning.local_lr=0.5", "data.partition=shards")
+BOTH = ("scheduling.gamma=auto", "learning.options.tau_bar=safe", "learning.local_lr=0.5", "data.partition=shards")
 
 
 def test_what_was_used_is_recorded() -> None:
@@ -203,8 +204,8 @@ def test_a_resumed_run_is_the_run_never_interrupted(tmp_path: Path, gamma: str) 
 def test_a_module_and_its_random_state_are_left_alone() -> None:
     dataset, held, module = one_device()
     before, state = module.weight.detach().clone(), torch.get_rng_state()
-    config = small("wireless.num_devices=2", "learning.tau_bar=safe")
-    smoothness.estimated_smoothness(config, module, dataset, held)
+    config = small("wireless.num_devices=2", "learning.options.tau_bar=safe")
+    smoothness.estimated_smoothness(config, Flare("safe"), module, dataset, held)
     assert torch.equal(module.weight, before)
     assert module.weight.grad is None
     assert torch.equal(torch.get_rng_state(), state)

@@ -85,7 +85,9 @@ def one_by_one(config: Config) -> dict[str, Config]:
     for section in fields(config):
         settings = getattr(config, section.name)
         if not is_dataclass(settings):
-            changed[section.name] = replace(config, **{section.name: settings + 1})
+            changed[section.name] = replace(
+                config, **{section.name: settings + (1 if isinstance(settings, int) else ("mine.py",))}
+            )
             continue
         for each in fields(settings):
             value = other_value(each, getattr(settings, each.name))

@@ -24,7 +24,9 @@ from flare.types import Indices
 def model(config: Config) -> nn.Module:
     """A module with its first weights."""
     dataset = data(config.data, config.wireless.num_devices, config.seed)
-    return make_model(config.learning.model, dataset.sample_shape, dataset.num_classes, seed=config.seed)
+    learning = config.learning
+    shape, classes = dataset.sample_shape, dataset.num_classes
+    return make_model(learning.model, shape, classes, seed=config.seed, options=learning.model_options)
 
 
 def batches(config: Config, work: Work) -> Iterator[tuple[Tensor, Tensor]]:

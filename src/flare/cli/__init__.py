@@ -13,6 +13,7 @@ from flare.cli.console import say
 from flare.cli.data import data_app
 from flare.cli.export import export
 from flare.cli.guard import INTERRUPTED, guarded
+from flare.cli.list import list_
 from flare.cli.report import report
 from flare.cli.reproduce import reproduce
 from flare.cli.run import compare, config, run
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 for command in (schedule, run, compare, reproduce, report, export, config):
     app.command()(guarded(command))
+app.command("list")(guarded(list_))
 app.add_typer(data_app)
 
 

@@ -17,13 +17,15 @@ from rich.table import Table
 
 from flare.cli.console import MAX_ROWS, add_row, console, say
 from flare.cli.guard import guarded
-from flare.config import DataConfig
+from flare.cli.plugins import Plugins, load_named
+from flare.config import DataConfig, Options
+from flare.config.declared import read_options, split_options
 from flare.data.catalogue import CATALOGUE
 from flare.data.dataset import Dataset
 from flare.data.fetch import cache_folder, cache_state, fetch
 from flare.data.origins import Progress as Callback
 from flare.data.partition import Counts, label_counts
-from flare.data.sources import SOURCES, get_source, load_divided
+from flare.data.sources import SOURCES, load_divided
 from flare.text import printable
 from flare.units import human
 
@@ -38,6 +40,10 @@ data_app = typer.Typer(
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="A folder with the files, looked into first (default: FLARE_DATA).")
 ]
+DataOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="An option of the data set, such as beta=0.5; may be given again."),
+]
 
 
 class Division(StrEnum):
@@ -50,17 +56,20 @@ class Division(StrEnum):
     NATURAL = "natural"
 
 
-def list_() -> None:
+def list_(plugin: Plugins = None) -> None:
     """Name every data set, where it comes from, its size on disk and whether it is cached."""
+    load_named(plugin)
     table = Table("name", "what", "from", "size", "cached", box=box.SIMPLE_HEAD)
     for name, source in SOURCES.items():
         known = CATALOGUE.get(name)
         if known is None:
-            add_row(table, name, source.title, "embedded", "–", "needs no files")
+            origin = SOURCES.origin(name)
+            where = "embedded" if origin.built_in else str(origin)
+            add_row(table, name, source.summary, where, "–", "needs no files" if origin.built_in else "–")
             continue
         origins = ", ".join(dict.fromkeys(origin.title for origin in known.origins))
         size = human(sum(file.size_bytes for file in known.files), "B", 3)
-        add_row(table, name, source.title, origins, size, cache_state(name))
+        add_row(table, name, source.summary, origins, size, cache_state(name))
     console().print(table)
     say(f"The cache is {cache_folder()}; FLARE_CACHE names another.")
 
@@ -70,9 +79,9 @@ def fetch_(
     data_dir: DataDir = None,
 ) -> None:
     """Bring the files of a data set into the cache, each checked by its SHA-256."""
-    get_source(name)
+    SOURCES.find(name)
     if name not in CATALOGUE:
-        say(f"{name} is embedded: there is nothing to fetch.")
+        say(f"{name} is in no catalogue of files: there is nothing to fetch.")
         return
     with watched() as progress:
         folder = fetch(name, folder=str(data_dir or ""), progress=progress)
@@ -87,11 +96,17 @@ def show(
     shards: Annotated[int, typer.Option(min=1, help="Label shards that a device holds (shards).")] = 2,
     alpha: Annotated[float, typer.Option(help="Concentration; small is uneven (dirichlet).")] = 0.5,
     skew: Annotated[float, typer.Option(help="Exponent of the sizes' power law (quantity).")] = 1.0,
+    option: DataOptions = None,
+    plugin: Plugins = None,
     data_dir: DataDir = None,
     csv_: Annotated[bool, typer.Option("--csv", help="Print CSV, every device in a row.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it into a png, svg or pdf file.")] = None,
 ) -> None:
     """Show who holds which labels: the division that a run with this seed has."""
+    load_named(plugin)
+    source = SOURCES.find(name)
+    options = read_options(source.options, split_options(option or []))
+    source.check_options(options)
     config = DataConfig(
         name=name,
         folder=str(data_dir or ""),
@@ -99,6 +114,7 @@ def show(
         shards_per_device=shards,
         dirichlet_alpha=alpha,
         quantity_skew=skew,
+        options=Options({key: value for key, value in options.items() if value is not None}),
     )
     with watched() as progress:
         dataset, parts = load_divided(config, num_devices=devices, seed=seed, progress=progress)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from flare.cli.console import say
+from flare.cli.plugins import Plugins, load_named
 
 
 def report(
@@ -22,6 +23,7 @@ def report(
         list[str] | None, typer.Option("--format", help="pdf, svg or png; may be given again. (default: pdf)")
     ] = None,
     style: Annotated[str, typer.Option("--style", help="A matplotlib style file for the figures.")] = "",
+    plugin: Plugins = None,
 ) -> None:
     """Write one HTML page about runs: accuracy over rounds and time, who took part, latency, schedules, settings.
 
@@ -34,6 +36,7 @@ def report(
     from flare.report.run_report import read_runs, refuse_other_names, write_page
     from flare.research.loading import run_folders_in
 
+    load_named(plugin)
     page = out if out is not None or figures is not None else Path("report.html")
     if page is not None:
         refuse_other_names(page)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flare.cli.schedule import PolicyOptions
+from flare.cli.plugins import Plugins, load_named, with_plugins
 from flare.config import Config, load, override, to_toml
 
 MAX_SEEDS = 1000
@@ -19,6 +20,14 @@ MAX_SEEDS = 1000
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")
 ]
+PartOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        help="An option of policy, method, model or data set, such as num_selected=5; may be given again.",
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run. (default: a new one under runs/)")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
@@ -26,9 +35,18 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a run that is a
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write scalars for TensorBoard.")]
 
 
-def config() -> None:
-    """Print the complete default configuration, with a comment for each key."""
-    print(to_toml(Config()), end="")
+AllowChanged = Annotated[
+    bool,
+    typer.Option("--allow-changed-plugin", help="With --resume: go on also where a plugin was changed since."),
+]
+
+
+def config(plugin: Plugins = None) -> None:
+    """Print the complete default configuration, with a comment for each key and for each option of what there is."""
+    from flare.sweeps.parts import notes  # here, because torch takes its time to import
+
+    load_named(plugin)
+    print(to_toml(replace(Config(), plugins=tuple(map(str, plugin or ()))), notes()), end="")
 
 
 def run(
@@ -36,9 +54,11 @@ def run(
         Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; what it leaves out keeps its default.")
     ] = None,
     settings: Settings = None,
-    option: PolicyOptions = None,
+    option: PartOptions = None,
+    plugin: Plugins = None,
     out: Out = None,
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
+    allow_changed: AllowChanged = False,
     force: Force = False,
     quiet: Quiet = False,
     json_: Json = False,
@@ -50,13 +70,15 @@ def run(
     from flare.records.run import read_run
     from flare.sweeps import begun
     from flare.sweeps.entries import name_of
+    from flare.sweeps.parts import with_options
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
-        _refuse_changes(config_file, [*(settings or []), *(option or [])], out, force)
-        folder, tasks = resume_, [begun(resume_)]
+        _refuse_changes(config_file, [*(settings or []), *(option or []), *(plugin or [])], out, force)
+        folder, tasks = resume_, [begun(resume_, allow_changed_plugins=allow_changed)]
     else:
-        whole = run_setup.with_options(_settings_of(config_file, settings or []), option or [])
+        _refuse_allowing(allow_changed)
+        whole = with_options(_settings_of(config_file, settings or [], plugin), option or [])
         folder = out or run_setup.new_folder(Path("runs"), name_of(whole))
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
@@ -84,9 +106,11 @@ def compare(
         int | None, typer.Option(min=1, max=MAX_SEEDS, help="How many seeds, from the configuration's on. (default: 1)")
     ] = None,
     settings: Settings = None,
-    option: PolicyOptions = None,
+    option: PartOptions = None,
+    plugin: Plugins = None,
     out: Out = None,
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the comparison in this folder.")] = None,
+    allow_changed: AllowChanged = False,
     force: Force = False,
     quiet: Quiet = False,
     json_: Json = False,
@@ -105,15 +129,18 @@ def compare(
         changes = [
             *(settings or []),
             *(option or []),
+            *(plugin or []),
             *(entry or []),
             methods,
             policies,
             "" if seeds is None else "seeds",
         ]
         _refuse_changes(config_file, changes, out, force)
-        base, tasks = resume_, [begun(folder) for folder in listed(resume_)]
+        folders = listed(resume_)
+        base, tasks = resume_, [begun(folder, allow_changed_plugins=allow_changed) for folder in folders]
     else:
-        whole = _settings_of(config_file, settings or [])
+        _refuse_allowing(allow_changed)
+        whole = _settings_of(config_file, settings or [], plugin)
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or run_setup.new_folder(Path("runs"), "compare")
         folders = [base / name_of(one) for one in configs]
@@ -132,9 +159,9 @@ def compare(
     run_results.end(runs, again)
 
 
-def _settings_of(config_file: Path | None, settings: Sequence[str]) -> Config:
-    """The settings of a file, or the default, with those of `--set` changed."""
-    return override(load(config_file) if config_file else Config(), settings)
+def _settings_of(config_file: Path | None, settings: Sequence[str], plugins: Sequence[Path] | None) -> Config:
+    """The settings of a file, or the default, with those of `--set` changed; all plugins are executed."""
+    return with_plugins(override(load(config_file) if config_file else Config(), settings), plugins)
 
 
 def require_tensorboard(wanted: bool) -> None:
@@ -143,6 +170,11 @@ def require_tensorboard(wanted: bool) -> None:
         raise ValueError("--tensorboard needs the extra: pip install 'flare-wfl[tensorboard]'")
 
 
-def _refuse_changes(config_file: Path | None, settings: Sequence[str] | None, out: Path | None, force: bool) -> None:
-    if config_file is not None or any(settings or []) or out is not None or force:
+def _refuse_allowing(allow_changed: bool) -> None:
+    if allow_changed:
+        raise ValueError("--allow-changed-plugin is about a run that is continued: give it with --resume DIR")
+
+
+def _refuse_changes(config_file: Path | None, settings: Sequence[str | Path], out: Path | None, force: bool) -> None:
+    if config_file is not None or any(map(str, settings)) or out is not None or force:
         raise ValueError("a resumed run keeps its configuration and its folder: give --resume DIR alone")

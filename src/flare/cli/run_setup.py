@@ -10,17 +10,9 @@ from flare.cli.data import watched
 from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
-from flare.learning.methods import make_method
-from flare.scheduling import get_policy
-from flare.scheduling.policy_options import changed, options_of
 from flare.sweeps import Task, begin
-from flare.sweeps.entries import pair_of, refuse_twins, with_pair
-
-
-def with_options(whole: Config, texts: Sequence[str]) -> Config:
-    """The settings with options of the policy changed by texts of the form `name=value`."""
-    values = get_policy(whole.scheduling.policy).read_options(texts)
-    return replace(whole, scheduling=replace(whole.scheduling, options=changed(whole.scheduling.options, values)))
+from flare.sweeps.entries import of_pairs, pair_of, refuse_twins
+from flare.sweeps.parts import PARTS
 
 
 def combinations(
@@ -35,12 +27,8 @@ def combinations(
             for policy in _words(policies) or [whole.scheduling.policy]
         ]
     refuse_twins(pairs)
-    options = options_of([policy for _, policy in pairs], whole.scheduling.options, texts)
-    return [
-        replace(with_pair(whole, method, policy, options[policy]), seed=whole.seed + seed)
-        for method, policy in pairs
-        for seed in range(seeds)
-    ]
+    configs = of_pairs(whole, pairs, texts)
+    return [replace(one, seed=whole.seed + seed) for one in configs for seed in range(seeds)]
 
 
 def _words(text: str) -> list[str]:
@@ -55,8 +43,8 @@ def created(
     The runs of a comparison are first listed in the folder `listing`.
     """
     for one in configs:
-        get_policy(one.scheduling.policy).check_options(one.scheduling.options)
-        make_method(one.learning)
+        for part in PARTS:
+            part.check(one)
         fetch_if_needed(one.data)
     tasks = [Task(str(folder), one, folder) for folder, one in zip(folders, configs, strict=True)]
     begin(tasks, force=force, listing=listing)

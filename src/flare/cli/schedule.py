@@ -16,14 +16,14 @@ import typer
 
 from flare.cli import quantities, schedule_output
 from flare.cli.console import say
+from flare.cli.plugins import Plugins, with_plugins
 from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load
+from flare.config.declared import changed, of_each, read, split_options
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
-from flare.scheduling.options import split_options
-from flare.scheduling.policy_options import changed, options_of
 from flare.scheduling.table import Surroundings, read_table
 from flare.types import Floats
 from flare.wireless.cell import CELLS, Cell
@@ -82,6 +82,7 @@ def schedule(
     gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. (default: 10)")] = None,
     policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. (default: exact)")] = None,
     option: PolicyOptions = None,
+    plugin: Plugins = None,
     cell: CellName = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. (default: 0)")] = None,
     round_: Annotated[int, typer.Option("--round", min=0, help="Which round of the cell to draw.")] = 0,
@@ -106,7 +107,7 @@ def schedule(
         raise ValueError(
             "give either a table of devices (a CSV file, or - for standard input) or --cell, such as --cell paper"
         )
-    whole = Config() if cell is None else _named_cell(cell)
+    whole = with_plugins(Config() if cell is None else _named_cell(cell), plugin)
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
     gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma
@@ -166,13 +167,16 @@ def _options(
     Options of a file are for its own policy, those of `-o` for the one that is asked; `--time-limit` is for `exact`,
     which is asked for its bound. A comparison asks all policies, and each gets those of the options that it has.
     """
+    named = split_options(texts)
     if compare:
-        options = {name: dict(own) for name, own in options_of(list(POLICIES), scheduling.options, texts).items()}
+        options = {
+            name: dict(own) for name, own in of_each(POLICIES, list(POLICIES), scheduling.options, named).items()
+        }
     else:
         own = scheduling.options if policy == scheduling.policy else Options()
-        options = {policy: dict(changed(own, get_policy(policy).read_options(texts)))}
+        options = {policy: dict(changed(own, read(get_policy(policy), named)))}
         options.setdefault("exact", dict(scheduling.options) if scheduling.policy == "exact" else {})
-    if not ((compare or policy == "exact") and "time_limit_s" in split_options(texts)):
+    if not ((compare or policy == "exact") and "time_limit_s" in named):
         options["exact"] |= _given(time_limit_s=time_limit_s)
     return options
 

@@ -1,5 +1,6 @@
 """Every setting of a run: frozen dataclasses, read from a TOML file once at the edge."""
 
+from flare.config.option import Limits
 from flare.config.options import Options
 from flare.config.sections import (
     SECTIONS,
@@ -11,6 +12,7 @@ from flare.config.sections import (
     WirelessConfig,
     settings_of,
 )
+from flare.config.setting import setting
 from flare.config.toml import load, override, to_toml, with_settings
 
 __all__ = [
@@ -18,12 +20,14 @@ __all__ = [
     "Config",
     "DataConfig",
     "LearningConfig",
+    "Limits",
     "Options",
     "RunConfig",
     "SchedulingConfig",
     "WirelessConfig",
     "load",
     "override",
+    "setting",
     "settings_of",
     "to_toml",
     "with_settings",

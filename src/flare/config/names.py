@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from typing import Any
 
 from flare.config.sections import SECTIONS, Config
 from flare.config.setting import dotted
@@ -11,17 +12,45 @@ from flare.text import nearest
 
 _NEAR_IN_SECTION = 0.75  # difflib's ratio from which a key is taken for a misspelling of another
 _NEAR_ANYWHERE = 0.8
-FORMER = {
-    "scheduling.num_selected": "it is an option of the policy now: write num_selected = 10 below [scheduling.options], "
-    "or scheduling.options.num_selected=10",
-}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A key that is an option now: the section it was and is in, its name as an option, what meant "not given", and
+    the part that has it: the key of the section that names the part, and its name; ("", "") where several have it."""
+
+    section: str
+    key: str
+    option: str
+    default: Any
+    part: tuple[str, str] = ("", "")
+
+    @property
+    def former(self) -> str:
+        """The setting as it was written once."""
+        return f"{self.section}.{self.key}"
+
+    @property
+    def where(self) -> str:
+        """The setting as it is written now."""
+        return f"{self.section}.options.{self.option}"
+
+
+MOVED = (
+    Moved("scheduling", "num_selected", "num_selected", 0),
+    Moved("learning", "tau_bar", "tau_bar", "mas", ("method", "flare")),
+    Moved("learning", "fixed_steps", "fixed_steps", 3, ("method", "fedavg-fixed")),
+    Moved("learning", "tau_eff", "tau_eff", "mes", ("method", "fednova")),
+    Moved("learning", "prox_mu", "prox_mu", 0.1, ("method", "fedprox")),
+    Moved("data", "synthetic_alpha", "alpha", 1.0, ("name", "synthetic")),
+    Moved("data", "synthetic_beta", "beta", 1.0, ("name", "synthetic")),
+)
 """Keys that have moved, and where to."""
 MEANINGS: dict[str, str] = {
     "learning.local_lr": "lr learning_rate eta step_size client_lr",
     "learning.global_lr": "lr learning_rate eta step_size server_lr",
     "learning.method": "algorithm strategy optimizer aggregation",
     "learning.model": "network architecture net",
-    "learning.prox_mu": "mu",
     "learning.device": "gpu cuda",
     "learning.engine": "backend",
     "run.rounds": "epochs num_rounds iterations num_epochs",
@@ -31,7 +60,6 @@ MEANINGS: dict[str, str] = {
     "run.checkpoint_every": "save_every checkpoint",
     "wireless.batch_size": "batch bs b minibatch mini_batch batchsize",
     "wireless.tau_mean": "epochs local_epochs local_steps steps tau num_epochs",
-    "learning.fixed_steps": "local_epochs local_steps steps",
     "wireless.tau_values": "tau",
     "wireless.num_devices": "k n devices clients num_clients users num_users nodes num_nodes workers num_workers",
     "wireless.total_bandwidth_hz": "b bandwidth band bw",
@@ -46,6 +74,9 @@ MEANINGS: dict[str, str] = {
     "scheduling.policy": "scheduler selection strategy",
     "scheduling.gamma": "weight",
     "scheduling.options": "num_selected clients_per_round fraction_fit frac m",
+    "learning.options": "mu prox_mu tau_bar tau_eff fixed_steps local_epochs local_steps steps",
+    "learning.model_options": "hidden width layers depth",
+    "data.options": "alpha beta",
     "data.name": "dataset data_set",
     "data.folder": "data_dir root path",
     "data.partition": "split iid noniid non_iid",
@@ -61,12 +92,17 @@ def refuse_unknown(keys: Iterable[str], section: str) -> None:
     if unknown is None:
         return
     name = dotted(section, unknown)
-    if name in FORMER:
-        raise ValueError(f"{name} has moved: {FORMER[name]}")
+    for moved in MOVED:
+        if name == moved.former:
+            raise ValueError(
+                f"{name} has moved: it is an option now; write {moved.option} = ... below [{section}.options] in a "
+                f"file, or {moved.where}=..."
+            )
     meant = meant_by(unknown, section)
     if not meant:
-        listed = f"[{section}] has the keys" if section else "there are seed and the sections"
-        raise ValueError(f"unknown key {name}; {listed} {', '.join(key for key in own if key != 'seed')}")
+        listed = f"[{section}] has the keys" if section else "there are seed, plugins and the sections"
+        keys = own if section else list(SECTIONS)
+        raise ValueError(f"unknown key {name}; {listed} {', '.join(keys)}")
     raise ValueError(f"unknown key {name}; the nearest known key is {' or '.join(meant)}")
 
 

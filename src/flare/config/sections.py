@@ -57,6 +57,7 @@ class WirelessConfig:
     tau_values: tuple[int, ...] = setting(
         (),
         "local steps of each device (list), or of each of as many equal groups of devices (groups)",
+        of=int,
         at_least=1,
         at_most=1_000_000_000,
     )
@@ -115,7 +116,7 @@ class SchedulingConfig:
     )
     bound: bool = setting(True, "also prove, every round, the bound that a policy without proof is measured against")
     options: Options = setting(  # noqa: RUF009 (options never change)
-        NO_OPTIONS, "options of the policy by name, such as num_selected = 10; which it has, docs/scheduling.md says"
+        NO_OPTIONS, "options of the policy by name, such as num_selected = 10"
     )
 
     def __post_init__(self) -> None:
@@ -128,7 +129,7 @@ class SchedulingConfig:
 class DataConfig:
     """What the devices learn from, and who holds what."""
 
-    name: str = setting("digits", "data set: digits, synthetic, mnist, fashion-mnist, cifar10")
+    name: str = setting("digits", "data set: digits, synthetic, mnist, fashion-mnist, cifar10, or one of your own")
     folder: str = setting("", "folder with the files of a data set, looked into first; empty: none")
     partition: str = setting(
         "iid",
@@ -142,11 +143,8 @@ class DataConfig:
     share_labels: bool = setting(
         False, "devices tell the base station how many samples of each label they hold, for policies that ask for it"
     )
-    synthetic_alpha: float = setting(
-        1.0, "synthetic data: how much the devices' models differ", at_least=0.0, at_most=1e6
-    )
-    synthetic_beta: float = setting(
-        1.0, "synthetic data: how much the devices' samples differ", at_least=0.0, at_most=1e6
+    options: Options = setting(  # noqa: RUF009 (options never change)
+        NO_OPTIONS, "options of the data set by name, such as alpha = 0.5"
     )
 
     def __post_init__(self) -> None:
@@ -159,21 +157,16 @@ class DataConfig:
 class LearningConfig:
     """How the devices learn and how the base station averages."""
 
-    model: str = setting("mlp", "model: logistic, mlp, mnist-cnn, cifar-cnn")
-    method: str = setting("flare", "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin")
+    model: str = setting("mlp", "model: logistic, mlp, mnist-cnn, cifar-cnn, or one of your own")
+    model_options: Options = setting(NO_OPTIONS, "options of the model by name")  # noqa: RUF009 (options never change)
+    method: str = setting(
+        "flare", "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin, or one of your own"
+    )
     local_lr: float = setting(0.05, "local learning rate", above=0.0)
     global_lr: float = setting(1.0, "global learning rate", above=0.0)
-    tau_bar: str = setting(
-        "mas",
-        "FLARE's reference number of steps: the most or the mean over the selected, of this or of the first round; "
-        "safe: the most, up to 0.58 / (L local_lr), L estimated at the start",
-        choices=("mas", "mes", "fmas", "fmes", "safe"),
+    options: Options = setting(  # noqa: RUF009 (options never change)
+        NO_OPTIONS, 'options of the method by name, such as tau_bar = "mes"'
     )
-    fixed_steps: int = setting(3, "steps of every device under fedavg-fixed", at_least=1)
-    tau_eff: str = setting(
-        "mes", "FedNova's effective number of steps: the mean or the most over the selected", choices=("mes", "mas")
-    )
-    prox_mu: float = setting(0.1, "FedProx: weight of the proximal term", at_least=0.0)
     engine: str = setting(
         "auto", "what computes: auto takes batched on a GPU", choices=("auto", "reference", "sequential", "batched")
     )
@@ -219,9 +212,13 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    plugins: tuple[str, ...] = setting(
+        (), "Python files of your own policies, methods, models and data sets; relative to this file", of=str
+    )
 
     def __post_init__(self) -> None:
         check(self, "")
+        object.__setattr__(self, "plugins", tuple(dict.fromkeys(map(os.path.abspath, self.plugins))))
 
 
 SECTIONS: dict[str, type[Any]] = {

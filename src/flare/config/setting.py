@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from numbers import Integral, Real
+from collections.abc import Mapping
+from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
-from flare.config.options import Options, is_text
+from flare.config.option import REFUSED, Limits, Option, option_of
+from flare.config.options import Options
 from flare.units import parse, quantity_of
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a setting may be, beside its type."""
-
-    choices: tuple[str, ...] = ()
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    also: tuple[str, ...] = ()  # words that may stand for a number
-
-    def hold(self, value: Any) -> bool:
-        """Whether a value of the right type is allowed; of a list, whether each of its values is."""
-        if isinstance(value, tuple):
-            return all(self.hold(each) for each in value)
-        if isinstance(value, str) and value in self.also:
-            return True
-        return (
-            (not self.choices or value in self.choices)
-            and (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-        )
-
-    def words(self) -> list[str]:
-        """The limits on a number, in words."""
-        limits = [("at least", self.at_least), ("greater than", self.above), ("at most", self.at_most)]
-        return [f"{words} {limit:.15g}" for words, limit in limits if limit is not None]
 
 
 def setting(
@@ -52,12 +22,21 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     also: tuple[str, ...] = (),
+    of: type | None = None,
 ) -> T:
-    """A field with its meaning in one line and its limits; its type is the type of the default, or one of `also`.
+    """A field of a dataclass with its meaning in one line and its limits; its type is the type of the default, or one
+    of `also`; `of` is the type of the values of a list.
 
     A default of type `Options` makes it a table of the file: `[section.name]` with keys that the section does not know.
     """
-    return field(default=default, metadata={"doc": doc, "limits": Limits(choices, at_least, above, at_most, also)})
+    limits = Limits(choices, at_least, above, at_most, also)
+    return field(default=default, metadata={"doc": doc, "limits": limits, "of": of})
+
+
+def declared(each: Field[Any]) -> Option:
+    """The option that a field of a dataclass declares by `setting`, or by a plain default."""
+    more = {name: each.metadata[name] for name in ("doc", "limits", "of") if name in each.metadata}
+    return option_of(each.name, each.default, **more)
 
 
 def check(config: Any, section: str) -> None:
@@ -68,26 +47,19 @@ def check(config: Any, section: str) -> None:
         if "limits" not in each.metadata:
             continue
         given, name = getattr(config, each.name), dotted(section, each.name)
-        limits: Limits = each.metadata["limits"]
         if isinstance(each.default, Options):
             value: Any = _options(given, name)
-        elif isinstance(given, str) and given in limits.also:
-            value = given
         else:
-            value = _converted(_without_unit(given, name, each), each.default)
-        if value is None or not limits.hold(value):
-            raise ValueError(f"{name} is {shown(given)}; it must be {_allowed(each.default, limits)}")
+            option = declared(each)
+            value = option.converted(_without_unit(given, name, each))
+            if value is REFUSED:
+                raise ValueError(f"{name} is {shown(given)}; it must be {option.in_words()}")
         object.__setattr__(config, each.name, value)
 
 
 def dotted(section: str, key: str) -> str:
     """The name of a setting with its section, where it has one."""
     return f"{section}.{key}" if section else key
-
-
-def quoted(words: Iterable[str]) -> str:
-    """Words as TOML writes them, with commas."""
-    return ", ".join(f'"{word}"' for word in words)
 
 
 def shown(value: Any) -> str:
@@ -128,34 +100,3 @@ def _options(given: Any, name: str) -> Options:
         return Options(given)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _converted(value: Any, default: Any) -> Any:
-    """The value in the type of the default, or None where it is of another type."""
-    if isinstance(default, tuple):
-        numbers = [_converted(each, 0) for each in value] if isinstance(value, list | tuple) else [None]
-        return None if None in numbers else tuple(numbers)
-    if isinstance(default, bool):
-        return value if isinstance(value, bool) else None
-    if isinstance(default, str):
-        return value if isinstance(value, str) and is_text(value) else None
-    if isinstance(value, bool) or not isinstance(value, Integral if isinstance(default, int) else Real):
-        return None
-    try:
-        number = type(default)(value)
-    except OverflowError:  # a whole number beyond any float
-        return None
-    return number if isinstance(number, int) or math.isfinite(number) else None
-
-
-def _allowed(default: Any, limits: Limits) -> str:
-    if limits.choices:
-        return "one of " + quoted(limits.choices)
-    if isinstance(default, bool):
-        return "true or false"
-    if isinstance(default, str):
-        return "text in quotes"
-    if isinstance(default, tuple):
-        return "a list of whole numbers, each " + " and ".join(limits.words())
-    allowed = ", ".join(["a whole number" if isinstance(default, int) else "a finite number", *limits.words()])
-    return allowed + (f", or one of {quoted(limits.also)}" if limits.also else "")

@@ -9,23 +9,26 @@ from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from flare.config.names import meant_by, refuse_unknown
+from flare.config.names import MOVED, Moved, meant_by, refuse_unknown
+from flare.config.option import quoted
 from flare.config.options import Options, Value
 from flare.config.sections import SECTIONS, Config
-from flare.config.setting import quantity, quoted, shown
+from flare.config.setting import quantity, shown
 from flare.reading import read_small
 from flare.units import example_of
 
 MAX_FILE_BYTES = 16 << 20
 """A larger file is no configuration; a list of ten million devices' steps still is."""
 _PATHS = ("trace", "folder")  # settings that name a file, as seen from the folder of the configuration
+Notes = Mapping[str, Iterable[str]]
 
 
-def load(path: str | Path) -> Config:
-    """Read a TOML file; what it leaves out keeps its default.
+def load(path: str | Path, *, of_run: bool = False) -> Config:
+    """Read a TOML file; what it leaves out keeps its default. No plugin that it names is executed.
 
     A key that has moved since earlier versions is read in its old place too: files live long, and the folder of an old
-    run holds one. Raises ValueError that names the file, the key and what would be right.
+    run holds one; of such a file (`of_run`) what meant nothing for its method or data is left out. Raises ValueError
+    that names the file, the key and what would be right.
     """
     path = Path(path)
     try:
@@ -37,7 +40,7 @@ def load(path: str | Path) -> Config:
     except ValueError as error:
         raise ValueError(f"{path}: is not valid TOML: {error}") from None
     try:
-        return _from_table(_moved(table), path.parent)
+        return _from_table(_moved(table, of_run), path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -77,15 +80,19 @@ def _with_settings(config: Config, settings: Iterable[tuple[str, Any]]) -> Confi
     return replace(config, **changed, **tables.get("", {}))
 
 
-def to_toml(config: Config) -> str:
-    """The complete file of a configuration, with a comment for each key; `load` reads the same configuration back."""
+def to_toml(config: Config, notes: Notes | None = None) -> str:
+    """The complete file of a configuration, with a comment for each key; `load` reads the same configuration back.
+
+    `notes` are lines of comment below a table of options, by its name, such as "scheduling.options".
+    """
     blocks = [_keys_to_toml(config)]
     for name in SECTIONS:
         section = getattr(config, name)
         blocks.append(f"[{name}]\n" + _keys_to_toml(section))
         blocks += [
             f"# {each.metadata['doc']}\n[{name}.{each.name}]\n"
-            + "".join(f"{option} = {_literal(value)}\n" for option, value in getattr(section, each.name).items())
+            + "".join(f"# {line}\n" for line in (notes or {}).get(f"{name}.{each.name}", ()))
+            + "".join(f"{option} = {literal(value)}\n" for option, value in getattr(section, each.name).items())
             for each in fields(section)
             if isinstance(each.default, Options)
         ]
@@ -144,6 +151,10 @@ def _parsed(text: str) -> dict[str, Any]:
 def _from_table(table: dict[str, Any], folder: Path) -> Config:
     refuse_unknown(table, "")
     values = dict(table)
+    plugins = table.get("plugins", [])
+    if isinstance(plugins, list | str):
+        listed = [plugins] if isinstance(plugins, str) else plugins
+        values["plugins"] = [str(folder / each) if isinstance(each, str) else each for each in listed]
     for name, section in SECTIONS.items():
         if name not in table:
             continue
@@ -160,15 +171,24 @@ def _resolved(section: dict[str, Any], folder: Path) -> dict[str, Any]:
     return section | {key: str(folder / path) for key, path in paths.items()}
 
 
-def _moved(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with a former key in its new place: `scheduling.num_selected`, where 0 meant "not given"."""
-    section = table.get("scheduling")
-    if not isinstance(section, dict) or "num_selected" not in section:
-        return table
-    rest = {key: value for key, value in section.items() if key != "num_selected"}
-    if section["num_selected"] != 0:
-        rest["options"] = {"num_selected": section["num_selected"], **rest.get("options", {})}
-    return table | {"scheduling": rest}
+def _moved(table: dict[str, Any], of_run: bool) -> dict[str, Any]:
+    """The table with former keys in their new places."""
+    for moved in MOVED:
+        section = table.get(moved.section)
+        if not isinstance(section, dict) or moved.key not in section:
+            continue
+        rest = {key: value for key, value in section.items() if key != moved.key}
+        value, options = section[moved.key], rest.get("options", {})
+        if value != moved.default and isinstance(options, dict) and not (of_run and _meant_nothing(moved, section)):
+            rest["options"] = {moved.option: value, **options}
+        table = table | {moved.section: rest}
+    return table
+
+
+def _meant_nothing(moved: Moved, section: dict[str, Any]) -> bool:
+    """Whether the part that has the option is another than the file names."""
+    key, name = moved.part
+    return bool(key) and section.get(key, getattr(SECTIONS[moved.section](), key)) != name
 
 
 def _keys_to_toml(config: Any) -> str:
@@ -176,7 +196,7 @@ def _keys_to_toml(config: Any) -> str:
     for each in fields(config):
         if "doc" in each.metadata and not isinstance(each.default, Options):
             lines.append(f"# {each.metadata['doc']}{_forms(each)}")
-            lines.append(f"{each.name} = {_literal(getattr(config, each.name))}")
+            lines.append(f"{each.name} = {literal(getattr(config, each.name))}")
     return "\n".join(lines) + "\n"
 
 
@@ -188,7 +208,7 @@ def _forms(each: Field[Any]) -> str:
     return "" if measured is None else f' (or with a unit: "{example_of(measured)}")'
 
 
-def _literal(value: Value) -> str:
+def literal(value: Value) -> str:
     """A value as TOML writes it: JSON's way, save that TOML wants DEL escaped and people want round numbers short."""
     if isinstance(value, float) and value >= 1e6 and float(f"{value:g}") == value:
         return f"{value:g}".replace("e+0", "e").replace("e+", "e")

@@ -1,13 +1,27 @@
-"""Data sets by name, and the one function that loads them."""
+"""Data sets by name, and the one function that loads them.
+
+    @dataset("two-moons")
+    def two_moons(*, seed, noise=0.1):
+        ...
+        return from_arrays(train_x, train_y, test_x, test_y)
+
+The function may ask by name for `folder` (the setting data.folder, "" where there is none), `seed`, `num_devices` and
+`progress`. What else it takes are options, each with a default value: `[data.options]` of a configuration sets them.
+One that asks for the seed or the number of devices is called for every run, others once for all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 
-from flare.config import DataConfig
+from flare.config import DataConfig, Limits
+from flare.config.declared import Interface
+from flare.config.option import Option
 from flare.data import embedded
 from flare.data.catalogue import CATALOGUE, FetchedSet
 from flare.data.dataset import Dataset, Labels, Samples
@@ -15,44 +29,72 @@ from flare.data.fetch import obtain
 from flare.data.files import Bytes, DataFile, read_cifar10, read_idx_pair
 from flare.data.origins import Progress
 from flare.data.partition import partition
+from flare.registry import Registry, first_line
 from flare.rng import stream
-from flare.text import did_you_mean
 from flare.types import Indices
 
-
-@dataclass(frozen=True)
-class Request:
-    """What a data set may depend on."""
-
-    config: DataConfig
-    num_devices: int
-    seed: int
-    progress: Progress | None
+DatasetFunction = Callable[..., Dataset]
+INTERFACE = Interface("data set", handed=("folder", "seed", "num_devices", "progress"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
-    """A data set that can be asked for by name."""
+    """A data set that can be asked for by name: the function that loads it, what it asks for, and its options."""
 
     name: str
-    title: str
-    load: Callable[[Request], Dataset]
+    load: DatasetFunction
+    summary: str
+    takes: frozenset[str]
+    options: dict[str, Option]
+
+    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The given options in their types; ValueError for one that the data set does not have, or that cannot be."""
+        return INTERFACE.checked(self.name, self.options, given)
+
+    @property
+    def of_run(self) -> bool:
+        """Whether every run has data of its own: they depend on its seed or on the number of its devices."""
+        return bool(self.takes & {"seed", "num_devices"})
 
 
-SOURCES: dict[str, Source] = {}
+SOURCES: Registry[Source] = Registry("data set", "data sets")
 """Every data set by its name in `data.name`."""
+
+
+def dataset(name: str) -> Callable[[DatasetFunction], DatasetFunction]:
+    """Register the decorated function, which returns a `Dataset`, as the data set `name`."""
+
+    def register(load: DatasetFunction) -> DatasetFunction:
+        _add(name, load, first_line(load))
+        return load
+
+    return register
+
+
+def _add(name: str, load: DatasetFunction, summary: str) -> None:
+    code = load.func if isinstance(load, partial) else load
+    SOURCES.add(Source(name, load, summary, INTERFACE.takes(load), INTERFACE.options_of(name, load)), code)
 
 
 def load_dataset(config: DataConfig, *, num_devices: int, seed: int, progress: Progress | None = None) -> Dataset:
     """The data set that the configuration names.
 
-    Only "synthetic" depends on the number of devices and the seed: it is drawn, and comes divided among the devices.
-    The others are the same for everyone. ValueError for a name that does not exist and for files that are damaged or
-    cannot be had.
+    "synthetic" depends on the number of devices and the seed: it is drawn, and comes divided among the devices. The
+    others of flare's own are the same for everyone. ValueError for a name or an option that does not exist and for
+    files that are damaged or cannot be had.
     """
     if num_devices < 1:
         raise ValueError(f"num_devices is {num_devices}; there must be at least one device to learn")
-    return get_source(config.name).load(Request(config, num_devices, seed, progress))
+    source = SOURCES.find(config.name)
+    there_is = {"folder": config.folder, "seed": seed, "num_devices": num_devices, "progress": progress}
+    asked_for: dict[str, Any] = {name: value for name, value in there_is.items() if name in source.takes}
+    loaded = source.load(**asked_for, **source.check_options(config.options))
+    if not isinstance(loaded, Dataset):
+        raise ValueError(
+            f"data set '{source.name}' returned a {type(loaded).__name__}; it must return a flare.data.Dataset: "
+            "flare.data.from_arrays makes one, and checks it"
+        )
+    return loaded
 
 
 def load_divided(
@@ -63,26 +105,30 @@ def load_divided(
     return dataset, partition(config, dataset, num_devices, rng=stream(seed, "partition"))
 
 
-def get_source(name: str) -> Source:
-    """The data set of that name; ValueError with the nearest name and the whole list where there is none."""
-    if name in SOURCES:
-        return SOURCES[name]
-    raise ValueError(f"there is no data set '{name}'{did_you_mean(name, SOURCES)} Data sets: {', '.join(SOURCES)}")
-
-
-def _digits(request: Request) -> Dataset:
+@dataset("digits")
+def _digits() -> Dataset:
+    """Handwritten digits of 8 x 8 pixels, in scikit-learn."""
     return embedded.digits()
 
 
-def _synthetic(request: Request) -> Dataset:
-    alpha, beta = request.config.synthetic_alpha, request.config.synthetic_beta
-    return embedded.synthetic(alpha, beta, num_devices=request.num_devices, seed=request.seed)
+_SPREAD = Limits(at_least=0.0, at_most=1e6)
 
 
-def _fetched(request: Request) -> Dataset:
-    name = request.config.name
+@dataset("synthetic")
+def _synthetic(
+    *,
+    num_devices: int,
+    seed: int,
+    alpha: Annotated[float, "how much the devices' models differ", _SPREAD] = 1.0,
+    beta: Annotated[float, "how much the devices' samples differ", _SPREAD] = 1.0,
+) -> Dataset:
+    """Logistic regression, drawn for each device (FedProx)."""
+    return embedded.synthetic(alpha, beta, num_devices=num_devices, seed=seed)
+
+
+def _fetched(name: str, *, folder: str, progress: Progress | None) -> Dataset:
     known = CATALOGUE[name]
-    content = obtain(name, folder=request.config.folder, progress=request.progress)
+    content = obtain(name, folder=folder, progress=progress)
     train_x, train_y = _read(known, known.train, content, f"{name} train")
     test_x, test_y = _read(known, known.test, content, f"{name} test")
     return Dataset(name, train_x, train_y, test_x, test_y, num_classes=known.num_classes)
@@ -109,6 +155,5 @@ def _standardised(pixels: Bytes, known: FetchedSet) -> Samples:
     return x
 
 
-SOURCES["digits"] = Source("digits", "handwritten digits of 8 x 8 pixels, in scikit-learn", _digits)
-SOURCES["synthetic"] = Source("synthetic", "logistic regression, drawn for each device (FedProx)", _synthetic)
-SOURCES |= {name: Source(name, known.title, _fetched) for name, known in CATALOGUE.items()}
+for _name, _known in CATALOGUE.items():
+    _add(_name, partial(_fetched, _name), _known.title)

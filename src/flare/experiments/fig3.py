@@ -30,9 +30,9 @@ def trials(scale: Scale) -> list[Trial]:
         "data.partition=shards",
     )
     curves = (
-        (FLARE, ("learning.method=flare", "learning.tau_bar=mas")),
+        (FLARE, ("learning.method=flare",)),
         (FLEXIBLE, ("learning.method=fedavg",)),
-        (FIXED, ("learning.method=fedavg-fixed", "learning.fixed_steps=7")),
+        (FIXED, ("learning.method=fedavg-fixed", "learning.options.fixed_steps=7")),
     )
     return grid(scale, PANEL, base, curves)
 

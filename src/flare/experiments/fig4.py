@@ -23,12 +23,12 @@ from flare.experiments.trial import Trial
 SELECTIONS = {"uniform": "random", "grouped": "grouped"}
 FEDAVG, FIXED = "FedAvg (tau_i steps)", "FedAvg (3 steps)"
 CURVES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("MaS", ("learning.method=flare", "learning.tau_bar=mas")),
-    ("MeS", ("learning.method=flare", "learning.tau_bar=mes")),
-    ("FMaS", ("learning.method=flare", "learning.tau_bar=fmas")),
-    ("FMeS", ("learning.method=flare", "learning.tau_bar=fmes")),
+    ("MaS", ("learning.method=flare",)),
+    ("MeS", ("learning.method=flare", "learning.options.tau_bar=mes")),
+    ("FMaS", ("learning.method=flare", "learning.options.tau_bar=fmas")),
+    ("FMeS", ("learning.method=flare", "learning.options.tau_bar=fmes")),
     (FEDAVG, ("learning.method=fedavg",)),
-    (FIXED, ("learning.method=fedavg-fixed", "learning.fixed_steps=3")),
+    (FIXED, ("learning.method=fedavg-fixed",)),
 )
 PRINTED = {"i.i.d.": "4.5 %", "non-i.i.d.": "9.4 %"}
 MARGINAL = 2.0

@@ -20,11 +20,11 @@ from flare.report.run_figures import legend
 
 RATES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 METHODS: dict[str, tuple[str, ...]] = {
-    "MaS": ("learning.method=flare", "learning.tau_bar=mas"),
-    "MeS": ("learning.method=flare", "learning.tau_bar=mes"),
+    "MaS": ("learning.method=flare",),
+    "MeS": ("learning.method=flare", "learning.options.tau_bar=mes"),
     "FedAvg": ("learning.method=fedavg",),
-    "FedNova (max)": ("learning.method=fednova", "learning.tau_eff=mas"),
-    "FedNova (mean)": ("learning.method=fednova", "learning.tau_eff=mes"),
+    "FedNova (max)": ("learning.method=fednova", "learning.options.tau_eff=mas"),
+    "FedNova (mean)": ("learning.method=fednova",),
 }
 ROUNDS = 200
 

@@ -12,7 +12,7 @@ from flare.experiments.settings import DISTRIBUTIONS, grid, rounds, ten_of_forty
 from flare.experiments.trial import Trial
 
 METHODS: dict[str, tuple[str, ...]] = {
-    "FLARE (MaS)": ("learning.method=flare", "learning.tau_bar=mas"),
+    "FLARE (MaS)": ("learning.method=flare",),
     "FedAvg": ("learning.method=fedavg",),
     "FedProx": ("learning.method=fedprox",),
     "FedNova": ("learning.method=fednova",),

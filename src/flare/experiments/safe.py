@@ -23,7 +23,7 @@ RATES = (0.005, 0.02, 0.08, 0.32)
 DEFAULT = "MaS, gamma 10"
 LINES: dict[str, tuple[str, ...]] = {
     DEFAULT: (),
-    "safe, gamma 10": ("learning.tau_bar=safe",),
+    "safe, gamma 10": ("learning.options.tau_bar=safe",),
     'MaS, gamma "auto"': ("scheduling.gamma=auto",),
     'MaS, gamma "auto-lr"': ("scheduling.gamma=auto-lr",),
 }

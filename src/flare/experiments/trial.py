@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flare.config import Config, settings_of
+from flare.config import Config, Options, settings_of
+from flare.config.names import MOVED
 from flare.records.run import Run, read_run
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Place, Task, anywhere, run_tasks
@@ -147,4 +148,17 @@ def outcome_of(run: Run) -> Outcome:
 def _changes(config: Config) -> list[str]:
     """The settings that are not the default: one that is added some day changes no name."""
     usual = settings_of(Config())
-    return [f"{name}={value!r}" for name, value in settings_of(config).items() if value != usual[name]]
+    return [
+        line
+        for name, value in settings_of(config).items()
+        if value != usual[name]
+        for line in (_option_lines(name, value) if isinstance(value, Options) else [f"{name}={value!r}"])
+    ]
+
+
+def _option_lines(name: str, options: Options) -> list[str]:
+    """Options; one that was a setting of its own when the first trials were run has the name that it had then."""
+    former = {moved.where: moved.former for moved in MOVED if moved.section != "scheduling"}
+    own = {option: former[f"{name}.{option}"] for option in options if f"{name}.{option}" in former}
+    rest = options.only(set(options) - set(own))
+    return [f"{own[option]}={options[option]!r}" for option in own] + ([f"{name}={rest!r}"] if rest else [])

@@ -27,12 +27,13 @@ def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = No
 
 def refuse_settings(config: Config) -> None:
     """ValueError where the settings ask for what a fleet cannot have."""
-    make_method(config.learning)
+    method = make_method(config.learning)
     no_data = "goes by the smoothness of the loss on the devices' data, which the server of a fleet does not see"
     if isinstance(config.scheduling.gamma, str):
         raise ValueError(f'scheduling.gamma is "{config.scheduling.gamma}", which {no_data}; set it to a number')
-    if config.learning.tau_bar == "safe":
-        raise ValueError(f'learning.tau_bar is "safe", which {no_data}; take another')
+    if method.needs_smoothness:
+        options = f"with learning.options {config.learning.options}" if config.learning.options else "as it is set"
+        raise ValueError(f"method '{config.learning.method}' {options} {no_data}; take another")
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
     if lacks_number(config.scheduling.policy, policy_options(config)):

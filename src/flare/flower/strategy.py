@@ -35,6 +35,7 @@ from flare.flower.settings import refuse_settings
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Score
 from flare.learning.methods import make_method
+from flare.plugins import load_plugins
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import (
     Arrivals,
@@ -93,6 +94,7 @@ class FlareStrategy(Strategy):
         max_update_norm: float | None = None,
         poll_s: float = 0.2,
     ) -> None:
+        load_plugins(config.plugins)
         refuse_settings(config)
         _refuse_out_of_range(
             {
@@ -208,7 +210,7 @@ class FlareStrategy(Strategy):
         self._round = _Round(began, Arrivals(run.station, run.state, plan, rules), {})
         if plan is None or not rules:
             return []
-        tau_bar = run.station.method.tau_bar(plan.method, plan.now)
+        tau_bar = run.station.method.reference_steps(plan.method, plan.now)
         work = works(self.config, index, plan, rules, tau_bar)
         self._round.works.update((nodes[device], each) for device, each in work.items())
         model, drifts = run.arrays(), run.drift_arrays(rules)

@@ -1,78 +1,126 @@
 """The models of the paper and two small ones, and any other that a function builds.
 
 A model is built by a function of the shape of a sample and the number of classes; it maps a batch of samples to one
-number (a logit) for each class. The two networks for images have the size of an update that the paper's S asks for.
+number (a logit) for each class. What else the function takes are options, each with a default value:
+
+    @model("wide")
+    def wide(sample_shape, num_classes, *, hidden=500): ...
+
+`[learning.model_options]` of a configuration sets them. The two networks for images have the size of an update that the
+paper's S asks for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
+from flare.config.declared import Interface
+from flare.config.option import Limits, Option
+from flare.config.options import NO_OPTIONS
+from flare.registry import Registry, first_line
 from flare.rng import torch_stream
-from flare.text import did_you_mean
 
-ModelBuilder = Callable[[tuple[int, ...], int], nn.Module]
+ModelBuilder = Callable[..., nn.Module]
+_SHAPES = ("sample_shape", "num_classes")
+INTERFACE = Interface("model", _SHAPES, reserved=(*_SHAPES, "seed"))
 
 
+@dataclass(frozen=True, eq=False)
+class ModelKind:
+    """A registered model: the function that builds it, and the options that the function takes."""
+
+    name: str
+    build: ModelBuilder
+    summary: str
+    options: dict[str, Option]
+
+    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The given options in their types; ValueError for one that the model does not have, or that cannot be."""
+        return INTERFACE.checked(self.name, self.options, given)
+
+
+MODELS: Registry[ModelKind] = Registry("model", "models")
+"""Every registered model by name, in the order of registration."""
+
+
+def model(name: str) -> Callable[[ModelBuilder], ModelBuilder]:
+    """Register the decorated function of (sample_shape, num_classes, *, options) as the model `name`."""
+
+    def register(build: ModelBuilder) -> ModelBuilder:
+        options = INTERFACE.options_of(name, build)
+        MODELS.add(ModelKind(name, build, first_line(build), options), build)
+        return build
+
+    return register
+
+
+@model("logistic")
 def logistic(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Multinomial logistic regression on the flattened sample."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(sample_shape), num_classes))
 
 
-def mlp(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """One hidden layer of 200 units on the flattened sample."""
-    hidden = 200
+@model("mlp")
+def mlp(
+    sample_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    hidden: Annotated[int, "units of the hidden layer", Limits(at_least=1, at_most=1_000_000)] = 200,
+) -> nn.Module:
+    """One hidden layer on the flattened sample."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(math.prod(sample_shape), hidden), nn.ReLU(), nn.Linear(hidden, num_classes)
     )
 
 
+@model("mnist-cnn")
 def mnist_cnn(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Two convolutions and a hidden layer; 312,414 weights for 1 x 28 x 28 and 10 classes, S = 1e7 bit."""
     return _two_convolutions("mnist-cnn", sample_shape, num_classes, channels=(16, 32), hidden=572)
 
 
+@model("cifar-cnn")
 def cifar_cnn(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Two convolutions and a hidden layer; 1,999,794 weights for 3 x 32 x 32 and 10 classes, S = 6.4e7 bit."""
     return _two_convolutions("cifar-cnn", sample_shape, num_classes, channels=(32, 64), hidden=1208)
 
 
-MODELS: dict[str, ModelBuilder] = {
-    "logistic": logistic,
-    "mlp": mlp,
-    "mnist-cnn": mnist_cnn,
-    "cifar-cnn": cifar_cnn,
-}
-"""Every model by name."""
-
-
-def make_model(model: str | ModelBuilder, sample_shape: tuple[int, ...], num_classes: int, *, seed: int) -> nn.Module:
+def make_model(
+    model: str | ModelBuilder,
+    sample_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    seed: int,
+    options: Mapping[str, Any] = NO_OPTIONS,
+) -> nn.Module:
     """Build a model by name, or by a function of (sample_shape, num_classes); the seed fixes its initial weights.
 
-    Raises ValueError where there is no such model, or where it does not turn samples into one number a class.
+    Raises ValueError where there is no such model or option, or where it does not turn samples into one number a class.
     """
-    build = _builder(model)
+    build = _builder(model, options)
     with torch_stream(seed, "model"):
         built = build(sample_shape, num_classes)
         check_output(built, sample_shape, num_classes)  # in here: a lazy layer draws its weights at the first batch
     return built
 
 
-def _builder(model: str | ModelBuilder) -> ModelBuilder:
+def _builder(model: str | ModelBuilder, options: Mapping[str, Any]) -> ModelBuilder:
     if isinstance(model, nn.Module):
         raise ValueError(
             f"a model is given as a {type(model).__name__} that is already built; give a function that builds it, "
             "such as lambda sample_shape, num_classes: MyNet(), so that the seed of a run fixes its initial weights"
         )
     if callable(model):
-        return model
-    if model in MODELS:
-        return MODELS[model]
-    raise ValueError(f"there is no model '{model}'{did_you_mean(str(model), MODELS)} Models: {', '.join(MODELS)}")
+        return partial(model, **options)
+    kind = MODELS.find(model)
+    return partial(kind.build, **kind.check_options(options))
 
 
 def check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: int) -> None:

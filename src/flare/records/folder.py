@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from flare.records.layout import CHECKPOINTS, CONFIG, ROUNDS, refuse_occupied, r
 from flare.records.lines import Mark, first_mark, max_line_bytes, to_json
 from flare.records.locking import lock
 from flare.records.old_format import FORMAT_1, refuse_to_continue
+from flare.records.plugin_files import ChangedPlugin, changed_plugins, refuse_changed
 from flare.records.record_file import RecordFile, read_file, survey
 from flare.records.recovery import find_recovery, put_aside
 from flare.records.regular_files import folder_is_there
@@ -72,7 +73,7 @@ class RunFolder:
         """
         path = Path(path).absolute()
         config_toml = to_toml(config)
-        manifest = manifests.new_manifest(config.seed, config_toml, identity or {}) | dict(facts or {})
+        manifest = manifests.new_manifest(config, config_toml, identity or {}) | dict(facts or {})
         folder = cls(path, config, manifest)
         with explained("the run folder", path, "then start the run again"):
             refuse_occupied(path, force)
@@ -207,9 +208,31 @@ class RunFolder:
                 self._write_manifest({"identity": dict(identity)})
         self.refuse_other(identity)
 
-    def refuse_other(self, identity: Mapping[str, str]) -> None:
-        """ValueError where the run was made of something else, with the parts that differ; to call before `restore`."""
-        manifests.refuse_other(self.path, self.manifest, identity)
+    def refuse_other(self, identity: Mapping[str, str], *, but: Collection[str] = ()) -> None:
+        """ValueError where the run was made of something else, with the parts that differ, `but` for some; to call
+        before `restore`."""
+        manifests.refuse_other(self.path, self.manifest, identity, but=but)
+
+    def refuse_changed_plugins(self, *, allowed: bool = False) -> None:
+        """ValueError where the file of a plugin is not what the run began with, unless `allowed`, or is gone."""
+        refuse_changed(self.path, self.changed_plugins(on_disk=True), allowed=allowed)
+
+    def changed_plugins(self, *, on_disk: bool) -> list[ChangedPlugin]:
+        """Those of the run's plugins that are not what they were: as files now, or as they were executed here."""
+        return changed_plugins(self.config.plugins, self.manifest, on_disk=on_disk)
+
+    def accept_plugins(self, changed: Sequence[ChangedPlugin], identity: Mapping[str, str], rounds: int) -> None:
+        """Write down that the run goes on after so many rounds with plugins that were changed; after `restore`."""
+        self._writable()
+        now = {each.path: each.now for each in changed}
+        entry = [
+            {"when": manifests.now(), "path": each.path, "was": each.was, "is": each.now, "after_rounds": rounds}
+            for each in changed
+        ]
+        before = {each["path"]: each["sha256"] for each in self.manifest.get("plugins", [])}
+        plugins = [{"path": path, "sha256": sha256} for path, sha256 in (before | now).items()]
+        changes = [*self.manifest.get("changed_plugins", []), *entry]
+        self._write_manifest({"plugins": plugins, "changed_plugins": changes, "identity": dict(identity)})
 
     def drop_checkpoints(self) -> None:
         """Remove all checkpoints, of a run that has ended: what is left is all that a report needs."""

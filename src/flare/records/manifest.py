@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from flare.atomic import write_whole
 from flare.config import Config, load
 from flare.config.toml import MAX_FILE_BYTES
 from flare.records.old_format import FORMAT_1
+from flare.records.plugin_files import are_sound, used_checksum
 from flare.records.regular_files import read_regular, refuse_irregular
 
 FILE = "manifest.json"
@@ -26,7 +27,7 @@ FORMAT, FORMAT_VERSION = "flare-run", 2
 _MAX_BYTES = 4 << 20  # the names and shapes of some ten thousand arrays; what else is in it is small
 
 
-def new_manifest(seed: int, config_toml: str, identity: Mapping[str, str]) -> dict[str, Any]:
+def new_manifest(config: Config, config_toml: str, identity: Mapping[str, str]) -> dict[str, Any]:
     """The manifest of a run that starts now, here, and is made of what `identity` says.
 
     Raises ValueError where the configuration is longer than can be read back.
@@ -41,9 +42,10 @@ def new_manifest(seed: int, config_toml: str, identity: Mapping[str, str]) -> di
         "format_version": FORMAT_VERSION,
         "flare": import_module("flare").__version__,  # not an import: the package stands above all its layers
         "commit": _commit(),
-        "seed": seed,
+        "seed": config.seed,
         "config_sha256": hashlib.sha256(config_toml.encode()).hexdigest(),
         "identity": dict(identity),
+        "plugins": [{"path": path, "sha256": used_checksum(path)} for path in config.plugins],
         "hardware": {
             "machine": f"{platform.system()} {platform.machine()}",
             "cpu_count": os.cpu_count(),
@@ -110,7 +112,7 @@ def is_run_folder(folder: Path) -> bool:
 def read_config(path: Path) -> Config:
     """The configuration in a run folder; ValueError where it cannot be read."""
     refuse_irregular(path)
-    return load(path)
+    return load(path, of_run=True)
 
 
 _DIFFERENCES = {
@@ -124,14 +126,18 @@ _DIFFERENCES = {
 """What is said of parts of an identity that are checksums."""
 
 
-def refuse_other(folder: Path, manifest: dict[str, Any], identity: Mapping[str, str]) -> None:
-    """ValueError that names the parts in which a run is made of something else than `identity` says."""
+def refuse_other(
+    folder: Path, manifest: dict[str, Any], identity: Mapping[str, str], *, but: Collection[str] = ()
+) -> None:
+    """ValueError that names the parts, `but` for some, in which a run is not made of what `identity` says."""
     recorded = manifest.get("identity", {})
     others = [
         _DIFFERENCES.get(part)
         or f"its {part} is {recorded.get(part, 'not known')}, and here it is {identity.get(part, 'not known')}"
         for part in sorted(recorded.keys() | identity.keys())
-        if recorded.get(part) != identity.get(part) and not (part == "data" and _same_own_data(recorded, identity))
+        if recorded.get(part) != identity.get(part)
+        and part not in but
+        and not (part == "data" and _same_own_data(recorded, identity))
     ]
     if others:
         raise ValueError(
@@ -173,6 +179,7 @@ def _refuse_odd_values(path: Path, manifest: dict[str, Any]) -> None:
         and isinstance(ended.get("rounds"), int)
         and isinstance(ended.get("check"), str),
         "identity": isinstance(identity, dict) and all(isinstance(each, str) for each in identity.values()),
+        "plugins": are_sound(manifest.get("plugins", [])),
     }
     for name, is_sound in sound.items():
         if not is_sound:

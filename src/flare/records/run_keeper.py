@@ -7,6 +7,7 @@ from typing import Any, final
 
 from flare.records.checkpoint import Snapshot
 from flare.records.folder import RunFolder
+from flare.records.plugin_files import excused, refuse_changed
 from flare.rounds.record import RoundRecord
 from flare.rounds.state import RunState, RunStatus, from_tensors, to_tensors
 
@@ -21,16 +22,27 @@ class RunKeeper:
         self._every = checkpoint_every
         self._keep = keep_checkpoints
 
-    def restored(self, driver: str, identity: Mapping[str, str]) -> tuple[RunState, dict[str, Any]] | None:
+    def restored(
+        self, driver: str, identity: Mapping[str, str], *, allowed_files: Mapping[str, str | None] | None = None
+    ) -> tuple[RunState, dict[str, Any]] | None:
         """Where the newest sound checkpoint left the run, with the numbers kept beside it, and its records cut back to
-        that round; None: it starts from the beginning. ValueError where the folder holds another run."""
+        that round; None: it starts from the beginning. ValueError where the folder holds another run, or a plugin of
+        the run was changed.
+
+        `allowed_files`: plugins may have changed, and with them the parts of the identity that come from their files.
+        """
         if self.folder is None:
             return None
         refuse_other_driver(self.folder, driver)
         self.folder.refuse_old_format()
+        changed = self.folder.changed_plugins(on_disk=False)
+        refuse_changed(self.folder.path, changed, allowed=allowed_files is not None)
         if self.folder.manifest.get("identity") or next(self.folder.iter_records(), None) is not None:
-            self.folder.refuse_other(identity)  # of a run that was killed before it began nothing is known
+            but = excused(changed, allowed_files or {})
+            self.folder.refuse_other(identity, but=but)  # of a run that was killed before it began nothing is known
         snapshot = self.folder.restore()
+        if changed:
+            self.folder.accept_plugins(changed, identity, 0 if snapshot is None else snapshot.rounds_done)
         if snapshot is None:
             return None
         return from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers), snapshot.numbers

@@ -30,32 +30,29 @@ _PAPER = {("flare", "greedy"): "SPF", ("fedavg", "greedy"): "SP"} | {
 }
 # Settings that come first in a label, and how they are written there.
 _WRITTEN: dict[str, Callable[[Any], str]] = {
-    "learning.tau_bar": lambda value: f"tau_bar {value}",
+    "learning.options.tau_bar": lambda value: f"tau_bar {value}",
     "learning.local_lr": lambda value: f"lr {value:g}",
     "learning.global_lr": lambda value: f"global lr {value:g}",
-    "learning.prox_mu": lambda value: f"μ {value:g}",
-    "learning.fixed_steps": lambda value: f"{value} steps",
+    "learning.options.prox_mu": lambda value: f"μ {value:g}",
+    "learning.options.fixed_steps": lambda value: f"{value} steps",
     "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
     "scheduling.options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
     "data.dirichlet_alpha": lambda value: f"α {value:g}",
+    "data.options": str,
     "learning.model": str,
+    "learning.model_options": str,
     "wireless.num_devices": lambda value: f"{value} devices",
     "run.rounds": lambda value: f"{value} rounds",
     **dict.fromkeys(("own data", "own model", "own method", "own policy"), str),  # what a program put in their place
 }
 # Settings that mean nothing unless another one has a certain value.
 _ONLY_WITH = {
-    "learning.tau_bar": (METHOD, "flare"),
-    "learning.fixed_steps": (METHOD, "fedavg-fixed"),
-    "learning.prox_mu": (METHOD, "fedprox"),
     "data.shards_per_device": ("data.partition", "shards"),
     "data.dirichlet_alpha": ("data.partition", "dirichlet"),
     "data.quantity_skew": ("data.partition", "quantity"),
-    "data.synthetic_alpha": ("data.name", "synthetic"),
-    "data.synthetic_beta": ("data.name", "synthetic"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
 }
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
@@ -65,10 +62,20 @@ Settings = dict[str, Any]
 
 def differing(tables: Sequence[Settings]) -> list[str]:
     """The settings in which groups differ, the seed aside; those that say most first."""
-    first = [key for key in (METHOD, POLICY, *_WRITTEN) if key in tables[0]]
-    others = dict.fromkeys(key for table in tables for key in table)
-    order = first + [key for key in others if key not in first]
-    return [key for key in order if key != "seed" and any(table.get(key) != tables[0].get(key) for table in tables)]
+    every = dict.fromkeys(key for table in tables for key in table)
+    first = [key for key in (METHOD, POLICY, *_WRITTEN) if key in every]
+    order = first + [key for key in every if key not in first]
+    return [key for key in order if key != "seed" and _differs(key, tables)]
+
+
+def _differs(key: str, tables: Sequence[Settings]) -> bool:
+    """Whether groups differ in a setting; in an option of a method, groups of one method."""
+    first: dict[Any, Any] = {}
+    for table in tables:
+        among = table[METHOD] if key.startswith("learning.options.") else ""
+        if first.setdefault(among, table.get(key)) != table.get(key):
+            return True
+    return False
 
 
 def labels_of(tables: Sequence[Settings]) -> list[str]:
@@ -86,7 +93,7 @@ def labels_of(tables: Sequence[Settings]) -> list[str]:
 def paper_name(table: Settings) -> str:
     """What the paper calls the method with the policy; empty where it has no name. Its SPF takes tau_bar by MaS."""
     name = _PAPER.get((table[METHOD], table[POLICY]), "")
-    return "" if name == "SPF" and table.get("learning.tau_bar", "mas") != "mas" else name
+    return "" if name == "SPF" and table.get("learning.options.tau_bar", "mas") != "mas" else name
 
 
 def _told_apart(labels: list[str], key: str, tables: Sequence[Settings]) -> list[str]:

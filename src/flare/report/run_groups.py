@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flare.config import Config, settings_of
+from flare.learning.methods import METHODS
 from flare.records.run import Run
 from flare.report.group_labels import MAX_CHARACTERS, Settings, labels_of, paper_name
 from flare.text import cut, one_line
@@ -45,7 +46,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
     by_kind: dict[tuple[Config, tuple[str, ...]], dict[int, Run]] = {}
     left_out = []
     for run in runs:
-        seeds = by_kind.setdefault((replace(run.config, seed=0), _made_of(run)), {})
+        seeds = by_kind.setdefault((replace(run.config, seed=0, plugins=()), _made_of(run)), {})
         kept = seeds.setdefault(run.config.seed, run)
         if kept is not run:
             seeds[run.config.seed], other = (run, kept) if run.num_rounds > kept.num_rounds else (kept, run)
@@ -85,7 +86,17 @@ def _settings(run: Run) -> Settings:
     own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy")}
     own["own data"] = f"{run.data} {_short(told, 'samples')}" if run.data != run.config.data.name else ""
     own["own model"] = f"{run.model} {_short(told, 'layers')}" if run.model != run.config.learning.model else ""
-    return settings_of(run.config) | own
+    return settings_table(run.config) | own
+
+
+def settings_table(config: Config) -> Settings:
+    """Every setting by its dotted name; the options of the method one by one, also those left to their defaults, as
+    far as it is known here."""
+    learning, table = config.learning, settings_of(config)
+    del table["plugins"]  # what of them was used, the code of method, policy, data and model says
+    known = METHODS[learning.method].options if learning.method in METHODS else {}
+    options = {**{name: option.default for name, option in known.items()}, **table.pop("learning.options")}
+    return table | {f"learning.options.{name}": value for name, value in options.items()}
 
 
 def _short(identity: Mapping[str, str], part: str) -> str:

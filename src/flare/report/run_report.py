@@ -147,7 +147,7 @@ def _configurations(groups: Sequence[Group]) -> str:
     parts = ["<section>\n<h2>Configuration</h2>\n"]
     if keys:
         settings = [group.settings for group in groups]
-        rows = [[f"<code>{key}</code>", *(escape(_value(each[key])) for each in settings)] for key in keys]
+        rows = [[f"<code>{key}</code>", *(escape(_value(each.get(key, ""))) for each in settings)] for key in keys]
         header = ["setting", *(escape(group.label) for group in groups)]
         parts.append(f"<details open><summary>What differs</summary>{table('What differs', header, rows)}</details>\n")
     for group in groups:

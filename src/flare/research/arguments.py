@@ -17,10 +17,11 @@ from flare.config import Config, load, with_settings
 from flare.data import Dataset, from_arrays
 from flare.learning.methods import METHODS
 from flare.learning.models import ModelBuilder
-from flare.scheduling import POLICIES, get_policy
-from flare.scheduling.policy_options import options_of
+from flare.plugins import load_plugins
+from flare.scheduling import POLICIES
 from flare.sweeps import Own
-from flare.sweeps.entries import pair_of, run_name, with_pair
+from flare.sweeps.entries import of_pairs, pair_of, run_name, with_pair
+from flare.sweeps.parts import PARTS
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str] | None
 DataLike = Dataset | Sequence[ArrayLike] | str | None
@@ -33,7 +34,14 @@ _MAX_NAME = 60  # characters of a label in the name of a folder
 
 
 def config_of(given: ConfigLike) -> Config:
-    """Settings as they are, from a dict (sections, or dotted names), from a TOML file; None: the defaults."""
+    """Settings as they are, from a dict (sections, or dotted names), from a TOML file; None: the defaults. The plugins
+    that they name are executed, so that names of theirs are known."""
+    config = _config_of(given)
+    load_plugins(config.plugins)
+    return config
+
+
+def _config_of(given: ConfigLike) -> Config:
     match given:
         case None:
             return Config()
@@ -69,7 +77,7 @@ def policy_name(given: Any) -> str:
 
 def method_name(given: Any) -> str:
     """The name of a method: a name, or the function or class that was registered."""
-    return _name(given, METHODS, "method", lambda known: known)
+    return _name(given, METHODS, "method", lambda known: known.make)
 
 
 def _name(given: Any, known: Mapping[str, Any], kind: str, code: Callable[[Any], Any]) -> str:
@@ -185,17 +193,18 @@ def _labelled(given: Mapping[str, Any], whole: Config) -> Entry:
         )
     if "seed" in settings:
         raise ValueError("an entry has a seed of its own; all entries are run with the same: give seeds=")
-    own = with_settings(with_pair(whole, method, policy, whole.scheduling.options), settings)
+    own = with_settings(with_pair(whole, method, policy), settings)
     return Entry(own.learning.method, own.scheduling.policy, label.strip(), settings)
 
 
 def configs_of(whole: Config, entries: Sequence[Entry], seeds: Sequence[int]) -> list[list[Config]]:
-    """The settings of each entry with each seed. A policy gets those of the shared options that it has."""
-    options = options_of([entry.policy for entry in entries], whole.scheduling.options)
+    """The settings of each entry with each seed. A method or policy gets those of the shared options that it has."""
+    shared = of_pairs(whole, [(entry.method, entry.policy) for entry in entries])
     made = []
-    for entry in entries:
-        own = with_settings(with_pair(whole, entry.method, entry.policy, options[entry.policy]), entry.settings)
-        get_policy(own.scheduling.policy).check_options(own.scheduling.options)
+    for one, entry in zip(shared, entries, strict=True):
+        own = with_settings(one, entry.settings)
+        for part in PARTS:
+            part.check(own)
         made.append([replace(own, seed=seed) for seed in seeds])
     return made
 

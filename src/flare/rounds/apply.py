@@ -80,7 +80,7 @@ class Arrivals:
         )
         record = replace(
             _planned_record(state.rounds_done, plan, clock_s, smoothness=self._station.smoothness),
-            tau_bar=number(self._station.method.tau_bar(plan.method, plan.now)) if self._rules else None,
+            tau_bar=number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
             lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
             sent=list(sent),
             loss=[number(each.loss) for each in sent.values()],

@@ -60,7 +60,7 @@ class BaseStation:
     @property
     def tau_bar_limit(self) -> float:
         """The greatest tau_bar of a round: under `safe` what the condition on the step size allows, else any."""
-        if not is_safe(self.config) or self.smoothness is None:
+        if not self.method.needs_smoothness or self.smoothness is None:
             return math.inf
         return safe_tau_bar(self.smoothness, self.config.learning.local_lr)
 
@@ -70,8 +70,3 @@ def policy_options(config: Config) -> dict[str, Any]:
     given = dict(config.scheduling.options)
     get_policy(config.scheduling.policy).check_options(given)
     return given
-
-
-def is_safe(config: Config) -> bool:
-    """Whether FLARE's tau_bar is held under what the step-size condition allows."""
-    return config.learning.method == "flare" and config.learning.tau_bar == "safe"

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.learning.methods import METHODS
 from flare.rounds.base_station import BaseStation
-from flare.scheduling import get_policy
+from flare.scheduling import POLICIES, get_policy
 
 _DIGITS = 16  # of a checksum
 
@@ -23,6 +24,15 @@ def code_identity(station: BaseStation) -> dict[str, str]:
     learning, scheduling = station.config.learning, station.config.scheduling
     method = _part("method", learning.method, type(station.method))
     return method | _part("policy", scheduling.policy, get_policy(scheduling.policy).function)
+
+
+def code_files(station: BaseStation) -> dict[str, str | None]:
+    """The files that the code of method and policy comes from, by the parts of `code_identity`."""
+    learning, scheduling = station.config.learning, station.config.scheduling
+    return {
+        "method code": METHODS.origin(learning.method).path,
+        "policy code": POLICIES.origin(scheduling.policy).path,
+    }
 
 
 def checksum(*arrays: NDArray[Any]) -> str:

@@ -7,7 +7,7 @@ for themselves: a base station that knows the channel does not call them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from flare.scheduling.scheduler import solve
 from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
 
+Number = Annotated[int, "how many devices are to send at most, at least 1"]
+NumberOrNone = Annotated[int | None, "how many devices are to send at most, at least 1; none: as many as fit"]
 GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
 """How often a device of each of the four groups is called (Fig. 4)."""
 
 
 @policy("ps")
-def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
+def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: Number = 10) -> Indices:
     """Pre-tuned random: devices in random order while the deadline holds, up to a tuned number of them."""
     return admit(problem, _shuffled(problem, rng), max_devices=_positive(num_selected))
 
@@ -110,13 +112,13 @@ def cm(problem: RoundProblem) -> Indices:
 
 
 @policy("random")
-def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: int = 10) -> Indices:
+def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: Number = 10) -> Indices:
     """Uniform draw: blind to channel and speed; of those drawn, the ones that fit send."""
     return admit(problem, _shuffled(problem, rng)[: _positive(num_selected)])
 
 
 @policy("grouped")
-def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: int = 10) -> Choice:
+def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: Number = 10) -> Choice:
     """Draw from four groups: fixed, called with probability 0.05, 0.15, 0.2 and 0.6 (Fig. 4)."""
     # The groups are drawn once, "before training".
     drawn_before = _remembered(memory, "device_group")
@@ -134,7 +136,7 @@ def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, 
 
 @policy("round-robin")
 def round_robin(
-    problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: int | None = None
+    problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: NumberOrNone = None
 ) -> Choice:
     """Longest wait first: while the deadline holds."""
     # Each device's place in the queue is drawn once; whoever was served goes to its end.
@@ -153,8 +155,8 @@ def proportional_fair(
     *,
     rng: np.random.Generator,
     memory: Memory,
-    num_selected: int | None = None,
-    window: float = 10.0,
+    num_selected: NumberOrNone = None,
+    window: Annotated[float, "rounds that the average goes over, at least 1"] = 10.0,
 ) -> Choice:
     """Best relative channel first: a channel against its own average, while the deadline holds."""
     # The average is over about `window` rounds. Equal ratios (the first round, or channels that never change) are

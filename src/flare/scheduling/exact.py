@@ -21,6 +21,7 @@ search, until no M has a bound under the best schedule known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
@@ -31,7 +32,11 @@ from flare.types import Floats
 
 
 @policy("exact")
-def exact(problem: RoundProblem, *, time_limit_s: float = 10.0) -> Choice:
+def exact(
+    problem: RoundProblem,
+    *,
+    time_limit_s: Annotated[float, "seconds after which the search for a proof ends, greater than 0"] = 10.0,
+) -> Choice:
     """Proven optimum of P2: over all numbers of devices; past `time_limit_s` the best found, with its bound."""
     return exact_many([problem], time_limit_s=time_limit_s)[0]
 

@@ -35,7 +35,6 @@ the deadline and computing the objective are not its business: `solve` does that
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,8 +42,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from flare.scheduling.options import MAX_DEVICES, Option, check_options, options_of, split_options
-from flare.text import did_you_mean
+from flare.config.declared import Interface, read_options, split_options
+from flare.config.option import Option
+from flare.registry import Registry, first_line
 
 Memory = dict[str, NDArray[Any]]
 """What a policy hands to its own next round: arrays by name; empty where it remembers nothing."""
@@ -69,6 +69,9 @@ class Choice:
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]
+INTERFACE = Interface("policy", ("problem",), ("rng", "memory", "history"), ("problem", "policy"))
+MAX_DEVICES = Option("max_devices", None, (int,), "how many devices may send at most, where it gives utilities")
+"""A setting of `solve`, for every policy that gives utilities."""
 
 
 @dataclass(frozen=True)
@@ -101,23 +104,22 @@ class Policy:
         """ValueError where a given option is none of this policy's, or is not of its type. `solve` itself knows and
         checks `max_devices`."""
         own = {name: value for name, value in given.items() if name != MAX_DEVICES.name or name in self.options}
-        check_options(self.name, self.options, own)
+        INTERFACE.checked(self.name, self.options, own)
 
-    def may_have(self, name: str) -> bool:
-        """Whether an option can be set with this policy. Whether it gives utilities, which `max_devices` needs, shows
+    @property
+    def settable(self) -> dict[str, Option]:
+        """The options that can be set with this policy. Whether it gives utilities, which `max_devices` needs, shows
         only when it is asked."""
-        return name in self.options or name == MAX_DEVICES.name
+        return {MAX_DEVICES.name: MAX_DEVICES} | self.options
 
     def read_options(self, given: Sequence[str]) -> dict[str, Any]:
         """The options that texts of the form `name=value` set, checked."""
-        known = {MAX_DEVICES.name: MAX_DEVICES} | self.options
-        any_kind = Option("", "", ())
-        values = {name: known.get(name, any_kind).read(text) for name, text in split_options(given).items()}
+        values = read_options(self.settable, split_options(given))
         self.check_options(values)
         return values
 
 
-POLICIES: dict[str, Policy] = {}
+POLICIES: Registry[Policy] = Registry("policy", "policies")
 """Every registered policy by name, in the order of registration."""
 
 
@@ -125,17 +127,15 @@ def policy(name: str, *, split_evenly: bool = False) -> Callable[[PolicyFunction
     """Register the decorated function as the policy `name`. `split_evenly` divides the band evenly, not by P3."""
 
     def register(function: PolicyFunction) -> PolicyFunction:
-        if name in POLICIES:
-            raise ValueError(f"there is already a policy '{name}'; choose another name")
-        options = options_of(name, function)
-        POLICIES[name] = Policy(
+        made = Policy(
             name=name,
             function=function,
             split_evenly=split_evenly,
-            summary=(inspect.getdoc(function) or "").split("\n")[0],
-            takes=frozenset(list(inspect.signature(function).parameters)[1:]),
-            options=options,
+            summary=first_line(function),
+            takes=INTERFACE.takes(function),
+            options=INTERFACE.options_of(name, function),
         )
+        POLICIES.add(made, function)
         return function
 
     return register
@@ -143,7 +143,4 @@ def policy(name: str, *, split_evenly: bool = False) -> Callable[[PolicyFunction
 
 def get_policy(name: str) -> Policy:
     """The policy of that name; ValueError with the nearest name and the whole list where there is none."""
-    if name in POLICIES:
-        return POLICIES[name]
-    hint = did_you_mean(str(name), POLICIES)
-    raise ValueError(f"there is no policy {name!r:.80}{hint} Policies: {', '.join(POLICIES)}")
+    return POLICIES.find(name)

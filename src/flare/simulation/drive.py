@@ -99,9 +99,13 @@ def _until_the_end(members: Sequence[Member], turn: Callable[[], None], stopping
     _suspend(members)
 
 
-def resume(member: Member) -> None:
-    """Put a member where its folder's newest sound checkpoint left it; its records are cut back to that round."""
-    restored = member.keeper.restored("simulation", member.simulation.identity)
+def resume(member: Member, *, allow_changed_plugins: bool = False) -> None:
+    """Put a member where its folder's newest sound checkpoint left it; its records are cut back to that round.
+
+    A run whose plugins were changed is refused, unless that is allowed; then the folder says so.
+    """
+    files = member.simulation.code_files if allow_changed_plugins else None
+    restored = member.keeper.restored("simulation", member.simulation.identity, allowed_files=files)
     if restored is not None:
         member.state = restored[0]
 

@@ -23,14 +23,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from flare.config import Config, DataConfig
+from flare.config.options import NO_OPTIONS
 from flare.data.dataset import Dataset
 from flare.data.partition import partition
-from flare.data.sources import load_dataset
+from flare.data.sources import SOURCES, Source, load_dataset
 from flare.learning.batches import draw_batches
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, drift_less_own
 from flare.learning.methods import make_method
-from flare.learning.models import ModelBuilder, check_output, make_model
+from flare.learning.models import MODELS, ModelBuilder, check_output, make_model
+from flare.plugins import load_plugins
 from flare.rng import stream
 from flare.rounds import (
     Arrivals,
@@ -47,7 +49,7 @@ from flare.rounds import (
     with_score,
 )
 from flare.rounds.base_station import policy_options
-from flare.rounds.identity import code_identity
+from flare.rounds.identity import code_files, code_identity
 from flare.rounds.plan import problem_of
 from flare.scheduling import lacks_number, tune_num_selected
 from flare.simulation.identity import data_identity, model_identity
@@ -83,6 +85,7 @@ class Simulation:
         held: Sequence[ArrayLike] | None = None,
         module: nn.Module | ModelBuilder | None = None,
     ) -> None:
+        load_plugins(config.plugins)
         self.config = config
         num_devices = config.wireless.num_devices
         if dataset is None and held is not None:
@@ -92,17 +95,16 @@ class Simulation:
             held = partition(config.data, self.dataset, num_devices, rng=stream(config.seed, "partition"))
         self.held: list[Indices] = _checked_held(held, num_devices, len(self.dataset.train_y))
         self.own_dataset, self.own_module = dataset is not None, module is not None
-        self._architecture = config.learning.model if module is None else module
-        self.module = self._built(self._architecture)
+        self._given_module = module
+        self.module = self._built(config.learning.model if module is None else module)
         self.model = FlatModel(self.module)
         self.start_weights = self.model.flatten()
         self.cell = Cell(config.wireless, config.seed)
         self.num_samples = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
         self.label_counts = _label_counts(self.dataset, self.held) if config.data.share_labels else None
-        smoothness = estimated_smoothness(
-            config, self.module, self.dataset, self.held, own=self.own_dataset or self.own_module
-        )
-        self.station = BaseStation(config, make_method(config.learning), self.model.num_weights, smoothness=smoothness)
+        method, own = make_method(config.learning), self.own_dataset or self.own_module
+        smoothness = estimated_smoothness(config, method, self.module, self.dataset, self.held, own=own)
+        self.station = BaseStation(config, method, self.model.num_weights, smoothness=smoothness)
         self.station = replace(self.station, policy_options=self._policy_options())
 
     def __repr__(self) -> str:
@@ -129,8 +131,15 @@ class Simulation:
     def engine_key(self) -> tuple[object, ...]:
         """Runs with the same key can share an engine: same data, same architecture, same batch size and place."""
         learning = self.config.learning
+        model = self._given_module or (MODELS.find(learning.model), learning.model_options)
         where = (learning.engine, learning.device, learning.precision)
-        return (self.dataset, self._architecture, self.config.wireless.batch_size, *where)
+        return (self.dataset, model, self.config.wireless.batch_size, *where)
+
+    @property
+    def code_files(self) -> dict[str, str | None]:
+        """The files that parts of the identity come from; None of what is flare's own or typed in."""
+        model = None if self.own_module else MODELS.origin(self.config.learning.model).path
+        return code_files(self.station) | {"layers": model}
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -194,7 +203,8 @@ class Simulation:
     def _built(self, model: str | nn.Module | ModelBuilder) -> nn.Module:
         shape, num_classes = self.dataset.sample_shape, self.dataset.num_classes
         if not isinstance(model, nn.Module):
-            return make_model(model, shape, num_classes, seed=self.config.seed)
+            options = NO_OPTIONS if self.own_module else self.config.learning.model_options
+            return make_model(model, shape, num_classes, seed=self.config.seed, options=options)
         check_output(model, shape, num_classes)
         return model
 
@@ -236,15 +246,16 @@ def _label_counts(dataset: Dataset, held: Sequence[Indices]) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def _load_once(data: DataConfig) -> Dataset:
+def _load_once(source: Source, data: DataConfig) -> Dataset:
     return load_dataset(data, num_devices=1, seed=0)
 
 
 def _shared_dataset(data: DataConfig, num_devices: int, seed: int) -> Dataset:
-    """The data set of a run, loaded once for all runs that learn from the same; only synthetic data are a run's own."""
-    if data.name == "synthetic":
+    """The data set of a run, loaded once for all runs that learn from the same; drawn data are a run's own."""
+    source = SOURCES.find(data.name)
+    if source.of_run:
         return load_dataset(data, num_devices=num_devices, seed=seed)
-    return _load_once(DataConfig(name=data.name, folder=data.folder))
+    return _load_once(source, DataConfig(name=data.name, folder=data.folder, options=data.options))
 
 
 def _checked_held(held: Sequence[ArrayLike], num_devices: int, num_samples: int) -> list[Indices]:

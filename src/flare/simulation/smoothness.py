@@ -17,12 +17,14 @@ from torch.nn import functional
 
 from flare.config import Config
 from flare.data.dataset import Dataset
+from flare.data.sources import SOURCES
 from flare.learning.engine import compute_device
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.threads import one_thread
 from flare.learning.flat import own_copy
+from flare.learning.methods import Method
+from flare.learning.models import MODELS
 from flare.rng import stream
-from flare.rounds.base_station import is_safe
 from flare.theory.constants import smoothness
 from flare.types import Indices
 
@@ -35,18 +37,19 @@ _ESTIMATES: dict[tuple[object, ...], float] = {}  # by all that one depends on: 
 
 
 def estimated_smoothness(
-    config: Config, module: nn.Module, dataset: Dataset, held: Sequence[Indices], *, own: bool = True
+    config: Config, method: Method, module: nn.Module, dataset: Dataset, held: Sequence[Indices], *, own: bool = True
 ) -> float | None:
-    """L at the weights of the module, or None where no setting asks for it; ValueError where it is not finite.
+    """L at the weights of the module, or None where nothing goes by it; ValueError where it is not finite.
 
     Where neither data nor module are the user's `own`, runs with the same of them share the estimate.
     """
-    if not isinstance(config.scheduling.gamma, str) and not is_safe(config):
+    if not isinstance(config.scheduling.gamma, str) and not method.needs_smoothness:
         return None
     if own:
         return _estimate(config, module, dataset, held)
     learning, num_devices = config.learning, config.wireless.num_devices
-    key = (config.seed, config.data, num_devices, learning.model, compute_device(learning))
+    made_of = (SOURCES.find(config.data.name), MODELS.find(learning.model), learning.model_options)
+    key = (config.seed, config.data, num_devices, *made_of, compute_device(learning))
     if key not in _ESTIMATES:
         _ESTIMATES[key] = _estimate(config, module, dataset, held)
     return _ESTIMATES[key]

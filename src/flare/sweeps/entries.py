@@ -4,9 +4,11 @@ is called."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from flare.config import Config, Options
+from flare.config import Config
+from flare.config.declared import of_each
+from flare.config.options import NO_OPTIONS
+from flare.sweeps.parts import DATA, METHOD, MODEL, POLICY, dealt
 
 
 def run_name(method: str, policy: str, seed: int) -> str:
@@ -33,10 +35,24 @@ def refuse_twins(pairs: Sequence[tuple[str, str]]) -> None:
         raise ValueError("a pair of method and policy is given twice; each is run once")
 
 
-def with_pair(whole: Config, method: str, policy: str, options: Options) -> Config:
-    """The settings with that method and policy, whose options are these."""
-    return replace(
-        whole,
-        learning=replace(whole.learning, method=method),
-        scheduling=replace(whole.scheduling, policy=policy, options=options),
-    )
+def with_pair(whole: Config, method: str, policy: str) -> Config:
+    """The settings with that method and policy, and no options of either."""
+    return METHOD.set(POLICY.set(whole, policy, NO_OPTIONS), method, NO_OPTIONS)
+
+
+def of_pairs(whole: Config, pairs: Sequence[tuple[str, str]], texts: Sequence[str] = ()) -> list[Config]:
+    """The settings of each pair of a comparison; `texts` are options, `name=value`.
+
+    A policy or method gets those of the options that it has; ValueError for an option that none of them has. All
+    policies get `max_devices`, since some limited and some not would be no comparison: one that knows no limit refuses.
+    """
+    named = {METHOD: [method for method, _ in pairs], POLICY: [policy for _, policy in pairs]}
+    own = dealt(whole, named[METHOD], named[POLICY], texts)
+    for part in (MODEL, DATA):
+        name = part.name(whole)
+        whole = part.set(whole, name, of_each(part.registry, [name], part.options(whole), own[part])[name])
+    options = {part: of_each(part.registry, names, part.options(whole), own[part]) for part, names in named.items()}
+    return [
+        METHOD.set(POLICY.set(whole, policy, options[POLICY][policy]), method, options[METHOD][method])
+        for method, policy in pairs
+    ]

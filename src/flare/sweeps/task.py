@@ -51,6 +51,7 @@ class Task:
     expendable         a run in the folder that is another one, or damaged, makes way for this one
     own                data and model that are not those of the settings
     label              what the run is called in reports, where a user has named it
+    allow_changed_plugins   the run is continued also where its plugins were changed since it began
     """
 
     key: str
@@ -61,6 +62,7 @@ class Task:
     expendable: bool = False
     own: Own = Own()
     label: str = ""
+    allow_changed_plugins: bool = False
 
 
 @final
@@ -138,10 +140,12 @@ def _write_list(base: Path, names: Sequence[str], *, again: bool) -> None:
     write_whole(base / _LIST, content)
 
 
-def begun(folder: Path) -> Task:
-    """The run in a folder, to continue it; ValueError where there is none."""
+def begun(folder: Path, *, allow_changed_plugins: bool = False) -> Task:
+    """The run in a folder, to continue it; ValueError where there is none, or one of its plugins was changed."""
     opened = RunFolder.open(folder)
-    return Task(str(folder), opened.config, folder, trained=is_trained(opened.manifest))
+    opened.refuse_changed_plugins(allowed=allow_changed_plugins)
+    trained = is_trained(opened.manifest)
+    return Task(str(folder), opened.config, folder, trained=trained, allow_changed_plugins=allow_changed_plugins)
 
 
 def listed(base: Path) -> list[Path]:
@@ -221,7 +225,7 @@ def _continued(task: Task, simulation: Simulation, path: Path) -> Member:
     refuse_other_settings(folder, task)
     member = _member(task, simulation, folder)
     try:
-        resume(member)
+        resume(member, allow_changed_plugins=task.allow_changed_plugins)
     except BaseException:
         folder.close()
         raise

@@ -54,6 +54,11 @@ class Method(Protocol):
     needs_gradients: bool
     """Whether `rules` needs the mean gradient of the selected devices' own data at the global weights."""
 
+    @property
+    def needs_smoothness(self) -> bool:
+        """Whether it goes by the smoothness of the loss: `Round.tau_bar_limit` is then what that allows."""
+        ...
+
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """The state before the first round."""
         ...
@@ -66,8 +71,8 @@ class Method(Protocol):
         """The state for as many devices as `tau` has: a fleet may have grown since. `tau` is that of `Round`."""
         ...
 
-    def tau_bar(self, state: MethodState, now: Round) -> float:
-        """The reference number of steps of this round (recorded; only FLARE steps by it)."""
+    def reference_steps(self, state: MethodState, now: Round) -> float:
+        """The reference number of steps of this round, tau_bar (recorded; only FLARE steps by it)."""
         ...
 
     def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
@@ -123,6 +128,11 @@ class PlainMethod:
     uplink_models = 1
     needs_gradients = False
 
+    @property
+    def needs_smoothness(self) -> bool:
+        """It does not."""
+        return False
+
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """Nothing is remembered."""
         return {}
@@ -135,7 +145,7 @@ class PlainMethod:
         """Nothing is remembered."""
         return state
 
-    def tau_bar(self, state: MethodState, now: Round) -> float:
+    def reference_steps(self, state: MethodState, now: Round) -> float:
         """The mean steps of the selected devices."""
         return mean_strategy(now.tau, now.tau, now.selected)
 

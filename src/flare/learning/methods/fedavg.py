@@ -6,27 +6,42 @@ its fixed aggregation.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from torch import Tensor
 
+from flare.config import setting
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, PlainMethod, Round
+from flare.learning.methods.registry import method
 from flare.learning.methods.steps import equal_rates
 from flare.types import Floats
 
 
+@method("fedavg")
 @final
+@dataclass(frozen=True)
 class FedAvg(PlainMethod):
-    """Equal rates; w + eta_g mean(delta_i). With `fixed_steps` every device does that many, whatever it could do."""
+    """FedAvg: equal rates, each device does the steps that it can; the mean of the updates."""
 
-    def __init__(self, fixed_steps: int | None = None) -> None:
-        self.fixed_steps = fixed_steps
+    def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
+        """Plain gradient descent, Eq. (2)."""
+        return equal_rates(now)
+
+
+@method("fedavg-fixed")
+@final
+@dataclass(frozen=True)
+class FedAvgFixed(PlainMethod):
+    """FedAvg with the same number of steps for every device, whatever it could do; the mean of the updates."""
+
+    fixed_steps: int = setting(3, "steps of every device", at_least=1)
 
     def steps(self, tau: Floats) -> Floats:
-        """All that they can do, or the fixed number."""
-        return tau if self.fixed_steps is None else np.full(len(tau), float(self.fixed_steps))
+        """The fixed number."""
+        return np.full(len(tau), float(self.fixed_steps))
 
     def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Plain gradient descent, Eq. (2)."""

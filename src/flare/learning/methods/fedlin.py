@@ -10,24 +10,27 @@ all do the same steps, as in every other method, and where they do not, eta_i ta
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from torch import Tensor
 
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, PlainMethod, Round
+from flare.learning.methods.registry import method
 from flare.learning.methods.steps import scaled_rates
 
 
+@method("fedlin")
 @final
+@dataclass(frozen=True)
 class FedLin(PlainMethod):
-    """Rates eta_l tau_bar / tau_i and a drift to the mean gradient; w + eta_g mean(delta_i). Gradients are sent too."""
+    """FedLin: rates that go against the steps, a drift to the mean gradient; the mean. Gradients are sent too."""
 
     uplink_models = 2
     needs_gradients = True
 
     def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Gradient descent corrected by the mean gradient less the device's own, which the device subtracts."""
-        rules = scaled_rates(now, self.tau_bar(state, now))
+        rules = scaled_rates(now, self.reference_steps(state, now))
         return [replace(rule, drift=common_gradient, subtract_own_gradient=True) for rule in rules]

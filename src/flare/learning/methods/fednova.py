@@ -6,36 +6,42 @@ weights 1 / M of this paper, tau_eff = mean(tau_i); a larger one, such as max(ta
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from torch import Tensor
 
+from flare.config import setting
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MeanReducer, MethodState, PlainMethod, Reducer, Round
+from flare.learning.methods.registry import method
 from flare.learning.methods.steps import equal_rates
 from flare.learning.tau_bar import TAU_BARS
 
 
+@method("fednova")
 @final
+@dataclass(frozen=True)
 class FedNova(PlainMethod):
-    """Equal rates; w + eta_g tau_eff mean(delta_i / tau_i)."""
+    """FedNova: equal rates; the mean progress a step, times an effective number of steps."""
 
-    def __init__(self, tau_eff: str = "mes") -> None:
-        self.strategy = TAU_BARS[tau_eff]
+    tau_eff: str = setting(
+        "mes", "effective number of steps: the mean or the most over the selected", choices=("mes", "mas")
+    )
 
-    def tau_bar(self, state: MethodState, now: Round) -> float:
+    def reference_steps(self, state: MethodState, now: Round) -> float:
         """tau_eff, if all selected devices send."""
-        return self.strategy(now.tau, now.tau, now.selected)
+        return TAU_BARS[self.tau_eff](now.tau, now.tau, now.selected)
 
     def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Plain gradient descent."""
         return equal_rates(now)
 
     def reducer(self, state: MethodState, now: Round) -> Reducer:
-        """The mean of the updates for each step, times tau_eff of the devices that sent."""
+        """w + eta_g tau_eff mean(delta_i / tau_i), with tau_eff of the devices that sent."""
 
         def rate(devices: list[int]) -> float:
-            return now.global_lr * self.strategy(now.tau, now.tau, np.array(devices, dtype=np.intp))
+            return now.global_lr * TAU_BARS[self.tau_eff](now.tau, now.tau, np.array(devices, dtype=np.intp))
 
         return MeanReducer(now, state, part=lambda rule, delta: delta.double() / rule.steps, rate=rate)

@@ -6,29 +6,43 @@ the last bit (Remark 1).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flare.config import setting
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MeanReducer, MethodState, PlainMethod, Reducer, Round
+from flare.learning.methods.registry import method
 from flare.learning.methods.steps import scaled_rates
 from flare.learning.tau_bar import TAU_BARS
 from flare.types import Floats
 
 
+@method("flare")
 @final
+@dataclass(frozen=True)
 class Flare(PlainMethod):
-    """Rates eta_l tau_bar / tau_i, with tau_bar by one of `TAU_BARS`; w + eta_g mean(delta_i).
+    """FLARE: rates that make all devices progress alike, eta_l tau_bar / tau_i; the mean of the updates.
 
     The state is `first_tau`, of shape (devices,): the steps reported in the first round in which devices trained,
     zeros before it. FMaS and FMeS go by them.
     """
 
-    def __init__(self, tau_bar: str) -> None:
-        self.strategy = TAU_BARS[tau_bar]
+    tau_bar: str = setting(
+        "mas",
+        "reference number of steps: the most or the mean over the selected, of this or of the first round; safe: the "
+        "most, up to 0.58 / (L local_lr), L estimated at the start",
+        choices=tuple(TAU_BARS),
+    )
+
+    @property
+    def needs_smoothness(self) -> bool:
+        """The limit of `safe` follows from it."""
+        return self.tau_bar == "safe"
 
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """No first round yet."""
@@ -43,13 +57,13 @@ class Flare(PlainMethod):
             first = np.where(first > 0.0, first, tau)
         return {"first_tau": torch.from_numpy(first)}
 
-    def tau_bar(self, state: MethodState, now: Round) -> float:
+    def reference_steps(self, state: MethodState, now: Round) -> float:
         """The reference number of steps; in the first round the fixed strategies are the plain ones."""
-        return min(self.strategy(now.tau, _first_tau(state, now).numpy(), now.selected), now.tau_bar_limit)
+        return min(TAU_BARS[self.tau_bar](now.tau, _first_tau(state, now).numpy(), now.selected), now.tau_bar_limit)
 
     def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Alg. 2, line 8."""
-        return scaled_rates(now, self.tau_bar(state, now))
+        return scaled_rates(now, self.reference_steps(state, now))
 
     def reducer(self, state: MethodState, now: Round) -> Reducer:
         """Alg. 2, line 14."""

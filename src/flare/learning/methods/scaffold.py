@@ -9,6 +9,7 @@ Paper -> code: c -> control, c_i -> device_control[i], N -> the devices of the c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -17,12 +18,15 @@ from torch import Tensor
 from flare.learning.aggregate import RunningMean, move
 from flare.learning.job import LocalRule, Update
 from flare.learning.methods.base import MethodState, PlainMethod, Reducer, Round
+from flare.learning.methods.registry import method
 from flare.types import Floats
 
 
+@method("scaffold")
 @final
+@dataclass(frozen=True)
 class Scaffold(PlainMethod):
-    """Equal rates and a drift c - c_i; w + eta_g mean(delta_i). A device also sends the change of its control.
+    """SCAFFOLD: equal rates, control variates against drift; the mean. Changes of the controls are sent too.
 
     The state is `control`, of shape (weights,), and `device_control`, of shape (devices, weights), zero at first; the
     control of the base station is the mean of those of the devices.

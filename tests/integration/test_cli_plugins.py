@@ -1,0 +1,273 @@
+"""Own code by name in every command: `--plugin`, the setting `plugins`, `flare list`, and a plugin that changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flare.config import Config, Options, load, override
+from flare.plugins import file_checksum
+from flare.scheduling import POLICIES
+from flare.sweeps import Place, Task, begin, run_tasks
+from tests.hostile import flare, paths
+from tests.plugin_files import policy_file, registries_as_they_were
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
+SMALL = [
+    "--quiet", "--set", "wireless.num_devices=6", "--set", "wireless.deadline_s=5.0",
+    "--set", "learning.model=logistic",
+    "--set", "run.rounds=2",
+]  # fmt: skip
+MINE = ["--plugin", "mine.py", "--set", "scheduling.policy=mine"]
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    with registries_as_they_were():
+        yield
+
+
+def selected(folder: Path) -> list[list[int]]:
+    return [json.loads(line)["selected"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def manifest(folder: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((folder / "manifest.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments"),
+    [
+        ("patient.py", ["--set", "scheduling.policy=patient", "-o", "patience=3"]),
+        ("capped.py", ["--set", "learning.method=capped", "-o", "max_steps=2", "-o", "pull=0.1"]),
+        ("deep.py", ["--set", "learning.model=deep", "-o", "width=8"]),
+        ("rings.py", ["--set", "data.name=rings", "-o", "noise=0.2", "--set", "wireless.batch_size=10"]),
+    ],
+)
+def test_every_example_of_a_plugin_runs(file: str, arguments: list[str], tmp_path: Path, capsys: Capsys) -> None:
+    code, _, err = flare(capsys, "run", *SMALL, "--plugin", str(EXAMPLES / file), *arguments, "--out", "here")
+    assert (code, err) == (0, "")
+    assert manifest(tmp_path / "here")["plugins"] == [
+        {"path": str(EXAMPLES / file), "sha256": file_checksum(EXAMPLES / file)}
+    ]
+    assert load(tmp_path / "here" / "config.toml").plugins == (str(EXAMPLES / file),)
+
+
+def test_a_plugin_is_known_in_every_command(tmp_path: Path, capsys: Capsys) -> None:
+    policy_file(tmp_path / "mine.py")
+    (tmp_path / "run.toml").write_text('plugins = ["mine.py"]\n[scheduling]\npolicy = "mine"\n')
+    for number, arguments in enumerate((["run.toml"], MINE)):
+        assert flare(capsys, "run", *arguments, *SMALL, "--out", f"run{number}")[::2] == (0, "")
+        assert selected(tmp_path / f"run{number}") == [[0, 1], [0, 1]]
+        del POLICIES["mine"]
+    assert flare(capsys, "run", "run.toml", *SMALL, "-o", "number=1", "--out", "one")[0] == 0
+    assert selected(tmp_path / "one") == [[0], [0]]
+    del POLICIES["mine"]
+    table = ["schedule", "--cell", "paper", "--plugin", "mine.py", "--policy", "mine", "--json"]
+    assert json.loads(flare(capsys, *table)[1])["num_selected"] == 2
+    del POLICIES["mine"]
+    assert flare(capsys, "schedule", "--cell", "run.toml", "--json")[0] == 0
+
+
+def test_a_report_executes_no_plugin_that_was_not_named(tmp_path: Path, capsys: Capsys) -> None:
+    path = policy_file(tmp_path / "mine.py")
+    assert flare(capsys, "run", *MINE, *SMALL, "--out", "here")[0] == 0
+    del POLICIES["mine"]
+    path.write_text("raise SystemExit('executed')\n")
+    assert flare(capsys, "report", "here")[0] == 0
+    assert "mine" not in POLICIES
+    code, _, err = flare(capsys, "report", "here", "--plugin", "mine.py")
+    assert (code, "SystemExit: executed" in err) == (2, True)
+
+
+def test_list_says_name_line_options_and_where_from(tmp_path: Path, capsys: Capsys) -> None:
+    policy_file(tmp_path / "mine.py")
+    for kind, name in {"policies": "exact", "methods": "flare", "models": "mlp", "data": "synthetic"}.items():
+        code, out, _ = flare(capsys, "list", kind)
+        assert code == 0
+        assert name in out
+        assert "built in" in out
+    rows = json.loads(flare(capsys, "list", "policies", "--plugin", "mine.py", "--json")[1])
+    assert rows[-1] == {
+        "name": "mine",
+        "summary": "The first few that fit.",
+        "options": [{"name": "number", "default": 2, "doc": "", "must_be": "a whole number"}],
+        "from": str(tmp_path / "mine.py"),
+    }
+    assert flare(capsys, "list", "nothing")[0] == 2
+
+
+def test_config_has_a_line_for_every_option_of_what_there_is(tmp_path: Path, capsys: Capsys) -> None:
+    out = flare(capsys, "config", "--plugin", str(EXAMPLES / "capped.py"))[1]
+    below = out.partition("[learning.options]\n")[2]
+    assert "# capped: max_steps = 5 (local steps of a device, at most; a whole number, at least 1)\n" in below
+    assert '# flare: tau_bar = "mas" (' in below
+    assert "# synthetic: alpha = 1.0 (how much the devices' models differ; a finite number, at least 0" in out
+    (tmp_path / "all.toml").write_text(out)
+    assert load(tmp_path / "all.toml") == Config(plugins=(str(EXAMPLES / "capped.py"),))
+
+
+def test_data_of_a_plugin_are_listed_and_shown(capsys: Capsys) -> None:
+    plugin = ["--plugin", str(EXAMPLES / "rings.py")]
+    assert "rings" in flare(capsys, "data", "list", *plugin)[1]
+    shown = flare(capsys, "data", "show", *plugin, "--name", "rings", "--devices", "4", "-o", "samples=100", "--csv")[1]
+    assert len(shown.splitlines()) == 5
+    wrong = flare(capsys, "data", "show", *plugin, "--name", "rings", "-o", "colour=red")
+    assert (wrong[0], "data set 'rings' has no option 'colour'" in wrong[2]) == (2, True)
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+def test_an_option_goes_to_the_part_that_has_it(tmp_path: Path, capsys: Capsys) -> None:
+    given = ["--set", "learning.method=fedprox", "--set", "scheduling.policy=random", "--set", "learning.model=mlp"]
+    options = ["-o", "prox_mu=0.5", "-o", "num_selected=2", "-o", "hidden=3"]
+    assert flare(capsys, "run", *SMALL, *given, *options, "--out", "here")[0] == 0
+    config = load(tmp_path / "here" / "config.toml")
+    assert config.learning.options == Options(prox_mu=0.5)
+    assert config.learning.model_options == Options(hidden=3)
+    assert config.scheduling.options == Options(num_selected=2)
+
+
+def test_an_option_that_two_parts_have_is_refused_with_how_to_write_it(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import flare\n@flare.policy('mine')\ndef mine(problem, prox_mu=1.0): return []\n"
+    )
+    code, _, err = flare(capsys, "run", *MINE, "--set", "learning.method=fedprox", "-o", "prox_mu=2")
+    assert code == 2
+    assert "policy and method both have an option 'prox_mu'" in err
+    assert "--set scheduling.options.prox_mu=2 or --set learning.options.prox_mu=2" in err
+
+
+def test_in_a_comparison_each_method_gets_the_options_that_it_has(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "run.toml").write_text("[learning.options]\nprox_mu = 0.5\n")
+    policy_file(tmp_path / "mine.py")
+    plugin = ["--plugin", "mine.py", "--policies", "mine"]
+    given = ["run.toml", *plugin, "--methods", "flare,fedprox,scaffold", "-o", "tau_bar=mes"]
+    assert flare(capsys, "compare", *given, *SMALL, "--out", "here")[0] == 0
+    got = {path.parent.name: load(path).learning.options for path in (tmp_path / "here").glob("*/config.toml")}
+    assert got == {
+        "flare-mine-seed0": Options(tau_bar="mes"),
+        "fedprox-mine-seed0": Options(prox_mu=0.5),
+        "scaffold-mine-seed0": Options(),
+    }
+    code, _, err = flare(capsys, "compare", "run.toml", "--methods", "flare,scaffold", *SMALL, "--out", "other")
+    assert code == 2
+    assert "none of the methods has an option 'prox_mu' (their options: flare: tau_bar; scaffold: none)" in err
+    assert not (tmp_path / "other").exists()
+
+
+# --- hostile files ------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_plugin_is_one_clear_error(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "odd").mkdir()
+    for what, path in paths(tmp_path / "odd", ".py").items():
+        code, out, err = flare(capsys, "run", *SMALL, "--plugin", str(path), "--out", "here")
+        assert (code, out) == (2, ""), what
+        assert err.startswith("error: plugin "), what
+        assert len(err.splitlines()) == 1, what
+        assert not (tmp_path / "here").exists()
+
+
+def test_a_plugin_that_registers_nothing_is_said_and_used(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "mine.py").write_text("import flare\n")
+    code, _, err = flare(capsys, "run", *SMALL, "--plugin", "mine.py", "--out", "here")
+    assert code == 0
+    assert "warning: plugin" in err
+    assert "registers nothing" in err
+
+
+def test_two_plugins_with_one_name_are_named_both(tmp_path: Path, capsys: Capsys) -> None:
+    policy_file(tmp_path / "mine.py")
+    policy_file(tmp_path / "yours.py")
+    code, _, err = flare(capsys, "list", "policies", "--plugin", "mine.py", "--plugin", "yours.py")
+    assert code == 2
+    assert str(tmp_path / "mine.py") in err
+    assert str(tmp_path / "yours.py") in err
+
+
+# --- a plugin that changes ----------------------------------------------------------------------------------------
+
+
+def begun(folder: Path, plugin: Path, *more: str) -> None:
+    """A run of six rounds, left after two."""
+    settings = ["wireless.num_devices=6", "wireless.deadline_s=5", "learning.model=logistic", "run.rounds=6", *more]
+    task = Task("run", override(Config(plugins=(str(plugin),)), settings), folder)
+    begin([task])
+    turns = iter(range(100))
+    run_tasks([task], Place("cpu"), stopping=lambda: next(turns) >= 3)
+    assert len(selected(folder)) == 2
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_a_changed_plugin_is_refused_unless_allowed_and_then_written_down(tmp_path: Path, capsys: Capsys) -> None:
+    path = policy_file(tmp_path / "mine.py")
+    begun(tmp_path / "run", path, "scheduling.policy=mine")
+    before, was = content(tmp_path / "run"), file_checksum(path)
+    policy_file(path, order="np.arange(problem.num_devices)[::-1]")
+    code, _, err = flare(capsys, "run", "--resume", "run", "--quiet")
+    assert code == 2
+    assert f"its plugin {path} was changed: its SHA-256 was {was} and is {file_checksum(path)}" in err
+    assert "--allow-changed-plugin" in err
+    assert content(tmp_path / "run") == before
+    assert flare(capsys, "run", "--resume", "run", "--quiet", "--allow-changed-plugin")[0] == 0
+    assert selected(tmp_path / "run") == [[0, 1]] * 2 + [[4, 5]] * 4
+    told = manifest(tmp_path / "run")
+    assert told["plugins"] == [{"path": str(path), "sha256": file_checksum(path)}]
+    (change,) = told["changed_plugins"]  # type: ignore[misc]
+    assert (change["path"], change["was"], change["is"]) == (str(path), was, file_checksum(path))  # type: ignore[has-type]
+    assert change["after_rounds"] == 2  # type: ignore[has-type]
+    assert flare(capsys, "run", "--resume", "run", "--quiet")[0] == 0  # it is the run's own now
+
+
+def test_a_missing_plugin_is_refused_whatever_is_allowed(tmp_path: Path, capsys: Capsys) -> None:
+    path = policy_file(tmp_path / "mine.py")
+    begun(tmp_path / "run", path, "scheduling.policy=mine")
+    before = content(tmp_path / "run")
+    path.rename(tmp_path / "aside.py")
+    for more in ([], ["--allow-changed-plugin"]):
+        code, _, err = flare(capsys, "run", "--resume", "run", "--quiet", *more)
+        assert code == 2
+        assert f"its plugin {path} cannot be read any more (its SHA-256 was" in err
+    assert content(tmp_path / "run") == before
+    (tmp_path / "aside.py").rename(path)
+    assert flare(capsys, "run", "--resume", "run", "--quiet")[0] == 0
+    assert selected(tmp_path / "run") == [[0, 1]] * 6
+
+
+def test_other_samples_of_a_changed_plugin_are_another_run_all_the_same(tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "rings.py"
+    shutil.copy(EXAMPLES / "rings.py", path)
+    begun(tmp_path / "run", path, "data.name=rings", "data.options.samples=200", "wireless.batch_size=5")
+    before = content(tmp_path / "run")
+    path.write_text(path.read_text().replace("1.0 + label", "2.0 + label"))
+    code, _, err = flare(capsys, "run", "--resume", "run", "--quiet", "--allow-changed-plugin")
+    assert (code, "its samples are others" in err) == (2, True)
+    assert content(tmp_path / "run") == before
+
+
+def test_what_a_resumed_run_is_told_of_plugins(tmp_path: Path, capsys: Capsys) -> None:
+    policy_file(tmp_path / "mine.py")
+    assert "give --resume DIR alone" in flare(capsys, "run", "--resume", "run", "--plugin", "mine.py")[2]
+    assert "give it with --resume DIR" in flare(capsys, "run", "--allow-changed-plugin")[2]
+
+
+def test_the_processes_of_a_sweep_have_the_plugins(tmp_path: Path) -> None:
+    path = policy_file(tmp_path / "mine.py")
+    settings = ["wireless.num_devices=6", "wireless.deadline_s=5", "learning.model=logistic", "run.rounds=2"]
+    base = override(Config(plugins=(str(path),)), [*settings, "scheduling.policy=mine"])
+    tasks = [Task(str(seed), override(base, [f"seed={seed}"]), tmp_path / str(seed)) for seed in range(2)]
+    run_tasks(tasks, Place("cpu", processes=2))
+    assert [selected(task.folder) for task in tasks] == [[[0, 1], [0, 1]]] * 2
+    assert "mine" not in POLICIES  # this process had no need of it
