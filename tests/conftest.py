@@ -1,8 +1,13 @@
-"""The order of the tests: those that take longest first, so that at the end no worker waits for another."""
+"""The order of the tests: those that take longest first, so that at the end no worker waits for another; and no test
+fails for being slow on a busy machine."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 LONG = (
     "test_flower_guide",

@@ -29,7 +29,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
 COMMANDS = [
     (page, [line.split("#")[0].strip() for line in text.splitlines() if line.split("#")[0].strip()])
     for page, text in blocks("sh")
-    if page != "flower.md"  # starts servers: tests/integration/test_flower_guide.py follows it
+    # The one starts servers (tests/integration/test_flower_guide.py follows it), of the other each step needs the last.
+    if page not in ("flower.md", "for-researchers.md")
 ]
 
 
@@ -85,9 +86,55 @@ def test_the_demo_does_what_it_says(workplace: Path) -> None:
     assert "out/demo/report.html" in told
 
 
-@pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda value: value if "\n" not in value else "code")
+ALONE = [(page, code) for page, code in blocks("python") if page != "for-researchers.md"]
+
+
+@pytest.mark.parametrize(("page", "code"), ALONE, ids=lambda value: value if "\n" not in value else "code")
 def test_python_shown(page: str, code: str, workplace: Path) -> None:
     assert run([sys.executable, "-c", code], workplace)
+
+
+def test_the_way_to_a_policy_of_ones_own(workplace: Path) -> None:
+    """docs/for-researchers.md from its first step to its last, with fewer rounds."""
+    text = (ROOT / "docs" / "for-researchers.md").read_text()
+    said = []
+    for before, kind, code in re.findall(r"([^\n]*)\n\n```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        named = re.search(r"Save as `([\w.]+)`:$", before)
+        if named:
+            (workplace / named[1]).write_text(code)
+        elif kind == "python":
+            said.append(run([sys.executable, "-c", code], workplace))
+        else:
+            lines = [line for line in code.splitlines() if line.startswith("flare ")]
+            said += [run_flare(re.sub(r"run\.rounds=\d+", "run.rounds=6", line), workplace) for line in lines]
+    assert len(said) == 6
+    assert "longest-wait" in said[0]
+    assert "proven to be the greatest that fits" in said[1]
+    assert "difference to the best" in said[3]
+    assert "flare:longest-wait" in said[5]
+    assert {path.suffix for path in (workplace / "out" / "figures").iterdir()} == {".pdf"}
+    assert (workplace / "out" / "accuracy.pdf").stat().st_size > 3000
+
+
+def test_the_first_commands_of_the_readme(workplace: Path) -> None:
+    """One for each kind of user, the one of Flower's being that with which the guide begins."""
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^- \*\*(?:researchers|Flower|network).*?`([^`]+)`", readme, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["flare", "flwr", "flare"]
+    assert f"{commands[1]}\n" in (ROOT / "docs" / "flower.md").read_text()
+    for command in (commands[0] + " --set run.rounds=3", commands[2]):
+        assert run_flare(command, workplace)
+
+
+def test_the_picture_of_the_readme_is_that_of_its_snippet(workplace: Path) -> None:
+    (code,) = [text for page, text in blocks("python") if page == "README.md"]
+    told = run([sys.executable, "-c", code], workplace).splitlines()[0]
+    sends, after = re.fullmatch(r"(\d+ of \d+ devices send); the round ends after ([\d.]+ ms)", told).groups()  # type: ignore[union-attr]
+    (caption,) = re.findall(r"!\[(.*?)\]\(docs/schedule.png\)", (ROOT / "README.md").read_text())
+    assert f"{sends}, each finishes after {after}" in caption
+    drawn = run_flare("flare schedule --cell paper --deadline 1s --seed 3 --plot out/cell.svg", workplace)
+    assert sends in drawn
+    assert after in drawn
 
 
 def test_the_policy_of_the_guide_prefers_who_has_waited() -> None:

@@ -25,7 +25,7 @@ def tensors(rows: list[list[float]]) -> list[Tensor]:
     return [torch.tensor(row) for row in rows]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(vector_sets)
 def test_the_mean_is_the_exact_mean_up_to_float64_rounding(rows: list[list[float]]) -> None:
     exact = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
@@ -33,7 +33,7 @@ def test_the_mean_is_the_exact_mean_up_to_float64_rounding(rows: list[list[float
     assert aggregate.mean(tensors(rows)).tolist() == pytest.approx(exact, abs=1e-14 * scale)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(vector_sets, st.randoms())
 def test_the_order_of_devices_matters_to_float64_rounding_alone(rows: list[list[float]], random) -> None:
     shuffled = list(rows)
@@ -44,7 +44,7 @@ def test_the_order_of_devices_matters_to_float64_rounding_alone(rows: list[list[
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(vector_sets)
 def test_a_stream_gives_what_a_list_gives_and_nothing_is_written_to(rows: list[list[float]]) -> None:
     vectors = tensors(rows)
@@ -53,14 +53,14 @@ def test_a_stream_gives_what_a_list_gives_and_nothing_is_written_to(rows: list[l
     assert [vector.tolist() for vector in vectors] == rows
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(numbers, min_size=1, max_size=5), st.integers(1, 60))
 def test_devices_that_agree_are_answered_exactly(row: list[float], devices: int) -> None:
     # A sum of up to 60 equal float32 numbers is exact in float64, and so is its quotient.
     assert aggregate.mean(tensors([row] * devices)).tolist() == row
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(vector_sets, st.floats(0.0, 4.0))
 def test_the_weights_move_along_the_mean_and_are_rounded_once(rows: list[list[float]], global_lr: float) -> None:
     weights, direction = tensors(rows)[0], aggregate.mean(tensors(rows))
@@ -70,7 +70,7 @@ def test_the_weights_move_along_the_mean_and_are_rounded_once(rows: list[list[fl
     assert np.array_equal(moved.numpy(), exact.astype(np.float32))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(vector_sets, st.data())
 def test_fednova_is_fedavg_where_all_do_the_same_steps_and_scale_free_where_not(rows, data) -> None:
     steps = data.draw(st.lists(st.integers(1, 50), min_size=len(rows), max_size=len(rows)))

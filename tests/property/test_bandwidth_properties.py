@@ -22,7 +22,7 @@ def relative_error(value: float, exact: object) -> float:
     return float(abs((value - exact) / exact))  # type: ignore[operator]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(uploads())
 def test_bandwidth_has_the_digits_that_the_condition_allows(upload: Upload) -> None:
     payload_bits, slack_s, snr_hz = upload
@@ -32,7 +32,7 @@ def test_bandwidth_has_the_digits_that_the_condition_allows(upload: Upload) -> N
 
 
 @pytest.mark.parametrize("ends", [(-9.0, -8.9), (-6.0, -5.9), (-0.1, 0.1), (11.9, 12.0)])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_bandwidth_keeps_its_digits_at_both_ends_of_the_range(ends: tuple[float, float], data: st.DataObject) -> None:
     payload_bits, slack_s, snr_hz = data.draw(uploads(*ends))
@@ -41,7 +41,7 @@ def test_bandwidth_keeps_its_digits_at_both_ends_of_the_range(ends: tuple[float,
     assert relative_error(bandwidth, exact) <= 1e-13 / float(1 - v)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(uploads())
 def test_slope_is_the_derivative_of_the_bandwidth(upload: Upload) -> None:
     payload_bits, slack_s, snr_hz = upload
@@ -51,7 +51,7 @@ def test_slope_is_the_derivative_of_the_bandwidth(upload: Upload) -> None:
     assert relative_error(float(slope), slope_50_digits(payload_bits, slack_s, snr_hz)) <= 2e-13 / float(1 - v)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(uploads(-2.0, 12.0))
 def test_slope_agrees_with_a_central_difference(upload: Upload) -> None:
     payload_bits, slack_s, snr_hz = upload
@@ -64,7 +64,7 @@ def test_slope_agrees_with_a_central_difference(upload: Upload) -> None:
     assert float((around[1] - around[0]) / (2 * step)) == pytest.approx(float(slope), rel=2 * truncation + 1e-8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(2.0, 10.0), st.floats(0.0, 14.0), st.floats(-12.0, 6.0), st.booleans())
 def test_bandwidth_is_infinite_exactly_where_the_rate_is_out_of_reach(
     payload_exponent: float, snr_exponent: float, distance_exponent: float, within_reach: bool
@@ -79,7 +79,7 @@ def test_bandwidth_is_infinite_exactly_where_the_rate_is_out_of_reach(
     assert (float(slope) > -math.inf) == within_reach
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(2.0, 10.0), st.floats(0.0, 14.0), st.floats(0.0, 1e6))
 def test_bandwidth_is_infinite_without_slack(payload_exponent: float, snr_exponent: float, late_s: float) -> None:
     bandwidth, slope = bandwidth_and_slope(10.0**payload_exponent, np.array(-late_s), np.array(10.0**snr_exponent))
@@ -87,7 +87,7 @@ def test_bandwidth_is_infinite_without_slack(payload_exponent: float, snr_expone
     assert float(slope) == -math.inf
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(uploads())
 def test_bandwidth_inverts_the_rate(upload: Upload) -> None:
     payload_bits, slack_s, snr_hz = upload
@@ -95,7 +95,7 @@ def test_bandwidth_inverts_the_rate(upload: Upload) -> None:
     assert float(upload_s(payload_bits, bandwidth, np.array(snr_hz))) == pytest.approx(slack_s, rel=2e-13)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(uploads(), st.floats(-6.0, 3.0))
 def test_bandwidth_falls_in_the_slack(upload: Upload, longer_exponent: float) -> None:
     payload_bits, slack_s, snr_hz = upload
@@ -104,7 +104,7 @@ def test_bandwidth_falls_in_the_slack(upload: Upload, longer_exponent: float) ->
     assert longer < shorter
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(0.0, 12.0), st.floats(0.0, 12.0), st.floats(-6.0, 3.0))
 def test_rate_rises_in_the_bandwidth_and_stays_under_its_limit(
     snr_exponent: float, bandwidth_exponent: float, wider_exponent: float
@@ -134,7 +134,7 @@ def device_sets(draw: st.DrawFn) -> RoundProblem:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(device_sets())
 def test_optimal_split_is_certified(devices: RoundProblem) -> None:
     split = optimal_split(devices.compute_s, devices.snr_hz, devices.payload_bits, devices.total_bandwidth_hz)
@@ -147,7 +147,7 @@ def test_optimal_split_is_certified(devices: RoundProblem) -> None:
     assert split.finish_spread <= 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(device_sets())
 def test_latency_agrees_with_the_binary_search(devices: RoundProblem) -> None:
     everyone = list(range(devices.num_devices))
@@ -156,7 +156,7 @@ def test_latency_agrees_with_the_binary_search(devices: RoundProblem) -> None:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(device_sets())
 def test_no_other_division_ends_earlier(devices: RoundProblem) -> None:
     arguments = (devices.compute_s, devices.snr_hz, devices.payload_bits, devices.total_bandwidth_hz)
@@ -168,7 +168,7 @@ def test_no_other_division_ends_earlier(devices: RoundProblem) -> None:
     assert even.latency_s >= best.latency_s * (1 - 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(device_sets(), st.floats(1e-6, 10.0))
 def test_latency_falls_with_the_band(devices: RoundProblem, wider: float) -> None:
     everyone = np.arange(devices.num_devices)
@@ -176,7 +176,7 @@ def test_latency_falls_with_the_band(devices: RoundProblem, wider: float) -> Non
     assert wide.min_latency(everyone) <= devices.min_latency(everyone) * (1 + 1e-15)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(device_sets())
 def test_latency_grows_with_the_set(devices: RoundProblem) -> None:
     everyone = np.arange(devices.num_devices)
@@ -197,7 +197,7 @@ def difference_of_curves(problem: RoundProblem, times_s: np.ndarray) -> np.ndarr
     return np.where(np.abs(difference) > 1e-9 * np.minimum(first, second), difference, 0.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(random_rounds(2, min_devices=2))
 def test_two_bandwidth_curves_cross_at_most_once(problem: RoundProblem) -> None:
     times_s = problem.compute_s.max() + np.geomspace(1e-6, 1e3, 300)
@@ -209,7 +209,7 @@ def test_bandwidth_curves_of_a_fast_weak_and_a_slow_strong_device_do_cross() -> 
     assert sign_changes(difference_of_curves(pair, 0.1 + np.geomspace(1e-6, 1e3, 300))) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(3.0, 13.0), st.floats(3.0, 13.0))
 def test_upload_times_on_equal_bandwidth_differ_monotonically(weak: float, strong: float) -> None:
     bandwidth = np.geomspace(1e3, 1e9, 400)

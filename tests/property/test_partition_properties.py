@@ -42,7 +42,7 @@ def problems(draw: st.DrawFn) -> tuple[DataConfig, Dataset, int, int]:
     return config, dataset(labels, num_classes), draw(st.integers(1, most)), seed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(problems())
 def test_every_sample_is_held_once_and_nobody_is_left_out(problem: tuple[DataConfig, Dataset, int, int]) -> None:
     config, data, num_devices, seed = problem
@@ -61,14 +61,14 @@ def test_every_sample_is_held_once_and_nobody_is_left_out(problem: tuple[DataCon
 BALANCED = dataset(np.tile(np.arange(10), 400), 10)  # 4000 samples
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 100), st.integers(0, 1000))
 def test_iid_sizes_differ_by_one_at_most(num_devices: int, seed: int) -> None:
     sizes = [len(part) for part in divide(DataConfig(), BALANCED, num_devices, seed)]
     assert max(sizes) - min(sizes) <= 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 1000))
 def test_a_device_with_n_shards_has_few_labels(num_devices: int, shards: int, seed: int) -> None:
     """A shard no longer than a label's run has two labels at most; so n shards have at most 2 n."""

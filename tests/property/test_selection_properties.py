@@ -26,19 +26,19 @@ def assert_least_over_all_subsets(problem: RoundProblem) -> None:
         assert math.isclose(schedule.objective, least, rel_tol=SAME)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(random_rounds(9))
 def test_exact_is_the_least_over_all_subsets(problem: RoundProblem) -> None:
     assert_least_over_all_subsets(problem)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(knapsack_rounds(10, min_devices=8))
 def test_exact_is_the_least_over_all_subsets_where_prices_do_not_decide(problem: RoundProblem) -> None:
     assert_least_over_all_subsets(problem)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.one_of(random_rounds(9, min_devices=5), knapsack_rounds(9, min_devices=6)), st.sampled_from([-1e-5, 1e-5]))
 def test_exact_decides_between_two_numbers_of_devices_that_are_nearly_equal(
     problem: RoundProblem, distance: float
@@ -54,7 +54,7 @@ def test_exact_decides_between_two_numbers_of_devices_that_are_nearly_equal(
             assert math.isclose(solve(changed(problem, gamma=gamma)).objective, expected, rel_tol=SAME)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.one_of(random_rounds(25, min_devices=9), knapsack_rounds(25, min_devices=11)))
 def test_exact_is_not_beaten_by_a_mixed_integer_program(problem: RoundProblem) -> None:
     schedule = solve(problem, "exact")
@@ -63,7 +63,7 @@ def test_exact_is_not_beaten_by_a_mixed_integer_program(problem: RoundProblem) -
     assert all(schedule.objective <= problem.objective(chosen) * (1.0 + SAME) for chosen in sets)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.one_of(random_rounds(12, min_devices=2), knapsack_rounds(12), crossing_rounds(10)))
 def test_greedy_selects_what_the_literal_algorithm_selects(problem: RoundProblem) -> None:
     literal = devices_of(problem, greedy_literal(problem))
@@ -79,21 +79,21 @@ def devices_of(problem: RoundProblem, selected: np.ndarray) -> list[tuple[float,
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(random_rounds(10), st.floats(1e-6, 3.0))
 def test_optimum_does_not_rise_with_the_band(problem: RoundProblem, wider: float) -> None:
     wide = changed(problem, total_bandwidth_hz=problem.total_bandwidth_hz * (1.0 + wider))
     assert solve(wide).objective <= solve(problem).objective * (1.0 + SAME)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(random_rounds(10), st.floats(1e-6, 3.0))
 def test_optimum_does_not_rise_with_the_deadline(problem: RoundProblem, longer: float) -> None:
     late = changed(problem, deadline_s=problem.deadline_s * (1.0 + longer))
     assert solve(late).objective <= solve(problem).objective * (1.0 + SAME)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(random_rounds(10))
 def test_another_device_does_not_raise_the_optimum(problem: RoundProblem) -> None:
     assume(problem.num_devices > 1)
@@ -101,7 +101,7 @@ def test_another_device_does_not_raise_the_optimum(problem: RoundProblem) -> Non
     assert solve(problem).objective <= solve(fewer).objective * (1.0 + SAME)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.floats(1.0, 50.0), min_size=1, max_size=30),
     st.sampled_from([0.0, 0.1, 1.0, 10.0, 100.0]),

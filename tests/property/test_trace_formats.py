@@ -73,7 +73,7 @@ def assert_same_in_every_form(name: str, values: np.ndarray, forms: list[str]) -
                 assert np.array_equal(getattr(one, each), getattr(another, each)), each
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_real_quantities_are_the_same_in_every_form(data: st.DataObject) -> None:
     name, elements = data.draw(
@@ -90,7 +90,7 @@ def test_real_quantities_are_the_same_in_every_form(data: st.DataObject) -> None
     assert_same_in_every_form(name, values, list(FORMS))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(parts=SHAPES.flatmap(lambda shape: st.tuples(*[arrays(np.float64, shape, elements=PARTS)] * 2)))
 def test_coefficients_are_the_same_in_every_form_and_the_same_as_their_gains(
     parts: tuple[np.ndarray, np.ndarray],
@@ -105,7 +105,7 @@ def test_coefficients_are_the_same_in_every_form_and_the_same_as_their_gains(
         np.testing.assert_allclose(one.snr_hz, another.snr_hz, rtol=1e-12)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(2, 4)).flatmap(
         lambda shape: st.tuples(*[arrays(np.float64, shape, elements=PARTS)] * 2)

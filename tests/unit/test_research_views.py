@@ -81,7 +81,8 @@ def test_devices_are_those_of_the_schedule(method: str) -> None:
         assert rows.device.tolist() == list(range(8))
         assert np.flatnonzero(rows.selected).tolist() == schedule.selected.tolist()
         assert rows.sent.tolist() == rows.selected.tolist()
-        assert rows.why_left_out.tolist() == told.reason
+        assert rows.why_left_out.tolist() == [str(each or "") for each in told.why]
+        np.testing.assert_array_equal(rows.objective_change, told.objective_change)
         np.testing.assert_allclose(rows.tau, problem.tau)
         np.testing.assert_allclose(rows.compute_s, problem.compute_s)
         np.testing.assert_allclose(rows.upload_s, told.upload_s)

@@ -215,6 +215,17 @@ def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
     ]
 
 
+def test_the_code_of_a_policy_is_told_only_where_two_have_one_name() -> None:
+    mine, other = ({"own policy": code} for code in ("abc123", "def456"))
+    ours, built_in = settings_table(settings("mine")), settings_table(settings("exact")) | {"own policy": ""}
+    assert labels_of([ours | mine, built_in]) == ["flare:mine", "flare:exact"]
+    assert labels_of([ours | mine, ours | other, built_in]) == [
+        "flare:mine, abc123",
+        "flare:mine, def456",
+        "flare:exact",
+    ]
+
+
 def test_groups_whose_settings_have_other_names_are_told_apart() -> None:
     """A method of a plugin may bring settings that other methods do not have."""
     tables = [settings_table(settings()), settings_table(settings()) | {"learning.options.beta": 0.5}]

@@ -55,6 +55,7 @@ _ONLY_WITH = {
     "data.quantity_skew": ("data.partition", "quantity"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
 }
+_CODE_OF = {"own method": METHOD, "own policy": POLICY}
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 
 Settings = dict[str, Any]
@@ -69,10 +70,11 @@ def differing(tables: Sequence[Settings]) -> list[str]:
 
 
 def _differs(key: str, tables: Sequence[Settings]) -> bool:
-    """Whether groups differ in a setting; in an option of a method, groups of one method."""
+    """Whether groups differ in a setting; in an option or the code of a method or policy, groups of one name."""
+    named = METHOD if key.startswith("learning.options.") else _CODE_OF.get(key)
     first: dict[Any, Any] = {}
     for table in tables:
-        among = table[METHOD] if key.startswith("learning.options.") else ""
+        among = table[named] if named else ""
         if first.setdefault(among, table.get(key)) != table.get(key):
             return True
     return False

@@ -104,8 +104,9 @@ class Run:
         """A pandas frame with one row for each round and device, those that were not selected too.
 
         `why_left_out` says why a device was not selected; "" where it was, "not known" where the round cannot be drawn
-        again (real nodes, a run of an older flare, a trace or a method that is not at hand). `tau` and `compute_s` are
-        what the device can do in the round, selected or not; `upload_s` and `finish_s` there are only of the selected.
+        again (real nodes, a run of an older flare, a trace or a method that is not at hand); `objective_change` is what
+        P2's objective would have changed by had it sent, too (> 0 is worse). `tau` and `compute_s` are what the device
+        can do in the round, selected or not; `upload_s` and `finish_s` are there only of the selected.
         """
         return frame_of(self.device_columns)
 

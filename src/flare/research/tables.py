@@ -92,10 +92,17 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
     idle = {name: np.where(selected, of_selected[name], 0.0) for name in _NOTHING_IF_IDLE}
     unknown = np.full(num_devices, np.nan)
     if redrawn is None:
-        reason = ["" if each else NOT_KNOWN for each in selected]
-        tau, compute_s, gain_db, cpu_hz = of_selected["tau"], of_selected["compute_s"], unknown, unknown
+        why = ["" if each else NOT_KNOWN for each in selected]
+        change, tau, compute_s, gain_db, cpu_hz = (
+            unknown,
+            of_selected["tau"],
+            of_selected["compute_s"],
+            unknown,
+            unknown,
+        )
     else:
-        reason = redrawn.reason
+        why = [str(each or "") for each in redrawn.detail.why]
+        change = redrawn.detail.objective_change
         tau, compute_s = redrawn.problem.tau, redrawn.problem.compute_s
         gain_db, cpu_hz = redrawn.cell.gain_db, redrawn.cell.cpu_hz
     return {
@@ -103,7 +110,8 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         "device": np.arange(num_devices, dtype=np.int64),
         "selected": selected,
         "sent": sent,
-        "why_left_out": texts(reason),
+        "why_left_out": texts(why),
+        "objective_change": change,
         "tau": tau,
         "lr": of_selected["lr"],
         **of_sent,

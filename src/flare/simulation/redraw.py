@@ -17,7 +17,7 @@ from flare.learning.methods import make_method
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.plan import problem_of
 from flare.scheduling import RoundProblem, Schedule, Status
-from flare.scheduling.explain import explain
+from flare.scheduling.explain import Explanation, explain
 from flare.simulation.run import Simulation, observation_of
 from flare.types import Floats
 from flare.wireless.cell import Cell, CellRound
@@ -38,11 +38,11 @@ def facts_of(simulation: Simulation) -> dict[str, Any]:
 @final
 @dataclass(frozen=True, eq=False)
 class Redrawn:
-    """A round drawn again: the cell, the question, and for each device that was not selected, why; shape (devices,)."""
+    """A round drawn again: the cell, the question, and what the answer means for each device."""
 
     cell: CellRound
     problem: RoundProblem
-    reason: list[str]  # empty where the device was selected
+    detail: Explanation
 
 
 @final
@@ -72,7 +72,7 @@ class Redraw:
         )
         if not same:
             raise ValueError(f"round {record.round} comes out otherwise than it was recorded")
-        return Redrawn(drawn, problem, explain(problem, schedule_of(record, problem, self._policy)).reason)
+        return Redrawn(drawn, problem, explain(problem, schedule_of(record, problem, self._policy)))
 
     @property
     def _policy(self) -> str:
