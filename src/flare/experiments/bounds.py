@@ -128,7 +128,7 @@ def claims(results: Results) -> list[Claim]:
                     f"bounds-{theorem.replace('_', '-')}-{form.value}",
                     f"{title} {words} holds{_WITH[form]} in every round and run that meets its conditions",
                     tests,
-                    measure=f"least room as a share of {unit}; mean [least, most] over seeds",
+                    measure=f"least room as a share of {unit}; mean [least, most] over seeds that meet its conditions",
                     paper="proven there" if form is Form.PRINTED else BEYOND,
                 )
             )
@@ -140,8 +140,8 @@ def _speedup_claim(scale: Scale, rounds: int, kind: str) -> Claim:
     test = within(kind, Effect(one.slope, one.low, one.high, len(one.slopes)), -math.inf, -0.5 + NEAR)
     return claim(
         f"bounds-speedup-{kind.replace(' ', '-')}",
-        f"Corollary 1, M of {DRAWN_FROM} devices drawn uniformly in each round: after {rounds:,} rounds the error falls "
-        f"at least as fast as 1/√M ({kind}; slope at most {NEAR - 0.5:g})",
+        f"Corollary 1, M of {DRAWN_FROM} devices drawn uniformly in each round: after {rounds:,} rounds the error "
+        f"falls at least as fast as 1/√M ({kind}; slope at most {NEAR - 0.5:g})",
         [test],
         measure="slope of log error over log M",
         paper="O(1/√M)",
