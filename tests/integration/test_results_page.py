@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from flare.experiments import EXPERIMENTS
+from flare.experiments import EXPERIMENTS, bounds
 from flare.experiments.claims import BEYOND
+from flare.experiments.page import page
+from flare.experiments.reproduce import Reproduced
+from flare.theory.measure import quadratic_study
+from flare.theory.speedup import speedup_study
 from tests.made_up_outcomes import filled, made_up
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +132,22 @@ def test_a_claim_put_to_another_fedavg_than_the_papers_is_ours() -> None:
         if any("FedAvg (tau_i steps)" in test["what"] for test in claim["tests"]):
             assert claim["paper"] == BEYOND, claim["name"]
     assert "within 2 points of FedAvg with tau_i steps, either way" in CLAIMS["fig4-fmes-marginal"]["says"]
+
+
+def test_a_page_can_be_made_of_any_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "study", lambda *_: quadratic_study(0, rounds=2))  # it is about words: the cheapest
+    monkeypatch.setattr(bounds, "speedup", lambda *_: speedup_study((0, 1), counts=(1, 2), rounds=3))
+    made = []
+    for one in EXPERIMENTS.values():
+        results = filled(one, lambda trial: made_up(), seeds=1)
+        made.append(Reproduced(one, results, tuple(one.claims(results))))
+    text = page(made, "folder")
+    headings = [line for line in PAGE.splitlines() if line.startswith("#")]
+    assert [line for line in text.splitlines() if line.startswith("#")] == headings
+    short = text.split("## In short")[1].split("## Setting")[0]
+    assert "0 of 12 tests hold, but not “SPF: 0.6 s over 0.4 s” (+0 " in short  # of many the one that decided
+    assert short.count("“SPF: 0.6 s") == 1
+    assert "6.66" not in text
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
