@@ -88,13 +88,15 @@ PRINTED = [
     r"t_{y}^*$, $\mathcal{Q}_k \gets \mathcal{Q}_k \cup \{z\}$",  # 7: Algorithm 1, line 13
     r"\sum_{q \in \mathcal{Q}_r}\frac{1}{\tau_{r,q}}",  # 7: the sum of Theorem 4
     r"would violate the latency threshold $t_{\mathrm{thr}}$. This proposed scheduling policy is summarized",  # 7: IV-B
-    r"until $|\Pi_k|=0$ or constraint \eqref{constraint 1 of P4} is satisfied. A suboptimal",  # 7: the next sentence
+    r"until $|\Pi_k|=0$ or constraint \eqref{constraint 1 of P4} is satisfied. A suboptimal",  # 7: the next sentence; 2
     r"\frac{1}{M}\sum_{i \in \mathcal{M}_r}{\widetilde{\Delta}_{r,i}}",  # 7: Algorithm 2, line 14
     r"\overset{(a)}{=} \mathbb{E}\left[ \left\|{\bf{w}}_{r,i}^{j-1}",  # 7: step (a) of the drift
     r"The size of the subset $\Pi_k$ also decreases gradually",  # 14
     r"and (b) is from \textbf{Assumption~1}",  # 16
     r"(d) is based on \textbf{Assumption 1}",  # 16
     r"further rescale the RHS of",  # 17
+    r"with a bounded global gradient",  # 10 and 17
+    r"which illustrates the convergence error introduced by the imbalanced local SGD iterations",  # 13
     r"arbitrary device selections",  # 9
     r"every 20 devices among the $K$ devices perform 12, 6, and 3 local updates",  # 9: Fig. 3
     r"\max }\limits_{i\in \mathcal{M}_r} \{ {\tau _{1,i}}\} $ for $ r>1$",  # 9: FMaS
@@ -104,6 +106,7 @@ PRINTED = [
 TOLD = [  # docs/results.md says that the paper gives these, docs/theory.md that it settles these before the local steps
     r"The path-loss exponent is 3.76",
     r"The CPU frequency of a device follows a uniform distribution between 2 GHz and 4 GHz",
+    r"represent the computation capacity of device $i$ in round $r$",
     r"sorted by label and distributed randomly among the devices",
     r"$\eta_{\mathrm{l}} =0.005$ for MNIST and $\eta_{\mathrm{l}} =0.01$ for CIFAR-10",
     r"namely FedAvg~\cite{fedavg}, a fixed number $\tau$ of local stochastic gradient descent (SGD) updates",
@@ -131,6 +134,12 @@ def test_lines_of_the_pages_are_at_most_120_long() -> None:
     for name in ("errata.md", "theory.md"):
         lines = (ROOT / "docs" / name).read_text().splitlines()
         assert [line for line in lines if len(line) > 120] == [], name
+
+
+@pytest.mark.parametrize("name", ["errata.md", "theory.md", "results.md"])
+def test_no_line_begins_with_a_mark_that_markdown_reads_as_a_quotation_or_a_list(name: str) -> None:
+    lines = (ROOT / "docs" / name).read_text().splitlines()
+    assert [line for line in lines if line.startswith((">", "+ ", "* "))] == []
 
 
 def test_the_table_of_equations_is_that_of_the_source(source: str) -> None:

@@ -110,6 +110,22 @@ def test_erratum_2_algorithm_1_is_an_eighth_above_the_optimum_of_three_devices()
     assert solve(problem, "exact").objective == pytest.approx(2.0 / 3.0, rel=1e-15)
 
 
+def test_erratum_2_a_vertex_of_the_relaxation_has_at_most_two_fractional_devices() -> None:
+    most = 0
+    for seed in range(20):
+        cell = paper_cell(seed, deadline_s=0.4)
+        able = cell.needed_hz <= cell.total_bandwidth_hz
+        share, nu = cell.needed_hz[able] / cell.total_bandwidth_hz, 1.0 / cell.tau[able]
+        for size in range(1, 7):
+            found = linprog(nu, share[None], [1.0], np.ones((1, len(nu))), [size], (0.0, 1.0), method="highs-ds")
+            if found.status == 0:
+                fractional = int(((found.x > 1e-9) & (found.x < 1.0 - 1e-9)).sum())
+                assert fractional <= 2
+                most = max(most, fractional)
+    assert most == 2
+    assert says(2, "at most two fractional devices in a vertex optimum")
+
+
 # Erratum 3: Algorithm 1 admits its first device, the largest tau, without looking at the deadline.
 
 

@@ -328,7 +328,7 @@ def test_erratum_12_the_printed_gamma_is_right_only_for_a_small_l_where_lemma_1_
     assert 0.01 / reach(step, constants) == pytest.approx(0.01 / smoothness, rel=1e-12)  # gamma' is gamma
     too_far = any("more than 0.58" in told for told in broken_conditions(step, constants, form=Form.PRINTED))
     assert applies is not too_far
-    assert says(12, "right only if τ̄ η_l = 1 (which with p ≤ 0.58 would force L ≤ 0.58")
+    assert says(12, "right only where τ̄ η_l = 1 (which with p ≤ 0.58 would force L ≤ 0.58")
 
 
 def test_erratum_12_under_mas_p2_and_phi_2_rank_single_devices_the_other_way_round() -> None:

@@ -342,7 +342,7 @@ def test_fig8_otherwise() -> None:
 def by_rate(trial: Trial) -> float:
     """MaS is ahead at the paper's rate, since its best is a lower one; FedAvg is better at its own best."""
     method, rate = trial.curve.rsplit(", ", 1)
-    best, height = {"MaS": (0.01, 0.6), "FedAvg": (0.08, 0.65)}.get(method, (0.04, 0.58))
+    best, height = {"MaS": (0.01, 0.6), fig4.FEDAVG: (0.08, 0.65)}.get(method, (0.04, 0.58))
     return height - 0.05 * abs(math.log2(float(rate) / best))
 
 
@@ -350,7 +350,7 @@ def test_rates_compare_each_at_its_best() -> None:
     results = filled(EXPERIMENTS["rates"], ranked(by_rate))
     at = results.panels[0]
     assert rates.best_rate(results, at, "MaS") == 0.01
-    assert rates.best_rate(results, at, "FedAvg") == 0.08
+    assert rates.best_rate(results, at, fig4.FEDAVG) == 0.08
     found = decided("rates", ranked(by_rate))
     for distribution in ("iid", "non-iid"):
         assert found[f"mas-over-fedavg-{distribution}"].verdict is FAILS
@@ -364,18 +364,18 @@ def test_rates_tell_where_a_method_breaks() -> None:
         method, rate = trial.curve.rsplit(", ", 1)
         if method == "MaS" and float(rate) >= 0.16 and trial.seed == 2:
             return made_up([0.5], diverged=True)
-        stuck = method == "FedAvg" and float(rate) >= 0.64
+        stuck = method == fig4.FEDAVG and float(rate) >= 0.64
         return made_up(0.11 if stuck else 0.6)
 
     results = filled(EXPERIMENTS["rates"], outcome)
     at = results.panels[1]
     assert rates.diverges_at(results, at, "MaS") == 0.16  # one seed is enough
-    assert rates.diverges_at(results, at, "FedAvg") == 0.64  # twice guessing would be 0.2
+    assert rates.diverges_at(results, at, fig4.FEDAVG) == 0.64  # twice guessing would be 0.2
     assert math.isnan(rates.diverges_at(results, at, "MeS"))
     assert rates.best_rate(results, at, "MaS") < 0.16  # a seed that diverged counts as a guess
     table = {(panel, method): numbers for panel, method, *numbers in rates.rows(results)}
     assert len(table) == 2 * len(rates.METHODS)
-    assert table[at, "FedAvg"][1:] == [pytest.approx(60.0), 0.64]
+    assert table[at, fig4.FEDAVG][1:] == [pytest.approx(60.0), 0.64]
 
 
 def test_gap_is_above_the_optimum_and_exact_is_none() -> None:

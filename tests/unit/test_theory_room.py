@@ -51,6 +51,15 @@ def test_no_row_says_what_another_says() -> None:
     assert "bounds-theorem-1-corrected" not in claims  # errata 5 and 6 are not about Theorem 1
     assert {"bounds-theorem-1-printed", "bounds-theorem-1-proven", "bounds-lemma-1-corrected"} < set(claims)
     assert "(c/2)" in claims["bounds-lemma-1-printed"].measure
+    assert "M of 32 devices drawn uniformly in each round" in claims["bounds-speedup-equal-devices"].says
+
+
+def test_the_form_that_a_selection_breaks_is_put_to_all_devices_only() -> None:
+    for theorem in ("lemma_1", "theorem_2"):
+        assert bounds.problems_of(theorem, Form.CORRECTED) == ("quadratic, all devices", "synthetic, all devices")
+        assert bounds.problems_of(theorem, Form.PRINTED) == bounds.problems_of(theorem, Form.PROVEN) == bounds.PROBLEMS
+    part = bounds.study("quadratic, a part of them", 0, 3)
+    assert np.isnan(bounds.rooms(part, "lemma_1", Form.CORRECTED)).all()  # nothing is left out that could be told
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,19 @@ class Claim:
     depends: str = ""
 
     @property
+    def decided_by(self) -> Comparison:
+        """The test that decides: the worst of the worst verdict."""
+        return min((test for test in self.tests if test.verdict is self.verdict), key=lambda t: t.room)
+
+    @property
     def effect(self) -> Effect:
-        """That of the test that decides: the worst of the worst verdict."""
-        return min((test for test in self.tests if test.verdict is self.verdict), key=lambda t: t.room).effect
+        """That of the test that decides."""
+        return self.decided_by.effect
+
+    @property
+    def held(self) -> str:
+        """How many of its tests hold, of how many."""
+        return f"{sum(test.verdict is Verdict.HOLDS for test in self.tests)} of {len(self.tests)}"
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float], scale: float = 1.0) -> Effect:

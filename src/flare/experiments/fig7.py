@@ -18,6 +18,8 @@ DEADLINE_S = 2.0
 POLICIES = {"SPF/SP": "greedy", "exact": "exact", "PS": "ps", "CP": "cp", "DM": "dm", "CM": "cm"}
 ENOUGH = 0.5
 """The share of the devices of the policy with the most that we call enough."""
+GAMMA_ENOUGH = 30.0
+"""From about this gamma on SPF/SP has enough devices on MNIST too: at 20 it is not decided (five seeds)."""
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -49,7 +51,7 @@ def claims(results: Results) -> list[Claim]:
             "SPF/SP keeps a sufficient number of devices (at least half of the rival with the most)",
             enough,
             measure="devices a round above that",
-            depends="gamma (a larger one selects more) and on what is sufficient, our threshold",
+            depends=f"gamma (fails at 10, holds from about {GAMMA_ENOUGH:g}) and on what is sufficient, our threshold",
         ),
     ]
 

@@ -6,12 +6,13 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from flare.config import Config
 from flare.experiments import FIGURES, rates
-from flare.experiments.claims import BEYOND, Claim, Effect, Verdict
+from flare.experiments.claims import BEYOND, Claim, Comparison, Effect, Verdict
 from flare.experiments.reproduce import Reproduced, command
 
 TITLE = "# The paper, put to the test"
@@ -63,8 +64,34 @@ def _facts(made: Sequence[Reproduced], words: dict[str, Any]) -> str:
         shown = {f"n{k}": _numbers(claim.effect) for k, claim in enumerate(named)}
         shown |= {f"v{k}": claim.verdict.value for k, claim in enumerate(named)}
         shown |= {f"left{k}": _LEFT[claim.verdict] for k, claim in enumerate(named)}
-        lines.append("- " + fact["says"].format(**shown).replace("\n", "\n  "))
+        shown |= {f"held{k}": _held(claim) for k, claim in enumerate(named)}
+        shown |= {f"rests{k}": claim.depends for k, claim in enumerate(named)}
+        tests = {f"t{k}": {test.what: _Shown(test) for test in claim.tests} for k, claim in enumerate(named)}
+        lines.append("- " + fact["says"].format(**shown, **tests).replace("\n", "\n  "))
     return "## In short\n\n" + "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A test as sentences name it: {t0[what].n} for its numbers, {t0[what].v} for its verdict."""
+
+    test: Comparison
+
+    @property
+    def n(self) -> str:
+        return _numbers(self.test.effect)
+
+    @property
+    def v(self) -> str:
+        return self.test.verdict.value
+
+
+def _held(one: Claim) -> str:
+    """How many tests hold; of one or two that do not, which and by how much, and of more the one that decided."""
+    missed = [test for test in one.tests if test.verdict is not Verdict.HOLDS]
+    named = missed if len(missed) <= 2 else [one.decided_by]
+    but = " and not ".join(f"“{test.what}” ({_numbers(test.effect)})" for test in named)
+    return f"{one.held} tests hold" + (f", but not {but}" if missed else "")
 
 
 def _setting(words: dict[str, Any]) -> str:
@@ -101,12 +128,12 @@ def _claims_table(claims: Sequence[Claim]) -> str:
 
 def claim_row(one: Claim) -> str:
     """A claim as a line of a table."""
-    held = sum(test.verdict is Verdict.HOLDS for test in one.tests)
     rests = f" Rests on {one.depends}." if one.depends else ""
     printed = "–" if one.paper in ("", BEYOND) else one.paper
-    measured = f"{_numbers(one.effect)} ({one.measure})"
+    decided = f"; decided by “{one.decided_by.what}”" if len(one.tests) > 1 else ""
+    measured = f"{_numbers(one.effect)} ({one.measure}{decided})"
     says = f"{one.says[0].upper()}{one.says[1:]} (`{one.name}`).{rests}"
-    return f"| {says} | {printed} | {measured} | {held} of {len(one.tests)} | {_MARKS[one.verdict]} |"
+    return f"| {says} | {printed} | {measured} | {one.held} | {_MARKS[one.verdict]} |"
 
 
 def _rates_table(one: Reproduced) -> str:

@@ -1,6 +1,7 @@
 """The fair comparison: MaS also simply takes larger steps. Each method over a range of local rates, at its own best.
 
-The setting is that of Fig. 4 with uniform selection. FedNova has the same reference number of steps as MaS or MeS.
+The setting is that of Fig. 4 with uniform selection. FedAvg does the tau_i steps of each device, as everyone here;
+FedNova has the same reference number of steps as MaS or MeS.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
 from flare.experiments.drawing import DPI, mean_of, points, title_of
 from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.fig4 import FEDAVG
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import DISTRIBUTIONS, grid, rounds, ten_of_forty
 from flare.experiments.trial import Trial
@@ -22,7 +24,7 @@ RATES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 METHODS: dict[str, tuple[str, ...]] = {
     "MaS": ("learning.method=flare",),
     "MeS": ("learning.method=flare", "learning.options.tau_bar=mes"),
-    "FedAvg": ("learning.method=fedavg",),
+    FEDAVG: ("learning.method=fedavg",),
     "FedNova (max)": ("learning.method=fednova", "learning.options.tau_eff=mas"),
     "FedNova (mean)": ("learning.method=fednova",),
 }
@@ -63,10 +65,10 @@ def diverges_at(results: Results, at: str, method: str) -> float:
 
 
 PAIRS = (
-    ("MaS", "FedAvg"),
+    ("MaS", FEDAVG),
     ("MaS", "FedNova (max)"),
     ("MaS", "FedNova (mean)"),
-    ("MeS", "FedAvg"),
+    ("MeS", FEDAVG),
     ("MeS", "FedNova (mean)"),
 )
 """Who is compared with whom, each at its best rate."""
@@ -80,7 +82,7 @@ def claims(results: Results) -> list[Claim]:
 def _claim(results: Results, at: str, ours: str, rival: str) -> Claim:
     values = [results.values(at, curve(m, best_rate(results, at, m)), final_accuracy) for m in (ours, rival)]
     distribution = at.split(" MNIST")[0]
-    short = rival.lower().replace(" (", "-").replace(")", "")
+    short = "fedavg" if rival == FEDAVG else rival.lower().replace(" (", "-").replace(")", "")
     return claim(
         f"rates-{ours.lower()}-over-{short}-{distribution.replace('.', '')}",
         f"{ours} ends above {rival} on {distribution} data when each has its best local rate",
