@@ -178,12 +178,12 @@ def test_no_process_outlives_the_command_that_was_killed(tmp_path: Path) -> None
 
 
 def test_json_is_the_claims(tmp_path: Path) -> None:
-    arguments = ("reproduce", "fig7", "--quick", "--seeds", "2", "--device", "cpu", "--json")
+    arguments = ("reproduce", "fig7", "--quick", "--seeds", "3", "--device", "cpu", "--json")
     claims = json.loads(flare(*arguments, cwd=tmp_path).stdout)
     assert [claim["name"] for claim in claims] == ["fig7-updates", "fig7-devices"]
     written = json.loads((tmp_path / "results-quick" / "fig7.json").read_text())
     assert written["claims"] == claims
-    assert written["seeds"] == [0, 1]
+    assert written["seeds"] == [0, 1, 2]
     for claim in claims:
         assert claim["verdict"] in ("holds", "fails", "not decided")
         assert claim["effect"]["low"] <= claim["effect"]["mean"] <= claim["effect"]["high"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from flare.text import printable
+from flare.text import json_text, printable
 
 MAX_ROWS = 60
 """A longer table is not read in a terminal; --csv has every row."""
@@ -17,6 +20,19 @@ _WIDTH = 180  # where there is no terminal: enough for every column
 def say(text: str, *, stderr: bool = False) -> None:
     """Print one line. What cannot be seen in it (a path may hold anything) is printed as an escape."""
     print(printable(text), file=sys.stderr if stderr else sys.stdout)
+
+
+def say_json(value: Any) -> None:
+    """Print a value as JSON, which has no nan and no infinity: null stands for both."""
+    print(json_text(json.dumps(_finite(value), indent=2, ensure_ascii=False)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def console(*, stderr: bool = False) -> Console:

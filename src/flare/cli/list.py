@@ -10,7 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from flare.cli.console import add_row, console
+from flare.cli.console import add_row, console, say_json
 from flare.cli.plugins import Plugins, load_named
 
 
@@ -35,7 +35,7 @@ def list_(
     part = {Kind.POLICIES: POLICY, Kind.METHODS: METHOD, Kind.MODELS: MODEL, Kind.DATA: DATA}[kind]
     registry = part.registry
     if json_:
-        print(json.dumps([_as_json(thing, str(registry.origin(name))) for name, thing in registry.items()], indent=2))
+        say_json([_as_json(thing, str(registry.origin(name))) for name, thing in registry.items()])
         return
     table = Table("name", "what", "options", "from", box=box.SIMPLE_HEAD)
     for name, thing in registry.items():

@@ -5,7 +5,6 @@ What is imported inside the functions brings torch and matplotlib along, which t
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from rich import box
 from rich.table import Table
 
 from flare.atomic import write_whole
-from flare.cli.console import add_row, console, say
+from flare.cli.console import add_row, console, say, say_json
 from flare.cli.guard import INTERRUPTED
 from flare.config import LearningConfig
 from flare.reading import read_small
@@ -115,7 +114,7 @@ def _go(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet: b
         if not as_json:
             say(f"The page of results is {_page_of(out)}.")
     if as_json:
-        print(json.dumps([claim_as_json(claim) for one in made for claim in one.claims], indent=2))
+        say_json([claim_as_json(claim) for one in made for claim in one.claims])
     else:
         _print(made, out, quick=scale.quick)
     if stopped:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from flare.cli.console import say_json
 from flare.cli.plugins import Plugins, load_named, with_plugins
 from flare.config import Config, load, override, to_toml
 
@@ -86,7 +86,7 @@ def run(
     carry_out(tasks, [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     made = read_run(folder)
     if json_:
-        print(json.dumps(run_results.outcome(made), indent=2))
+        say_json(run_results.outcome(made))
     else:
         run_results.print_outcome(run_results.outcome(made))
     run_results.end([made], again)
@@ -151,7 +151,7 @@ def compare(
     runs = [read_run(Path(task.key)) for task in tasks]
     write_page(runs, page)
     if json_:
-        print(json.dumps(run_results.comparison_as_json(runs), indent=2))
+        say_json(run_results.comparison_as_json(runs))
     else:
         run_results.print_table(runs, page)
         for one in runs:

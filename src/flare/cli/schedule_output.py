@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import sys
 from collections import Counter
@@ -14,11 +13,11 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from flare.cli.console import MAX_ROWS, add_row, console, say
+from flare.cli.console import MAX_ROWS, add_row, console, say, say_json
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut
 from flare.scheduling.nobody import Names, why_nobody
-from flare.text import csv_text, json_text
+from flare.text import csv_text
 from flare.types import Floats
 from flare.units import human
 
@@ -49,7 +48,7 @@ def schedule(
     for device, energy in zip(whole["devices"], energy_j.tolist(), strict=True):
         device["energy_j"] = energy if math.isfinite(energy) else None
     if as_json:
-        _print_json(whole)
+        say_json(whole)
     else:
         _print_csv(whole["devices"])
 
@@ -68,7 +67,7 @@ def comparison(
     rows = sorted((_compared(answer, took_s, bound) for answer, took_s in answers), key=_best_first)
     if as_json:
         rows = [row | {"options": options.get(row["policy"], {})} for row in rows]
-        _print_json({"lower_bound": bound, "deadline_s": problem.deadline_s, "policies": rows})
+        say_json({"lower_bound": bound, "deadline_s": problem.deadline_s, "policies": rows})
     elif as_csv:
         _print_csv(rows)
     else:
@@ -203,19 +202,6 @@ def _comparison_table(
 
 def _percent(share: float) -> str:
     return f"{100.0 * max(share, 0.0):.1f} %"
-
-
-def _print_json(value: Any) -> None:
-    print(json_text(json.dumps(_finite(value), indent=2, ensure_ascii=False)))
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no nan and no infinity: null stands for both."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print_csv(rows: Iterable[dict[str, Any]]) -> None:
