@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flare.data.sources import dataset
     from flare.learning.methods import method
     from flare.learning.models import model
+    from flare.uplink import codec
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "Schedule",
     "Status",
     "admit",
+    "codec",
     "dataset",
     "method",
     "model",
@@ -33,7 +35,12 @@ __all__ = [
     "stream",
 ]
 
-_LATER = {"dataset": "flare.data.sources", "method": "flare.learning.methods", "model": "flare.learning.models"}
+_LATER = {
+    "codec": "flare.uplink",
+    "dataset": "flare.data.sources",
+    "method": "flare.learning.methods",
+    "model": "flare.learning.models",
+}
 """Names whose modules take their time to import: they are brought when they are first asked for."""
 
 
