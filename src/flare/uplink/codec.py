@@ -28,8 +28,7 @@ from torch import Tensor
 
 MAX_WEIGHTS = 2**31 - 1
 """Updates of more weights are refused."""
-_AT_ONCE = {"cpu": 1, "cuda": 1 << 26}  # entries that are worked on together; on a CPU a row that stays in the cache
-_MAX_ROWS = 256  # at once: what a codec needs for a row, however short, is needed so many times
+_AT_ONCE = {"cpu": (1 << 18, 16), "cuda": (1 << 26, 256)}  # entries, and rows, that are worked on together at most
 
 
 class NotFiniteError(ValueError):
@@ -155,5 +154,6 @@ def _refuse_not_finite(updates: Tensor) -> None:
 
 def _portions(devices: int, num_weights: int, device: torch.device) -> list[slice]:
     """Rows that are worked on together: the answers do not depend on it, memory and time do."""
-    step = min(max(1, _AT_ONCE.get(device.type, 1) // num_weights), _MAX_ROWS)
+    entries, rows = _AT_ONCE.get(device.type, (1, 1))
+    step = min(max(1, entries // num_weights), rows)
     return [slice(start, start + step) for start in range(0, devices, step)]

@@ -71,12 +71,12 @@ class Float16(Codec):
         return torch.cat([as_bytes(exponents.to(torch.int16)), as_bytes(scaled.float().half())], dim=1)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
-        """Refuses exponents that no float32 number has, and numbers that are not finite, also when scaled back."""
+        """Refuses exponents that no float32 number has, and numbers that are larger than scaled ones, or not finite."""
         exponents = read_numbers(messages[:, :2], torch.int16)
         scaled = read_numbers(messages[:, 2:], torch.float16).double()
         if not bool(((exponents >= _EXPONENTS[0]) & (exponents <= _EXPONENTS[1])).all()):
             raise ValueError(f"a message has an exponent outside {_EXPONENTS[0]} to {_EXPONENTS[1]}")
-        updates = (scaled * torch.exp2((exponents - _TOP).double())).float()
-        if not bool(torch.isfinite(updates.abs().amax())):
-            raise ValueError("a message has an entry that is infinite or not a number")
-        return updates
+        if not bool((scaled.abs() <= 2.0**_TOP).all()):
+            raise ValueError(f"a message has an entry that is above {2**_TOP}, infinite or not a number")
+        largest = torch.finfo(torch.float32).max  # it is rounded to 2^128
+        return (scaled * torch.exp2((exponents - _TOP).double())).clamp_(-largest, largest).float()

@@ -28,6 +28,8 @@ from flare.registry import Registry, first_line
 from flare.uplink.codec import Codec
 
 INTERFACE = Interface("codec")
+_PARTS = ("bits", "variance", "pack", "unpack", "encode", "decode", "encode_many", "decode_many")
+_FACTS = ("unbiased", "draws", "keeps_everything")
 C = TypeVar("C", bound=Callable[..., Codec])
 
 
@@ -56,7 +58,14 @@ def codec(name: str) -> Callable[[C], C]:
     def register(made_of: C) -> C:
         if isinstance(made_of, type):
             _refuse_incomplete(name, made_of)
-        CODECS.add(CodecKind(name, made_of, first_line(made_of), INTERFACE.options_of(name, made_of)), made_of)
+        options = INTERFACE.options_of(name, made_of)
+        taken = next((each for each in options if isinstance(made_of, type) and each in (*_PARTS, *_FACTS)), None)
+        if taken is not None:
+            raise ValueError(
+                f"codec '{name}': its option '{taken}' has the name of a part of every codec; rename it, or write a "
+                f"fact about the codec without a type: {_FACTS[0]} = True"
+            )
+        CODECS.add(CodecKind(name, made_of, first_line(made_of), options), made_of)
         return made_of
 
     return register

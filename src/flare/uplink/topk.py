@@ -40,7 +40,7 @@ class TopK(Codec):
 
     def num_sent(self, num_weights: int) -> int:
         """How many entries are sent: at least one."""
-        return max(1, min(num_weights, math.ceil(self.share * num_weights - 1e-9)))  # 0.07 x 100 is 7, not 8
+        return max(1, min(num_weights, math.ceil(round(self.share * num_weights, 6))))  # 0.07 x 100 is 7, not 8
 
     def bits(self, num_weights: int) -> int:
         """32 for the value of each entry that is sent, and what the places take, filled up to whole bytes."""
