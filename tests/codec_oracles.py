@@ -142,7 +142,7 @@ def mean_and_error(x: np.ndarray, block: int, levels: int) -> tuple[list[Fractio
             below = math.floor(exact)
             up = min(math.ceil(float(F32(exact - F32(below))) * 2**24), 2**24)
             ways = [(Fraction(2**24 - up, 2**24), below), (Fraction(up, 2**24), below + 1)]
-            received = [(p, Fraction(float(F32(F32(F32(l) / F32(levels)) * scale)))) for p, l in ways if p]
+            received = [(p, Fraction(float(F32(F32(F32(at) / F32(levels)) * scale)))) for p, at in ways if p]
             means.append(sum((p * value for p, value in received), Fraction(0)))
             error += sum((p * (value - Fraction(float(entry))) ** 2 for p, value in received), Fraction(0))
     return means, error

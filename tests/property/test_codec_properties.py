@@ -31,7 +31,7 @@ codecs = st.one_of(
     st.builds(Sign, blocks),
     st.builds(TopK, st.floats(0.001, 1.0)),
 )
-often = settings(max_examples=100, deadline=None)
+often = settings(max_examples=60, deadline=None)
 
 
 def decoded(codec: Codec, message: bytes, size: int) -> np.ndarray:
@@ -131,8 +131,7 @@ def test_hostile_bytes_are_refused_or_a_finite_update(codec, size, data) -> None
     message = data.draw(st.binary(min_size=length, max_size=length))
     try:
         update = codec.decode(message, size)
-    except ValueError as error:
-        assert str(error)
+    except ValueError:
         return
     assert update.shape == (size,)
     assert codec.keeps_everything or bool(torch.isfinite(update).all())

@@ -43,6 +43,7 @@ def test_draws_are_those_of_splitmix64() -> None:
         plain.splitmix64(key, 1001) for key in some
     ]
     assert draw(torch.tensor(some), 999).tolist() == [plain.draws(key, 999) for key in some]
+    assert draw(torch.tensor(some), 99, 900).tolist() == [plain.draws(key, 999)[900:] for key in some]
 
 
 def test_a_key_depends_on_seed_round_device_and_part_alone() -> None:
@@ -58,10 +59,10 @@ def test_over_all_draws_the_upper_number_is_as_frequent_as_the_fraction_says(fra
     every_draw = torch.arange(0, DRAWS, 97, dtype=torch.int32)
     exact = torch.tensor(fraction)
     ups = int(np.ceil(float(exact) * DRAWS))  # draws 0, ..., ups - 1 round up, all others down
-    rounded = round_at_random(exact.expand(len(every_draw)), every_draw)
+    rounded = round_at_random(exact.repeat(len(every_draw)), every_draw)
     assert torch.equal(rounded == 1.0, every_draw < ups)
     edges = torch.tensor([max(ups - 1, 0), min(ups, DRAWS - 1)], dtype=torch.int32)
-    assert round_at_random(exact.expand(2), edges).tolist() == [float(ups > 0), 0.0]
+    assert round_at_random(exact.repeat(2), edges).tolist() == [float(ups > 0), 0.0]
 
 
 @pytest.mark.parametrize("codec", [Qsgd(2, 8), Qsgd(4, 20), Ternary(16)], ids=repr)
@@ -147,7 +148,7 @@ def test_a_message_of_another_length_is_refused_before_anything_is_allocated(cod
     for wrong in (b"", message[:-1], message + b"\0"):
         with pytest.raises(ValueError, match=rf"has {len(wrong)} bytes; .* sends {len(message)} for 100 weights"):
             codec.decode(wrong, 100)
-    with pytest.raises(ValueError, match="bytes; .* sends"):
+    with pytest.raises(ValueError, match=r"bytes; .* sends"):
         codec.decode(message, 2**31 - 1)  # 8 GiB, were it believed
     for number in (0, -1, 2**31):
         with pytest.raises(ValueError, match="at least 1 and at most"):

@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 BLOCK = 1024
 MAX_BLOCK = 1 << 24
+_SPAN = 1 << 16
 
 
 def num_blocks(num_weights: int, block: int) -> int:
@@ -34,9 +35,30 @@ def join(blocks: Tensor, num_weights: int) -> Tensor:
     return blocks.flatten(1)[:, :num_weights]
 
 
+def spans(num_weights: int, block: int, device: torch.device) -> list[tuple[int, int]]:
+    """Stretches of whole blocks, even in length but for the last, that are worked on one after the other: (begin, end).
+
+    On a CPU they fit into its cache, and the memory of one serves for the next; on a GPU there is one.
+    """
+    if device.type != "cpu":
+        return [(0, num_weights)]
+    step = 2 * block * -(-_SPAN // (2 * block))
+    return [(begin, min(begin + step, num_weights)) for begin in range(0, num_weights, step)]
+
+
 def largest(blocks: Tensor) -> Tensor:
     """The largest absolute entry of each block, (devices, blocks, 1)."""
-    return blocks.abs().amax(dim=2, keepdim=True)
+    most, least = blocks.amax(dim=2, keepdim=True), blocks.amin(dim=2, keepdim=True)
+    return torch.maximum(most, -least).abs_()  # 0 and not -0 for a block of zeros
+
+
+def times_scales(entries: Tensor, scales: Tensor, block: int) -> Tensor:
+    """Entries (devices, weights) times the scales (devices, blocks, 1) of their blocks, written over the entries."""
+    whole = entries.shape[1] // block
+    entries[:, : whole * block].view(len(entries), whole, block).mul_(scales[:, :whole])
+    if scales.shape[1] > whole:
+        entries[:, whole * block :].mul_(scales[:, whole])
+    return entries
 
 
 def mean_size(updates: Tensor, block: int) -> Tensor:

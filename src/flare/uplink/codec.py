@@ -147,7 +147,7 @@ def _check_stack(updates: Tensor) -> None:
 def _refuse_not_finite(updates: Tensor) -> None:
     if len(updates) == 0:
         return
-    lost = ~torch.isfinite(updates.abs().amax(dim=1))  # the largest of numbers and a NaN is the NaN
+    lost = ~torch.isfinite(torch.stack([updates.amin(dim=1), updates.amax(dim=1)])).all(0)  # of a NaN, both are NaN
     if bool(lost.any()):
         raise NotFiniteError(lost.nonzero()[:, 0].tolist(), len(updates))
 

@@ -29,9 +29,9 @@ def keys(seed: int, index: int, devices: Iterable[int], *, part: int = 0, device
     return torch.from_numpy(np.array(drawn, dtype=np.uint64).view(np.int64)).to(device)
 
 
-def draw_words(keys: Tensor, count: int) -> Tensor:
-    """The first `count` outputs of SplitMix64 that starts at each key: int64 (devices, count), to be read unsigned."""
-    places = torch.arange(1, count + 1, device=keys.device).mul_(_STEP).unsqueeze(0)
+def draw_words(keys: Tensor, count: int, begin: int = 0) -> Tensor:
+    """Outputs begin, begin + 1, ... of SplitMix64 that starts at each key: int64 (devices, count), as if unsigned."""
+    places = torch.arange(begin + 1, begin + count + 1, device=keys.device).mul_(_STEP).unsqueeze(0)
     start = keys.unsqueeze(1)
     words = places.add_(start) if len(keys) == 1 else places + start
     shifted = torch.empty_like(words)  # one for all three: fresh memory costs as much as the arithmetic
@@ -40,9 +40,12 @@ def draw_words(keys: Tensor, count: int) -> Tensor:
     return words.bitwise_xor_(_shift(words, _LAST_SHIFT, shifted))
 
 
-def draw(keys: Tensor, count: int) -> Tensor:
-    """Draws for `count` weights of each device: int32 (devices, count), uniform among 0, 1, ..., DRAWS - 1."""
-    words = draw_words(keys, (count + 1) // 2)
+def draw(keys: Tensor, count: int, begin: int = 0) -> Tensor:
+    """Draws for the weights begin, begin + 1, ... of each device: int32 (devices, count), uniform below DRAWS.
+
+    `begin` is even: two draws come from one output.
+    """
+    words = draw_words(keys, (count + 1) // 2, begin // 2)
     return words.view(torch.int32)[:, :count].bitwise_and_(DRAWS - 1)
 
 

@@ -66,17 +66,29 @@ class Float16(Codec):
 
     def pack(self, updates: Tensor, keys: Tensor) -> Tensor:
         """The exponent, then the numbers."""
-        exponents = torch.frexp(updates.abs().amax(dim=1, keepdim=True)).exponent
-        scaled = updates.double() * torch.exp2((_TOP - exponents).double())
-        return torch.cat([as_bytes(exponents.to(torch.int16)), as_bytes(scaled.float().half())], dim=1)
+        largest = torch.maximum(updates.amax(dim=1, keepdim=True), -updates.amin(dim=1, keepdim=True))
+        exponents = torch.frexp(largest).exponent
+        scaled = _times_power(updates, _TOP - exponents)
+        return torch.cat([as_bytes(exponents.to(torch.int16)), as_bytes(scaled.half())], dim=1)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses exponents that no float32 number has, and numbers that are larger than scaled ones, or not finite."""
         exponents = read_numbers(messages[:, :2], torch.int16)
-        scaled = read_numbers(messages[:, 2:], torch.float16).double()
+        scaled = read_numbers(messages[:, 2:], torch.float16).float()
         if not bool(((exponents >= _EXPONENTS[0]) & (exponents <= _EXPONENTS[1])).all()):
             raise ValueError(f"a message has an exponent outside {_EXPONENTS[0]} to {_EXPONENTS[1]}")
-        if not bool((scaled.abs() <= 2.0**_TOP).all()):
+        if not bool((scaled.amax() <= 2.0**_TOP) & (scaled.amin() >= -(2.0**_TOP))):
             raise ValueError(f"a message has an entry that is above {2**_TOP}, infinite or not a number")
         largest = torch.finfo(torch.float32).max  # it is rounded to 2^128
-        return (scaled * torch.exp2((exponents - _TOP).double())).clamp_(-largest, largest).float()
+        return _times_power(scaled, exponents.int() - _TOP).clamp_(-largest, largest)
+
+
+def _times_power(numbers: Tensor, exponents: Tensor) -> Tensor:
+    """Numbers (devices, weights) times 2^exponent (devices, 1), int32: in two steps, as 2^163 is no float32."""
+    half = exponents >> 1
+    return (numbers * _power(half)).mul_(_power(exponents - half))
+
+
+def _power(exponents: Tensor) -> Tensor:
+    """2^exponent for -126 to 127, made of its bits: functions that compute powers need not be exact."""
+    return ((exponents + 127) << 23).view(torch.float32)

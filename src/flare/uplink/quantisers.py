@@ -13,7 +13,6 @@ from flare.config.setting import check, setting
 from flare.uplink import blocks as of_blocks
 from flare.uplink import packing, rounding
 from flare.uplink.codec import Codec
-from flare.uplink.draws import draw
 from flare.uplink.registry import codec
 
 _SHARED = Annotated[int, "entries that share a scale", Limits(at_least=1, at_most=of_blocks.MAX_BLOCK)]
@@ -73,9 +72,8 @@ class Qsgd(Codec):
 
     def pack(self, updates: Tensor, keys: Tensor) -> Tensor:
         """The scales, then the levels."""
-        scales, codes = _rounded(updates, keys, self.block, self.levels)
-        whole = codes.to(torch.uint8 if self.bits_per_weight <= 8 else torch.int32)
-        return torch.cat([of_blocks.as_bytes(scales), *packing.pack(whole, self.bits_per_weight)], dim=1)
+        scales, codes = rounding.quantise(updates, keys, self.block, self.levels)
+        return torch.cat([of_blocks.as_bytes(scales), *packing.pack(codes, self.bits_per_weight)], dim=1)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses scales that are none, and a number above 2 s."""
@@ -84,7 +82,7 @@ class Qsgd(Codec):
         codes = packing.unpack(messages[:, 4 * blocks :], num_weights, self.bits_per_weight)
         if bool((codes > 2 * self.levels).any()):
             raise ValueError(f"a message has the number {2 * self.levels + 1}, which stands for no level")
-        return _values(codes, scales, self.block, self.levels)
+        return rounding.restore(codes, scales, self.block, self.levels)
 
 
 @codec("ternary")
@@ -119,26 +117,12 @@ class Ternary(Codec):
 
     def pack(self, updates: Tensor, keys: Tensor) -> Tensor:
         """The scales, then the signs."""
-        scales, codes = _rounded(updates, keys, self.block, 1)
-        return torch.cat([of_blocks.as_bytes(scales), packing.pack_trits(codes.to(torch.uint8))], dim=1)
+        scales, codes = rounding.quantise(updates, keys, self.block, 1)
+        return torch.cat([of_blocks.as_bytes(scales), packing.pack_trits(codes)], dim=1)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses scales that are none, and bytes that hold no five signs."""
         blocks = of_blocks.num_blocks(num_weights, self.block)
         scales = of_blocks.read_scales(messages, blocks)
         codes = packing.unpack_trits(messages[:, 4 * blocks :], num_weights)
-        return _values(codes, scales, self.block, 1)
-
-
-def _rounded(updates: Tensor, keys: Tensor, block: int, levels: int) -> tuple[Tensor, Tensor]:
-    """Scales (devices, blocks, 1), and l + s for each entry, as floats (devices, weights)."""
-    blocks = of_blocks.split(updates, block)
-    scales = of_blocks.largest(blocks)
-    exact = of_blocks.join(rounding.in_levels(blocks, scales, levels), updates.shape[1])
-    return scales, rounding.round_at_random(exact, draw(keys, updates.shape[1])).add_(levels)
-
-
-def _values(codes: Tensor, scales: Tensor, block: int, levels: int) -> Tensor:
-    """The entries (devices, weights) that l + s stand for."""
-    in_levels = of_blocks.split(codes.float().sub_(levels), block)
-    return of_blocks.join(rounding.values_of(in_levels, scales, levels), codes.shape[1])
+        return rounding.restore(codes, scales, self.block, 1)

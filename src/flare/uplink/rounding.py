@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flare.uplink import blocks as of_blocks
-from flare.uplink.draws import DRAWS
+from flare.uplink.draws import DRAWS, draw
 
 
 def in_levels(blocks: Tensor, scales: Tensor, levels: int) -> Tensor:
@@ -20,17 +20,29 @@ def round_at_random(exact: Tensor, draws: Tensor) -> Tensor:
     """One of the two whole numbers beside each entry; the upper one with the probability of the fraction.
 
     `draws` are uniform among 0, ..., DRAWS - 1, of the same shape. The probability is the fraction, rounded up to a
-    multiple of 1 / DRAWS.
+    multiple of 1 / DRAWS. The entries are written over.
     """
     below = exact.floor()
-    fraction = (exact - below).mul_(DRAWS)
+    fraction = exact.sub_(below).mul_(DRAWS)
     return below.add_(draws.float().lt_(fraction))  # in float32 throughout: mixed types take three times as long
 
 
-def values_of(in_levels: Tensor, scales: Tensor, levels: int) -> Tensor:
-    """Entries that whole numbers of levels stand for, written over them; level s is the scale itself."""
+def quantise(updates: Tensor, keys: Tensor, block: int, levels: int) -> tuple[Tensor, Tensor]:
+    """Scales (devices, blocks, 1), and l + s for each entry (devices, weights): uint8, or int32 where it must be."""
+    codes = torch.empty(updates.shape, dtype=torch.uint8 if levels < 128 else torch.int32, device=updates.device)
+    scales = []
+    for begin, end in of_blocks.spans(updates.shape[1], block, updates.device):
+        blocks = of_blocks.split(updates[:, begin:end], block)
+        scales.append(of_blocks.largest(blocks))
+        exact = of_blocks.join(in_levels(blocks, scales[-1], levels), end - begin)
+        codes[:, begin:end] = round_at_random(exact, draw(keys, end - begin, begin)).add_(levels)
+    return torch.cat(scales, dim=1), codes
+
+
+def restore(codes: Tensor, scales: Tensor, block: int, levels: int) -> Tensor:
+    """The entries (devices, weights) that l + s stand for; l = s is the scale itself."""
     whole = torch.tensor(float(levels), device=scales.device)  # no plain number: dividing by one is inexact on GPUs
-    return in_levels.div_(whole).mul_(scales)
+    return of_blocks.times_scales(codes.float().sub_(levels).div_(whole), scales, block)
 
 
 def variance_bound(entries: int, levels: int) -> float:

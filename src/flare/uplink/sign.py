@@ -52,5 +52,4 @@ class Sign(Codec):
         blocks = of_blocks.num_blocks(num_weights, self.block)
         scales = of_blocks.read_scales(messages, blocks)
         positive = packing.unpack(messages[:, 4 * blocks :], num_weights, 1)
-        signs = of_blocks.split(positive.float().mul_(2.0).sub_(1.0), self.block)
-        return of_blocks.join(signs.mul_(scales), num_weights)
+        return of_blocks.times_scales(positive.float().mul_(2.0).sub_(1.0), scales, self.block)

@@ -91,4 +91,4 @@ def _kth_largest(numbers: Tensor, rows: int, size: int, k: int) -> Tensor:
     """The k-th largest number of each row, (rows,); a number x below `size` of row r is given as r size + x."""
     counts = torch.bincount(numbers.flatten(), minlength=rows * size).view(rows, size)
     among_last = counts.flip(1).cumsum(1)  # (rows, size): how many numbers are in the last 1, 2, ... buckets
-    return size - 1 - (among_last < k).sum(1)
+    return size - 1 - (among_last < k).sum(1, dtype=torch.int32)
