@@ -99,6 +99,15 @@ def test_ternary_draws_what_two_bits_draw() -> None:
     assert torch.equal(send(Ternary(100), update, key).received, send(Qsgd(2, 100), update, key).received)
 
 
+@pytest.mark.parametrize("block", [1, 3, 4, 7, 100])
+def test_an_update_that_is_coded_piece_by_piece_is_coded_as_a_whole(block: int, monkeypatch) -> None:
+    monkeypatch.setattr("flare.uplink.blocks._SPAN", 10)  # pieces of 10, 12, 14, 16 and 200 entries
+    update = normal(2, 101)
+    for row, key in zip(update, (5, -6), strict=True):
+        assert Qsgd(5, block).encode(row, key) == plain.qsgd(row.numpy(), key, 5, block)
+        assert Ternary(block).encode(row, key) == plain.ternary(row.numpy(), key, block)
+
+
 @pytest.mark.parametrize("width", [*range(17), 25, 31])
 def test_numbers_of_any_width_are_packed_without_gaps(width: int) -> None:
     numbers = stream(0, "numbers", width).integers(2**width, size=(3, 37))
@@ -203,11 +212,12 @@ def test_places_that_cannot_be_are_refused() -> None:
     bits[0, :50] = 1  # all in the first 16 places: equal or falling low bits are no ascending ones
     with pytest.raises(ValueError, match="not ascending"):
         codec.decode(message[:row] + bytes(pack(bits, 1)[0][0].numpy()), 1000)
+    too_far = torch.cat([places[:49], torch.tensor([1007])])  # ascending, and the last one is beyond the end
     bits = torch.zeros(1, 112, dtype=torch.uint8)
-    bits[0, :49] = bits[0, 111] = 1  # the last one is 62 x 16 + 15 = 1007
-    lows = torch.tensor([[15] * 50])
-    with pytest.raises(ValueError, match="not ascending, or not below 1000"):
-        codec.decode(message[:low] + bytes(torch.cat([*pack(lows, 4), *pack(bits, 1)], 1)[0].numpy()), 1000)
+    bits[0, (too_far >> 4) + torch.arange(50)] = 1
+    parts = torch.cat([*pack((too_far & 15).unsqueeze(0), 4), *pack(bits, 1)], 1)
+    with pytest.raises(ValueError, match="not below 1000"):
+        codec.decode(message[:low] + bytes(parts[0].numpy()), 1000)
     with pytest.raises(ValueError, match="infinite or not a number"):
         codec.decode(put(message, 0, struct.pack("<f", float("nan"))), 1000)
 
