@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flare.learning.methods import method
     from flare.learning.models import model
     from flare.research import Run, Runs, compare, load, simulate
+    from flare.uplink import codec
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ __all__ = [
     "Schedule",
     "Status",
     "admit",
+    "codec",
     "compare",
     "dataset",
     "load",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "codec": "flare.uplink",
     "dataset": "flare.data.sources",
     "method": "flare.learning.methods",
     "model": "flare.learning.models",

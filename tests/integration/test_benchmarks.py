@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -38,3 +39,12 @@ def test_the_benchmark_of_the_flower_strategy_writes_numbers_and_a_page(tmp_path
     assert [(row["nodes"], row["policy"]) for row in rows] == [(5, "exact"), (5, "all")]
     assert [row["sent"] for row in rows if row["policy"] == "all"] == [5]
     assert "| strategy |" in (tmp_path / "flower.md").read_text()
+
+
+def test_the_benchmark_of_the_uplink_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "uplink.py"))["main"](["--quick", "--out", str(tmp_path)])
+    core = json.loads((tmp_path / "uplink.json").read_text())["core"]
+    assert {row["codec"] for row in core["rows"]} == {"none", "float16", "qsgd", "ternary", "sign", "topk"}
+    for row in core["rows"]:
+        assert row["ratio"] == (row["encode_s"] + row["decode_s"]) / core["training_s"] > 0.0
+    assert "of the training |" in (tmp_path / "uplink.md").read_text()

@@ -1,0 +1,189 @@
+"""What coding an update costs, against the training that made it.
+
+    python benchmarks/uplink.py [--quick]
+
+writes docs/benchmarks/uplink.md and .json. The yardstick is one device's part of a round, measured in the same run: 3
+steps (the mean of the default settings) of batch 40 on the mnist-cnn with random images, in the engine for CPUs on one
+core. Its update is then encoded and decoded by every codec, one at a time. Times are CPU times of one thread, medians,
+training and codecs in turn: other work on the machine enters less. Where there is a GPU, 40 devices are trained and
+coded there at once, by the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from flare.data import from_arrays
+from flare.data.dataset import Dataset
+from flare.learning.engine import BatchedEngine, SequentialEngine
+from flare.learning.flat import FlatModel
+from flare.learning.job import Job, LocalRule
+from flare.learning.models import make_model
+from flare.rng import stream
+from flare.uplink import Codec, keys, make_codec
+
+OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
+STEPS, BATCH, DEVICES = 3, 40, 40
+CODECS: list[tuple[str, dict[str, Any]]] = [
+    ("none", {}),
+    ("float16", {}),
+    *(("qsgd", {"bits": bits}) for bits in (2, 3, 4, 8, 16)),
+    ("ternary", {}),
+    ("sign", {}),
+    *(("topk", {"share": share}) for share in (0.01, 0.1)),
+]
+
+
+def images(num_samples: int) -> Dataset:
+    draw = stream(0, "benchmark")
+    x = draw.normal(size=(num_samples, 1, 28, 28)).astype(np.float32)
+    y = draw.integers(0, 10, size=num_samples)
+    return from_arrays(x, y, x[:10], y[:10], num_classes=10)
+
+
+def jobs(model: torch.nn.Module, devices: int, num_samples: int) -> list[Job]:
+    start = FlatModel(model).flatten()
+    batches = stream(0, "batches").integers(num_samples, size=(devices, STEPS, BATCH))
+    return [Job(start, LocalRule(0.01, STEPS), each) for each in batches]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def interleaved(works: Sequence[Callable[[], object]], repeats: int, clock: Callable[[], float]) -> list[float]:
+    """The median time of each piece of work, all of them in turn, `repeats` times after one that is not counted."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(repeats + 1):
+        for work, taken in zip(works, times, strict=True):
+            begin = clock()
+            work()
+            taken.append(clock() - begin)
+    return [statistics.median(taken[1:]) for taken in times]
+
+
+def rows_of(training: float, updates: torch.Tensor, times: list[float]) -> list[dict[str, Any]]:
+    num_weights, rows = updates.shape[1], []
+    for i, (name, options) in enumerate(CODECS):
+        encode, decode = times[2 * i : 2 * i + 2]
+        rows.append(
+            {
+                "codec": name,
+                "options": options,
+                "bits_per_weight": make_codec(name, options).bits(num_weights) / num_weights,
+                "encode_s": encode,
+                "decode_s": decode,
+                "ratio": (encode + decode) / training,
+            }
+        )
+    return rows
+
+
+def on_one_core(repeats: int) -> dict[str, Any]:
+    """One device, one update at a time, as bytes."""
+    data, model = images(400), make_model("mnist-cnn", (1, 28, 28), 10, seed=0)
+    engine, work = SequentialEngine(model, data, device="cpu"), jobs(model, 1, 400)
+    update = engine.train(work)[0].delta
+    key = int(keys(0, 0, [0])[0])
+
+    def pair(codec: Codec) -> list[Callable[[], object]]:
+        message = codec.encode(update, key)
+        return [lambda: codec.encode(update, key), lambda: codec.decode(message, len(update))]
+
+    pairs = [each for name, options in CODECS for each in pair(make_codec(name, options))]
+    training, *times = interleaved([lambda: engine.train(work), *pairs], repeats, time.thread_time)
+    return {"training_s": training, "rows": rows_of(training, update.unsqueeze(0), times)}
+
+
+def on_a_gpu(repeats: int) -> dict[str, Any]:
+    """All devices at once; updates and messages stay on the GPU."""
+    data, model = images(4000), make_model("mnist-cnn", (1, 28, 28), 10, seed=0)
+    engine, work = BatchedEngine(model, data, device="cuda"), jobs(model, DEVICES, 4000)
+    updates = torch.stack([update.delta for update in engine.train(work)])
+    own = keys(0, 0, range(DEVICES), device="cuda")
+
+    def pair(codec: Codec) -> list[Callable[[], object]]:
+        messages = codec.encode_many(updates, own)
+        return [lambda: codec.encode_many(updates, own), lambda: codec.decode_many(messages, updates.shape[1])]
+
+    def clock() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    pairs = [each for name, options in CODECS for each in pair(make_codec(name, options))]
+    training, *times = interleaved([lambda: engine.train(work), *pairs], repeats, clock)
+    return {"training_s": training, "rows": rows_of(training, updates, times)}
+
+
+def table(results: dict[str, Any]) -> list[str]:
+    lines = ["| codec | bits a weight | encode | decode | both, of the training |", "| --- | --- | --- | --- | --- |"]
+    for row in results["rows"]:
+        options = "".join(f", {name} = {value}" for name, value in row["options"].items())
+        lines.append(
+            f"| {row['codec']}{options} | {row['bits_per_weight']:.4g} | {1e3 * row['encode_s']:.2f} ms | "
+            f"{1e3 * row['decode_s']:.2f} ms | {100 * row['ratio']:.1f} % |"
+        )
+    return lines
+
+
+def report(results: dict[str, Any]) -> str:
+    core = results["core"]
+    lines = [
+        "# Coding updates: measured",
+        "",
+        f"Made by `benchmarks/uplink.py`. Machine: {results['machine']}.",
+        "",
+        f"One core. A device's {STEPS} steps of batch {BATCH} on the mnist-cnn (312,414 weights) take "
+        f"{1e3 * core['training_s']:.1f} ms.",
+        "",
+        *table(core),
+        "",
+    ]
+    if "gpu" in results:
+        gpu = results["gpu"]
+        taken = f"{1e3 * gpu['training_s']:.1f} ms"
+        lines += [f"{gpu['name']}. The same steps of {DEVICES} devices at once take {taken}.", "", *table(gpu), ""]
+    else:
+        lines += ["No GPU was at hand: nothing is measured on one here.", ""]
+    return "\n".join(lines)
+
+
+def main(given: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few repetitions, as a check that everything runs")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
+    arguments = parser.parse_args(given)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    repeats = 2 if arguments.quick else 40
+    with one_thread():
+        results = {
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}",
+            "core": on_one_core(repeats),
+        }
+    if torch.cuda.is_available():
+        results["gpu"] = {"name": torch.cuda.get_device_name(), **on_a_gpu(repeats)}
+    (arguments.out / "uplink.json").write_text(json.dumps(results, indent=2) + "\n")
+    (arguments.out / "uplink.md").write_text(report(results))
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""How updates travel: codecs by name, random draws for them, and sending with error feedback."""
+
+from flare.uplink.codec import Codec, NotFiniteError
+from flare.uplink.draws import keys
+from flare.uplink.plain import Float16, Plain
+from flare.uplink.quantisers import Qsgd, Ternary
+from flare.uplink.registry import CODECS, codec, make_codec
+from flare.uplink.send import Sent, send
+from flare.uplink.sign import Sign
+from flare.uplink.topk import TopK
+
+__all__ = [
+    "CODECS",
+    "Codec",
+    "Float16",
+    "NotFiniteError",
+    "Plain",
+    "Qsgd",
+    "Sent",
+    "Sign",
+    "Ternary",
+    "TopK",
+    "codec",
+    "keys",
+    "make_codec",
+    "send",
+]

@@ -1,0 +1,97 @@
+"""Updates cut into blocks of entries that share a scale."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+BLOCK = 1024
+MAX_BLOCK = 1 << 24
+_SPAN = 1 << 16
+
+
+def num_blocks(num_weights: int, block: int) -> int:
+    """How many blocks an update has; the last one may be shorter."""
+    return -(-num_weights // block)
+
+
+def largest_block(num_weights: int, block: int) -> int:
+    """How many entries the largest block of an update has."""
+    return min(num_weights, block)
+
+
+def split(updates: Tensor, block: int) -> Tensor:
+    """Updates (devices, weights) as (devices, blocks, entries); the last block is filled up with zeros."""
+    devices, num_weights = updates.shape
+    block = largest_block(num_weights, block)
+    missing = num_blocks(num_weights, block) * block - num_weights
+    filled = pad(updates, (0, missing)) if missing else updates
+    return filled.reshape(devices, -1, block)
+
+
+def join(blocks: Tensor, num_weights: int) -> Tensor:
+    """What `split` has cut, (devices, weights)."""
+    return blocks.flatten(1)[:, :num_weights]
+
+
+def spans(num_weights: int, block: int, device: torch.device) -> list[tuple[int, int]]:
+    """Stretches of whole blocks, even in length but for the last, that are worked on one after the other: (begin, end).
+
+    On a CPU they fit into its cache, and the memory of one serves for the next; on a GPU there is one.
+    """
+    if device.type != "cpu":
+        return [(0, num_weights)]
+    step = 2 * block * -(-_SPAN // (2 * block))
+    return [(begin, min(begin + step, num_weights)) for begin in range(0, num_weights, step)]
+
+
+def largest(blocks: Tensor) -> Tensor:
+    """The largest absolute entry of each block, (devices, blocks, 1)."""
+    most, least = blocks.amax(dim=2, keepdim=True), blocks.amin(dim=2, keepdim=True)
+    return torch.maximum(most, -least).abs_()  # 0 and not -0 for a block of zeros
+
+
+def times_scales(entries: Tensor, scales: Tensor, block: int) -> Tensor:
+    """Entries (devices, weights) times the scales (devices, blocks, 1) of their blocks, written over the entries."""
+    whole = entries.shape[1] // block
+    entries[:, : whole * block].view(len(entries), whole, block).mul_(scales[:, :whole])
+    if scales.shape[1] > whole:
+        entries[:, whole * block :].mul_(scales[:, whole])
+    return entries
+
+
+def mean_size(updates: Tensor, block: int) -> Tensor:
+    """The mean absolute entry of each block, (devices, blocks, 1), rounded once to float32.
+
+    Summed in float64 by halves, always in this order: neither company nor the kind of processor changes a bit of it.
+    """
+    num_weights = updates.shape[1]
+    sums = split(updates, block).abs().double()
+    size = sums.shape[2]
+    counts = torch.full((sums.shape[1], 1), float(size), dtype=torch.float64, device=updates.device)
+    counts[-1] = num_weights - size * (sums.shape[1] - 1)
+    while size > 1:
+        half = size // 2
+        added = sums[:, :, :half] + sums[:, :, half : 2 * half]
+        sums = added if size % 2 == 0 else torch.cat([added, sums[:, :, 2 * half :]], dim=2)
+        size -= half
+    return (sums / counts).float()
+
+
+def as_bytes(numbers: Tensor) -> Tensor:
+    """Numbers of any type, (devices, ...), as they lie in memory: uint8 (devices, bytes)."""
+    return numbers.flatten(1).contiguous().view(torch.uint8)
+
+
+def read_numbers(part: Tensor, dtype: torch.dtype) -> Tensor:
+    """What `as_bytes` has written, (devices, numbers)."""
+    return part.clone(memory_format=torch.contiguous_format).view(dtype)
+
+
+def read_scales(messages: Tensor, blocks: int) -> Tensor:
+    """The float32 scales that messages begin with, (devices, blocks, 1); ValueError where one cannot be a scale."""
+    scales = read_numbers(messages[:, : 4 * blocks], torch.float32)
+    if not bool(((scales >= 0.0) & (scales < torch.inf)).all()):
+        raise ValueError("a message has a scale that is negative, infinite or not a number")
+    return scales.unsqueeze(2)

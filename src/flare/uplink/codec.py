@@ -1,0 +1,159 @@
+"""What a codec is: how an update becomes bytes on a device, and an update again at the base station.
+
+A codec is made of its options alone and holds nothing between calls. It works on stacks of updates, float32 of shape
+(devices, weights), with torch operations on whatever device the stack is on; each row is coded by itself, so that an
+update becomes the same bytes alone and in company, on a CPU and on a GPU.
+
+    bits(n)              what an update of n weights takes on the air, known before anything is computed. It is 8 times
+                         the length of the message to the bit: scales, indices and the bits that fill the last byte
+                         are in it, and nothing is sent beside it
+    variance(n)          w, proven: E|Q(x) - x|^2 <= w |x|^2 for every update x that is accepted, beside float32
+                         rounding. For a codec that is not unbiased it is the same bound on its error
+    unbiased             whether E Q(x) = x, beside float32 rounding
+    error_feedback       whether a device keeps what was lost and adds it to its next update (`flare.uplink.send`)
+    draws                whether it draws random numbers: then it needs a key for each update (`flare.uplink.keys`)
+
+Updates with an entry that is infinite or not a number are refused (`NotFiniteError`), except by a codec that says
+`keeps_everything`. Messages come from others: what `encode` cannot have produced is refused with a ValueError before
+anything is allocated that depends on it, and what is decoded is finite.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+MAX_WEIGHTS = 2**31 - 1
+"""Updates of more weights are refused."""
+_AT_ONCE = {"cpu": (1 << 18, 16), "cuda": (1 << 26, 256)}  # entries, and rows, that are worked on together at most
+
+
+class NotFiniteError(ValueError):
+    """Updates that cannot be coded, as they have infinite entries or such that are not a number; `rows` says which."""
+
+    def __init__(self, rows: Sequence[int], devices: int) -> None:
+        self.rows = tuple(rows)
+        which = "the update" if devices == 1 else f"update {self.rows[0]} of {devices}"
+        super().__init__(
+            f"{which} has an entry that is infinite or not a number, which no scale can hold: training has diverged; "
+            'lower the learning rate, or send such updates with codec "none"'
+        )
+
+
+class Codec(ABC):
+    """How updates travel. A codec of one's own says `unbiased`, and has `bits`, `variance`, `pack` and `unpack`."""
+
+    unbiased: bool
+    error_feedback: bool = False
+    draws: bool = False
+    keeps_everything: bool = False
+
+    @abstractmethod
+    def bits(self, num_weights: int) -> int:
+        """The length of a message in bits, a multiple of 8."""
+
+    @abstractmethod
+    def variance(self, num_weights: int) -> float:
+        """A proven w with E|Q(x) - x|^2 <= w |x|^2."""
+
+    @abstractmethod
+    def pack(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """Messages, uint8 of shape (devices, bits / 8), of finite updates (devices, weights) and keys (devices,)."""
+
+    @abstractmethod
+    def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
+        """Updates, float32 of shape (devices, weights), from messages of the right length; else ValueError."""
+
+    def encode(self, update: Tensor, key: int = 0) -> bytes:
+        """The message of one update, float32 of shape (weights,)."""
+        if update.ndim != 1:
+            raise ValueError(f"an update has the shape {tuple(update.shape)}; it must be flat, (weights,)")
+        keys = torch.tensor([key], dtype=torch.int64, device=update.device)
+        return bytes(self.encode_many(update.detach().unsqueeze(0), keys)[0].cpu().numpy())
+
+    def decode(self, message: bytes | bytearray | memoryview, num_weights: int) -> Tensor:
+        """The update that a message stands for, on the CPU; ValueError where it is no message of this codec."""
+        check_num_weights(num_weights)
+        if not isinstance(message, bytes | bytearray | memoryview):
+            raise ValueError(f"a message is a {type(message).__name__}; it must be bytes")
+        length = message.nbytes if isinstance(message, memoryview) else len(message)
+        self._check_length(length, num_weights)
+        copy = torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        return self.decode_many(copy.unsqueeze(0), num_weights)[0]
+
+    def encode_many(self, updates: Tensor, keys: Tensor | None = None) -> Tensor:
+        """The messages of a stack of updates (devices, weights), uint8 of shape (devices, bytes), where they are.
+
+        `keys` (devices,) fixes the random draws; it may be left out for codecs that draw nothing.
+        """
+        _check_stack(updates)
+        if keys is None:
+            if self.draws:
+                raise ValueError(
+                    f"{type(self).__name__} draws random numbers: give a key for each update (uplink.keys)"
+                )
+            keys = torch.zeros(len(updates), dtype=torch.int64, device=updates.device)
+        if keys.shape != (len(updates),) or keys.dtype != torch.int64:
+            raise ValueError(f"keys are {keys.dtype} {tuple(keys.shape)}; give one int64 for each update")
+        if not self.keeps_everything:
+            _refuse_not_finite(updates)
+        keys = keys.to(updates.device)
+        portions = _portions(len(updates), updates.shape[1], updates.device)
+        if len(portions) == 1:
+            return self.pack(updates, keys)
+        size = self.bits(updates.shape[1]) // 8
+        messages = torch.empty(len(updates), size, dtype=torch.uint8, device=updates.device)
+        for rows in portions:
+            messages[rows] = self.pack(updates[rows], keys[rows])
+        return messages
+
+    def decode_many(self, messages: Tensor, num_weights: int) -> Tensor:
+        """The updates (devices, weights) of a stack of messages, where they are; ValueError where one is none."""
+        check_num_weights(num_weights)
+        if messages.ndim != 2 or messages.dtype != torch.uint8:
+            raise ValueError(f"messages are {messages.dtype} {tuple(messages.shape)}; give uint8 of (devices, bytes)")
+        self._check_length(messages.shape[1], num_weights)
+        portions = _portions(len(messages), num_weights, messages.device)
+        if len(portions) == 1:
+            return self.unpack(messages, num_weights)
+        updates = torch.empty(len(messages), num_weights, device=messages.device)
+        for rows in portions:
+            updates[rows] = self.unpack(messages[rows], num_weights)
+        return updates
+
+    def _check_length(self, length: int, num_weights: int) -> None:
+        wanted = self.bits(num_weights) // 8
+        if length != wanted:
+            raise ValueError(
+                f"a message has {length} bytes; {type(self).__name__} sends {wanted} for {num_weights} weights"
+            )
+
+
+def check_num_weights(num_weights: int) -> None:
+    """ValueError for a number of weights that no update has."""
+    if not 1 <= num_weights <= MAX_WEIGHTS:
+        raise ValueError(f"an update has {num_weights} weights; it must have at least 1 and at most {MAX_WEIGHTS}")
+
+
+def _check_stack(updates: Tensor) -> None:
+    if updates.ndim != 2 or updates.dtype != torch.float32:
+        raise ValueError(f"updates are {updates.dtype} {tuple(updates.shape)}; give float32 of (devices, weights)")
+    check_num_weights(updates.shape[1])
+
+
+def _refuse_not_finite(updates: Tensor) -> None:
+    if len(updates) == 0:
+        return
+    lost = ~torch.isfinite(torch.stack([updates.amin(dim=1), updates.amax(dim=1)])).all(0)  # of a NaN, both are NaN
+    if bool(lost.any()):
+        raise NotFiniteError(lost.nonzero()[:, 0].tolist(), len(updates))
+
+
+def _portions(devices: int, num_weights: int, device: torch.device) -> list[slice]:
+    """Rows that are worked on together: the answers do not depend on it, memory and time do."""
+    entries, rows = _AT_ONCE.get(device.type, (1, 1))
+    step = min(max(1, entries // num_weights), rows)
+    return [slice(start, start + step) for start in range(0, devices, step)]

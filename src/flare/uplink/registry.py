@@ -1,0 +1,90 @@
+"""Codecs by name.
+
+    @codec("halved")
+    @dataclass(frozen=True)
+    class Halved(Codec):
+        share: float = setting(0.5, "how much of it is sent", above=0.0, at_most=1.0)
+        unbiased = False
+
+        def bits(self, num_weights): ...
+        def variance(self, num_weights): ...
+        def pack(self, updates, keys): ...
+        def unpack(self, messages, num_weights): ...
+
+The fields of the dataclass are the options of the codec. A function that returns a codec will do as well: then the
+options are what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass
+from typing import Any, TypeVar
+
+from flare.config.declared import Interface
+from flare.config.option import Option
+from flare.config.options import NO_OPTIONS
+from flare.registry import Registry, first_line
+from flare.uplink.codec import Codec
+
+INTERFACE = Interface("codec")
+_PARTS = ("bits", "variance", "pack", "unpack", "encode", "decode", "encode_many", "decode_many")
+_FACTS = ("unbiased", "draws", "keeps_everything")
+C = TypeVar("C", bound=Callable[..., Codec])
+
+
+@dataclass(frozen=True)
+class CodecKind:
+    """A registered codec: the class or function that makes it, and the options that it takes."""
+
+    name: str
+    make: Callable[..., Codec]
+    summary: str
+    options: dict[str, Option]
+
+    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The given options in their types; ValueError for one that the codec does not have, or that cannot be."""
+        return INTERFACE.checked(self.name, self.options, given)
+
+
+CODECS: Registry[CodecKind] = Registry("codec", "codecs")
+"""Every registered codec by name, in the order of registration."""
+
+
+def codec(name: str) -> Callable[[C], C]:
+    """Register the decorated class as the codec `name`: a dataclass that derives from `Codec`, or a function that
+    returns one."""
+
+    def register(made_of: C) -> C:
+        if isinstance(made_of, type):
+            _refuse_incomplete(name, made_of)
+        options = INTERFACE.options_of(name, made_of)
+        taken = next((each for each in options if isinstance(made_of, type) and each in (*_PARTS, *_FACTS)), None)
+        if taken is not None:
+            raise ValueError(
+                f"codec '{name}': its option '{taken}' has the name of a part of every codec; rename it, or write a "
+                f"fact about the codec without a type: {_FACTS[0]} = True"
+            )
+        CODECS.add(CodecKind(name, made_of, first_line(made_of), options), made_of)
+        return made_of
+
+    return register
+
+
+def make_codec(name: str, options: Mapping[str, Any] = NO_OPTIONS) -> Codec:
+    """The codec of that name with its options; ValueError where there is none, or an option is wrong."""
+    kind = CODECS.find(name)
+    made = kind.make(**kind.check_options(options))
+    if not isinstance(made, Codec):
+        raise ValueError(f"codec '{name}' returned a {type(made).__name__}; it must return a flare.uplink.Codec")
+    return made
+
+
+def _refuse_incomplete(name: str, made_of: Any) -> None:
+    if not issubclass(made_of, Codec):
+        raise ValueError(f"codec '{name}': class {made_of.__name__} must derive from flare.uplink.Codec")
+    if any(isinstance(each, Field) for each in vars(made_of).values()):
+        raise ValueError(f"codec '{name}': write @codec above @dataclass, so that its fields are known as options")
+    missing = sorted(made_of.__abstractmethods__) + ([] if hasattr(made_of, "unbiased") else ["unbiased"])
+    if missing:
+        raise ValueError(f"codec '{name}': class {made_of.__name__} lacks {', '.join(missing)}")
