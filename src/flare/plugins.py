@@ -78,6 +78,19 @@ def file_checksum(path: str | Path) -> str:
     return hashlib.sha256(_content(path)).hexdigest()
 
 
+def told_as_plugins(error: BaseException) -> ValueError | None:
+    """An error that a plugin's code raised, or raised in what it called, as one ValueError: which file, which line,
+    what; None where no plugin was at work, or the error says so already."""
+    if str(error).startswith("plugin "):
+        return None
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _loaded]
+    if not frames:
+        return None
+    kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+    told = cut(str(error), _MAX_WORDS)
+    return ValueError(f"plugin {_loaded[frames[-1].filename].path}, line {frames[-1].lineno}: {kind}{told}")
+
+
 def _content(path: str | Path) -> bytes:
     try:
         return read_small(path, MAX_BYTES)

@@ -271,3 +271,38 @@ def test_the_processes_of_a_sweep_have_the_plugins(tmp_path: Path) -> None:
     run_tasks(tasks, Place("cpu", processes=2))
     assert [selected(task.folder) for task in tasks] == [[[0, 1], [0, 1]]] * 2
     assert "mine" not in POLICIES  # this process had no need of it
+
+
+FAULTY = {
+    "policy": '@flare.policy("bad")\ndef bad(problem):\n    """Bad."""\n    return problem.nosuch\n',
+    "method": (
+        "from dataclasses import dataclass\nfrom flare.learning.methods.base import PlainMethod\n"
+        '@flare.method("bad")\n@dataclass(frozen=True)\nclass Bad(PlainMethod):\n    """Bad."""\n'
+        "    def rules(self, state, now, common_gradient):\n        return 1 / 0\n"
+    ),
+    "model": '@flare.model("bad")\ndef bad(sample_shape, num_classes):\n    """Bad."""\n    return nn.Linear(2, 3)\n',
+    "data": '@flare.dataset("bad")\ndef bad():\n    """Bad."""\n    return open("nofile.csv")\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "words"),
+    [
+        ("policy", "scheduling.policy=bad", "AttributeError: 'RoundProblem' object has no attribute 'nosuch'"),
+        ("method", "learning.method=bad", "ZeroDivisionError: division by zero"),
+        ("model", "learning.model=bad", "NameError: name 'nn' is not defined"),
+        ("data", "data.name=bad", "FileNotFoundError: [Errno 2] No such file or directory: 'nofile.csv'"),
+    ],
+)
+def test_an_error_in_the_code_of_a_plugin_names_its_file_and_line(
+    kind: str, setting: str, words: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(f"import flare\n{FAULTY[kind]}")
+    line = len(path.read_text().splitlines())
+    code, out, err = flare(capsys, "run", "--quiet", "--plugin", str(path), "--set", setting, "--set", "run.rounds=2")
+    assert (code, out) == (2, "")
+    assert err == f"error: plugin {path}, line {line}: {words}\n"
+    if kind == "policy":
+        code, _, err = flare(capsys, "schedule", "--cell", "paper", "--plugin", str(path), "--policy", "bad")
+        assert (code, err) == (2, f"error: plugin {path}, line {line}: {words}\n")

@@ -117,3 +117,11 @@ def test_items_that_are_no_samples_are_refused(items: list[Any], says: str) -> N
     good = TensorDataset(torch.zeros(2, 3), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=says):
         from_torch(Pairs(items), good)
+
+
+def test_labels_that_begin_at_1_are_refused_with_the_remedy() -> None:
+    x, y = np.zeros((6, 2)), np.array([1, 2, 3, 1, 2, 3])
+    with pytest.raises(ValueError, match="the labels begin at 1; they are counted from 0: subtract 1"):
+        from_arrays(x, y, x, y)
+    assert from_arrays(x, y, x, y, num_classes=4).num_classes == 4
+    assert from_arrays(x, y - 1, x, y - 1).num_classes == 3

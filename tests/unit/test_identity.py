@@ -6,6 +6,7 @@ import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from flare.data.dataset import Dataset
 from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.rng import stream
+from flare.rounds.identity import source_of
 from flare.scheduling import POLICIES, admit, policy
 from flare.simulation import Member, Simulation, drive, resume
 from tests import ready_python
@@ -119,3 +121,17 @@ def test_another_policy_under_the_same_name_is_another_run(tmp_path: Path) -> No
 def test_a_folder_that_was_left_before_the_first_round_can_be_begun(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", CONFIG).close()
     assert len(continued(tmp_path / "run")) == 6
+
+
+def test_code_without_a_source_is_told_apart_by_what_it_was_compiled_to() -> None:
+    def typed(text: str) -> Any:
+        there: dict[str, Any] = {}
+        exec(compile(text, "<stdin>", "exec"), there)
+        return there["mine"]
+
+    one, same, other = (typed(f"def mine(x, y=1):\n    return x + {n}\n") for n in (1, 1, 2))
+    assert source_of(one) == source_of(same) != source_of(other)
+    first, second = (typed(f"class mine:\n    def f(self):\n        return lambda: {n}\n") for n in (1, 2))
+    assert source_of(first) not in ("", source_of(second))
+    one.__module__ = None
+    assert "0x" not in source_of(one)

@@ -12,6 +12,7 @@ from typing import ParamSpec
 import typer
 
 from flare.cli.console import say
+from flare.plugins import told_as_plugins
 from flare.text import one_line
 
 P = ParamSpec("P")
@@ -24,7 +25,7 @@ INTERRUPTED = 130
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """The command, ending with one line on standard error instead of a traceback (FLARE_DEBUG=1 shows it).
 
-    Bad input (ValueError) and files that cannot be used (OSError) end with exit code 2, Ctrl-C with 130, a fault of
+    Bad input (ValueError), files that cannot be used (OSError) and errors of a plugin's own end with exit code 2, Ctrl-C with 130, a fault of
     the program with 1. A reader of our output that has seen enough (`| head`) is no error.
     """
 
@@ -44,11 +45,12 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             _leave_quietly()
         except KeyboardInterrupt:
             _end("interrupted", INTERRUPTED)
-        except (ValueError, OSError) as error:
-            _end(f"error: {error}", BAD_INPUT)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
+            own = told_as_plugins(error) or error
+            if isinstance(own, ValueError | OSError):
+                _end(f"error: {own}", BAD_INPUT)
             _end(f"error: unexpected {type(error).__name__}: {error} (a fault of flare; please report it)", FAULT)
 
     return run

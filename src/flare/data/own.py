@@ -39,6 +39,12 @@ def from_arrays(
     y = [_labels(train_y, "train_y"), _labels(test_y, "test_y")]
     if x[0].shape[1:] != x[1].shape[1:]:
         raise ValueError(f"a sample of train_x has shape {x[0].shape[1:]}, of test_x {x[1].shape[1:]}; make them alike")
+    lowest = int(min(y[0].min(), y[1].min()))
+    if num_classes is None and lowest > 0:
+        raise ValueError(
+            f"the labels begin at {lowest}; they are counted from 0: subtract {lowest}, or give num_classes where labels "
+            "below are only missing"
+        )
     classes = int(max(y[0].max(), y[1].max())) + 1 if num_classes is None else num_classes
     for part, samples, labels in zip(("train", "test"), x, y, strict=True):
         if len(samples) != len(labels):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -45,14 +46,27 @@ def checksum(*arrays: NDArray[Any]) -> str:
 
 
 def source_of(code: type | Any) -> str:
-    """The text of a class or function; empty where there is none, as of what was typed into a console."""
+    """The text of a class or function; where there is none, as of what was typed into a console, what it was compiled
+    to; empty where there is neither."""
     try:
         return inspect.getsource(code)
     except (OSError, TypeError):
+        return _compiled(code)
+
+
+def _compiled(code: Any) -> str:
+    """What functions and classes are made of: instructions, names and constants. Constants go by their text, and
+    functions within by what they are made of: no address in memory is in it."""
+    if isinstance(code, type):
+        return repr([(name, _compiled(each)) for name, each in sorted(vars(code).items()) if callable(each)])
+    made = code if isinstance(code, CodeType) else getattr(code, "__code__", None)
+    if not isinstance(made, CodeType):
         return ""
+    constants = [_compiled(each) if isinstance(each, CodeType) else repr(each) for each in made.co_consts]
+    return repr((made.co_code, made.co_names, made.co_varnames, constants, getattr(code, "__kwdefaults__", None)))
 
 
 def _part(part: str, name: str, code: Any) -> dict[str, str]:
-    if getattr(code, "__module__", "").split(".")[0] == "flare":
+    if str(getattr(code, "__module__", "")).split(".")[0] == "flare":
         return {part: name}
     return {part: name, f"{part} code": hashlib.sha256(source_of(code).encode()).hexdigest()[:_DIGITS]}

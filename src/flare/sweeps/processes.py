@@ -19,6 +19,7 @@ from typing import Any, final
 
 import torch
 
+from flare.plugins import told_as_plugins
 from flare.rounds import RoundRecord, RunStatus
 from flare.sweeps.task import Callback, Place, Task
 
@@ -150,7 +151,8 @@ def _process(shared: _Work, tell: Connection) -> None:
     try:
         for batch in _dealt(shared):
             _run(batch, shared, tell)
-    except Exception as error:
+    except Exception as raised:
+        error = told_as_plugins(raised) or raised
         words = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
         fault = _Fault(isinstance(error, ValueError), isinstance(error, OSError), words, traceback.format_exc())
         _send(tell, fault)
