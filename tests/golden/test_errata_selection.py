@@ -48,7 +48,9 @@ def test_erratum_9_mas_and_mes_are_independent_of_who_is_drawn_where_steps_are_d
     assert mean_error(strategy, [(EQUAL, Fraction(1))], EQUAL) == 0  # Remark 1
     assert mean_error(strategy, [(KEPT, Fraction(1))], KEPT) != 0
     assert says(
-        9, "under MaS and MeS in Fig. 4(a), (b), where every τ_{r,i} is drawn anew", "nor in general where devices"
+        9,
+        "under MaS and MeS in Fig. 4(a), (b), where every τ_{r,i} is, as we read Section V-A, drawn anew",
+        "nor in general where devices",
     )
 
 

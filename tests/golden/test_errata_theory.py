@@ -233,6 +233,8 @@ def test_erratum_9_at_the_rates_of_corollary_1_the_bound_goes_to_0_and_the_mean_
         bound = theorem_2(step, constants, gap=2.0, rounds=rounds, num_selected=1, kappa=1.0, form=Form.PRINTED)
         weights = 1.0 + (1.0 - step.local_lr) ** np.arange(rounds)
         assert bound.total < most
+        fixed = theorem_2(step, constants, gap=2.0, rounds=rounds, num_selected=1, kappa=1.0, form=Form.PRINTED, q=0.1)
+        assert fixed.total < 10.0 * most  # also with a q that does not change with R
         assert 1.0 < float(np.mean(weights**2)) < above
 
 
@@ -305,7 +307,7 @@ def test_erratum_12_p2_with_the_printed_gamma_does_not_minimise_phi_2_at_the_pap
     assert phi_2(Rates(0.005, 1.0, 5.0), second) < phi_2(step, both)
     factors = [1.0 / (0.005 * tau_bar) for tau_bar in (12.0, 3.0)]  # gamma' over gamma at the paper's rate for MNIST
     assert says(12, f"γ' is {factors[0]:.0f} times γ for τ̄ = 12", f"and {factors[1]:.0f} times for τ̄ = 3")
-    assert says(12, "These figures do not use P2; those that do, Figs. 5 to 8, print no τ.")
+    assert says(12, "These figures do not use P2; for those that do, Figs. 5 to 8, the text gives no τ.")
 
 
 @given(smoothness=st.floats(1e-3, 1e6), tau_bar=st.floats(1.0, 100.0), local_lr=st.floats(1e-9, 10.0))

@@ -85,7 +85,7 @@ def test_a_verdict_that_rests_on_the_reading_of_fedavg_says_so() -> None:
 
 def test_what_the_paper_tells_is_not_said_to_be_missing() -> None:
     missing = " ".join(PAGE.split("## What the paper does not tell")[1].split())
-    assert "The channel's reference gain and any fading (the path-loss exponent, a line of sight and" in missing
+    assert "ours does not; the path-loss exponent, a line of sight and the distances are given" in missing
     for told in ("The channel law", "how CPU speeds and steps are drawn", "the split of the data", "notation.md"):
         assert told not in missing
     short = PAGE.split("## In short")[1].split("## Setting")[0]

@@ -42,8 +42,8 @@ def from_arrays(
     lowest = int(min(y[0].min(), y[1].min()))
     if num_classes is None and lowest > 0:
         raise ValueError(
-            f"the labels begin at {lowest}; they are counted from 0: subtract {lowest}, or give num_classes where labels "
-            "below are only missing"
+            f"the labels begin at {lowest}; they are counted from 0: subtract {lowest}, or give num_classes where the "
+            "labels below are only missing"
         )
     classes = int(max(y[0].max(), y[1].max())) + 1 if num_classes is None else num_classes
     for part, samples, labels in zip(("train", "test"), x, y, strict=True):

@@ -129,7 +129,7 @@ def _claims_table(claims: Sequence[Claim]) -> str:
 def claim_row(one: Claim) -> str:
     """A claim as a line of a table."""
     rests = f" Rests on {one.depends}." if one.depends else ""
-    printed = "–" if one.paper in ("", BEYOND) else one.paper
+    printed = "ours" if one.paper == BEYOND else one.paper or "–"
     decided = f"; decided by “{one.decided_by.what}”" if len(one.tests) > 1 else ""
     measured = f"{_numbers(one.effect)} ({one.measure}{decided})"
     says = f"{one.says[0].upper()}{one.says[1:]} (`{one.name}`).{rests}"
