@@ -25,8 +25,8 @@ INTERRUPTED = 130
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """The command, ending with one line on standard error instead of a traceback (FLARE_DEBUG=1 shows it).
 
-    Bad input (ValueError), files that cannot be used (OSError) and errors of a plugin's own end with exit code 2, Ctrl-C
-    with 130, a fault of the program with 1. A reader of our output that has seen enough (`| head`) is no error.
+    Bad input (ValueError), files that cannot be used (OSError) and errors of a plugin's own end with exit code 2,
+    Ctrl-C with 130, a fault of the program with 1. A reader of our output that has seen enough (`| head`) is no error.
     """
 
     @functools.wraps(command)
