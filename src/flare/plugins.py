@@ -67,6 +67,11 @@ def load_plugin(path: str | Path) -> Plugin:
     return known
 
 
+def loaded_files() -> list[str]:
+    """The plugins that were executed in this process."""
+    return [plugin.path for plugin in _loaded.values()]
+
+
 def loaded_checksum(path: str | Path) -> str | None:
     """The SHA-256 of a plugin as it was executed in this process; None where it was not."""
     known = _loaded.get(os.path.realpath(path))
@@ -81,14 +86,25 @@ def file_checksum(path: str | Path) -> str:
 def told_as_plugins(error: BaseException) -> ValueError | None:
     """An error that a plugin's code raised, or raised in what it called, as one ValueError: which file, which line,
     what; None where no plugin was at work, or the error says so already."""
-    if str(error).startswith("plugin "):
-        return None
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _loaded]
-    if not frames:
+    if not frames or _words(error).startswith("plugin "):
         return None
-    kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-    told = cut(str(error), _MAX_WORDS)
-    return ValueError(f"plugin {_loaded[frames[-1].filename].path}, line {frames[-1].lineno}: {kind}{told}")
+    where = f"plugin {_loaded[frames[-1].filename].path}, line {frames[-1].lineno}"
+    if isinstance(error, SystemExit):
+        return ValueError(f"{where}: it ended the program (exit code {error.code!r:.40}); raise a ValueError instead")
+    return ValueError(f"{where}: {_kind(error)}{_words(error)}")
+
+
+def _kind(error: BaseException) -> str:
+    return "" if type(error) is ValueError else f"{type(error).__name__}: "
+
+
+def _words(error: BaseException) -> str:
+    """What an error says; its own code may fail at saying it."""
+    try:
+        return cut(str(error), _MAX_WORDS)
+    except Exception:
+        return "(its text cannot be had)"
 
 
 def _content(path: str | Path) -> bytes:
@@ -125,10 +141,11 @@ def _told(real: str, shown: str) -> Iterator[None]:
     """What goes wrong in a plugin as one ValueError: which file, which line, what."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == real]
         line = error.lineno if isinstance(error, SyntaxError) and error.filename == real else (lines or [None])[-1]
-        words = error.msg if isinstance(error, SyntaxError) else str(error)
-        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        words = cut(error.msg, _MAX_WORDS) if isinstance(error, SyntaxError) else _words(error)
         where = "" if line is None else f", line {line}"
-        raise ValueError(f"plugin {shown}{where}: {kind}{cut(words, _MAX_WORDS)}") from error
+        raise ValueError(f"plugin {shown}{where}: {_kind(error)}{words}") from error

@@ -281,6 +281,7 @@ FAULTY = {
         "    def rules(self, state, now, common_gradient):\n        return 1 / 0\n"
     ),
     "model": '@flare.model("bad")\ndef bad(sample_shape, num_classes):\n    """Bad."""\n    return nn.Linear(2, 3)\n',
+    "exit": 'import sys\n@flare.policy("bad")\ndef bad(problem):\n    """Bad."""\n    sys.exit(0)\n',
     "data": '@flare.dataset("bad")\ndef bad():\n    """Bad."""\n    return open("nofile.csv")\n',
 }
 
@@ -289,6 +290,7 @@ FAULTY = {
     ("kind", "setting", "words"),
     [
         ("policy", "scheduling.policy=bad", "AttributeError: 'RoundProblem' object has no attribute 'nosuch'"),
+        ("exit", "scheduling.policy=bad", "it ended the program (exit code 0); raise a ValueError instead"),
         ("method", "learning.method=bad", "ZeroDivisionError: division by zero"),
         ("model", "learning.model=bad", "NameError: name 'nn' is not defined"),
         ("data", "data.name=bad", "FileNotFoundError: [Errno 2] No such file or directory: 'nofile.csv'"),
@@ -306,3 +308,65 @@ def test_an_error_in_the_code_of_a_plugin_names_its_file_and_line(
     if kind == "policy":
         code, _, err = flare(capsys, "schedule", "--cell", "paper", "--plugin", str(path), "--policy", "bad")
         assert (code, err) == (2, f"error: plugin {path}, line {line}: {words}\n")
+
+
+METHOD = """
+import flare
+from dataclasses import dataclass
+from flare.learning.methods.base import PlainMethod
+
+@flare.method("bad")
+@dataclass(frozen=True)
+class Bad(PlainMethod):
+    def rules(self, state, now, common_gradient):
+        return []
+"""
+DATA = """
+import numpy as np
+import flare
+from flare.data import Dataset
+
+@flare.dataset("bad")
+def bad():
+    x, y = np.full((40, 3), np.nan, np.float32), np.arange(40) % 2
+    return Dataset("bad", x, y, x, y, num_classes=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "words"),
+    [
+        (METHOD, "learning.method=bad", "method 'bad': its rules() answered 0 rules; it must answer a list with"),
+        (
+            METHOD.replace("def rules(self, state, now, common_gradient)", "def steps(self, tau)"),
+            "learning.method=bad",
+            "method 'bad': its steps() answered []; it must answer an array with a number greater than 0",
+        ),
+        (DATA, "data.name=bad", "data set 'bad': train_x: sample 0 has a value that is not finite"),
+    ],
+)
+def test_what_a_plugin_gives_is_checked(text: str, setting: str, words: str, tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    command = ["run", "--quiet", "--plugin", str(path), "--set", "wireless.num_devices=4", "--set", setting]
+    code, out, err = flare(capsys, *command, "--set", "run.rounds=2", "--set", "learning.model=logistic")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {words}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Odd(BaseException): pass\nraise Odd('x')",
+        "raise GeneratorExit",
+        "class Odd(Exception):\n    def __str__(self): raise RuntimeError\nraise Odd",
+        "raise BaseExceptionGroup('x', [KeyboardInterrupt()])",
+    ],
+)
+def test_whatever_a_plugin_raises_when_it_is_loaded_is_one_line(text: str, tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "odd.py"
+    path.write_text(text)
+    code, out, err = flare(capsys, "list", "policies", "--plugin", str(path))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: plugin {path}, line ")
+    assert err.count("\n") == 1

@@ -7,7 +7,18 @@ import tomllib
 import numpy as np
 import pytest
 
-from flare.config import SECTIONS, Config, Options, SchedulingConfig, WirelessConfig, load, names, override, to_toml
+from flare.config import (
+    SECTIONS,
+    Config,
+    Options,
+    SchedulingConfig,
+    WirelessConfig,
+    load,
+    names,
+    override,
+    to_toml,
+    with_settings,
+)
 from flare.config.setting import dotted, quantity
 
 
@@ -470,3 +481,8 @@ def test_a_file_too_large_for_a_configuration(tmp_path):
         file.truncate(10 << 30)  # takes no room on the disk
     with pytest.raises(ValueError, match=r"huge\.toml: has 10737418240 bytes; such a file may have at most"):
         load(path)
+
+
+def test_a_setting_given_twice_in_a_dict_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"run\.rounds is given twice, below its section and by its dotted name"):
+        with_settings(Config(), {"run.rounds": 3, "run": {"rounds": 4}})

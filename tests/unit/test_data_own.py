@@ -125,3 +125,18 @@ def test_labels_that_begin_at_1_are_refused_with_the_remedy() -> None:
         from_arrays(x, y, x, y)
     assert from_arrays(x, y, x, y, num_classes=4).num_classes == 4
     assert from_arrays(x, y - 1, x, y - 1).num_classes == 3
+
+
+@pytest.mark.parametrize("given", [3.5, True, 1, 10**9, "3"])
+def test_a_number_of_classes_that_cannot_be_is_refused(given: object) -> None:
+    x, y = np.zeros((6, 2)), np.arange(6) % 3
+    with pytest.raises(ValueError, match="num_classes is .*; it must be a whole number from 2 to 1000000"):
+        from_arrays(x, y, x, y, num_classes=given)  # type: ignore[arg-type]
+
+
+def test_absurd_labels_and_masked_arrays_are_refused() -> None:
+    x, y = np.zeros((6, 2)), np.arange(6) % 3
+    with pytest.raises(ValueError, match="the greatest label is 4611686018427387906; there can be at most 1000000"):
+        from_arrays(x, np.append(y[:-1], 2**62 + 2), x, y)
+    with pytest.raises(ValueError, match="train_x is a masked array; fill what is masked"):
+        from_arrays(np.ma.masked_all((6, 2)), y, x, y)

@@ -12,7 +12,7 @@ from typing import ParamSpec
 import typer
 
 from flare.cli.console import say
-from flare.plugins import told_as_plugins
+from flare.plugins import loaded_files, told_as_plugins
 from flare.text import one_line
 
 P = ParamSpec("P")
@@ -39,8 +39,11 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             sys.stdout.flush()
         except BrokenPipeError:
             _leave_quietly()
-        except SystemExit as end:  # how rich ends when its reader has gone
-            if not isinstance(end.__context__, BrokenPipeError):
+        except SystemExit as end:
+            own = told_as_plugins(end)
+            if own is not None:
+                _end(f"error: {own}", BAD_INPUT)
+            if not isinstance(end.__context__, BrokenPipeError):  # how rich ends when its reader has gone
                 raise
             _leave_quietly()
         except KeyboardInterrupt:
@@ -48,10 +51,12 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            own = told_as_plugins(error) or error
-            if isinstance(own, ValueError | OSError):
-                _end(f"error: {own}", BAD_INPUT)
-            _end(f"error: unexpected {type(error).__name__}: {error} (a fault of flare; please report it)", FAULT)
+            said = told_as_plugins(error) or error
+            if isinstance(said, ValueError | OSError):
+                _end(f"error: {said}", BAD_INPUT)
+            whose = ", or of what a plugin gave it: " + ", ".join(loaded_files()) if loaded_files() else ""
+            fault = f"a fault of flare{whose}; FLARE_DEBUG=1 shows where; please report it"
+            _end(f"error: unexpected {type(error).__name__}: {error} ({fault})", FAULT)
 
     return run
 

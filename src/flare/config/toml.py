@@ -63,7 +63,11 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
         if not isinstance(name, str):
             raise ValueError(f'a setting is named {name!r:.80}; write its name as text, such as "run.rounds"')
         inner = value if name in SECTIONS and isinstance(value, Mapping) else None
-        named |= {name: value} if inner is None else {f"{name}.{key}": each for key, each in inner.items()}
+        own = {name: value} if inner is None else {f"{name}.{key}": each for key, each in inner.items()}
+        twice = next((key for key in own if key in named), None)
+        if twice is not None:
+            raise ValueError(f"{twice} is given twice, below its section and by its dotted name; give it once")
+        named |= own
     return _with_settings(config, ((name, value) for name, value in named.items()))
 
 

@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 from flare.data.dataset import Dataset, Labels, Samples
 
+MAX_CLASSES = 1_000_000
+
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
 
@@ -39,6 +41,7 @@ def from_arrays(
     y = [_labels(train_y, "train_y"), _labels(test_y, "test_y")]
     if x[0].shape[1:] != x[1].shape[1:]:
         raise ValueError(f"a sample of train_x has shape {x[0].shape[1:]}, of test_x {x[1].shape[1:]}; make them alike")
+    _check_num_classes(num_classes)
     lowest = int(min(y[0].min(), y[1].min()))
     if num_classes is None and lowest > 0:
         raise ValueError(
@@ -50,10 +53,25 @@ def from_arrays(
         if len(samples) != len(labels):
             raise ValueError(f"{part}_x has {len(samples)} samples, {part}_y {len(labels)} labels; give one for each")
         _check_range(labels, f"{part}_y", classes)
+    if classes > MAX_CLASSES:
+        raise ValueError(f"the greatest label is {classes - 1}; there can be at most {MAX_CLASSES} classes, from 0 on")
     if classes < 2:
         raise ValueError(f"there is {classes} class; a classification problem has at least 2 (labels 0 and 1)")
     holders = None if owner is None else _owners(owner, len(y[0]))
     return Dataset(name, x[0], y[0], x[1], y[1], num_classes=classes, owner=holders)
+
+
+def checked(dataset: Dataset) -> Dataset:
+    """A data set that somebody built by hand; ValueError where `from_arrays` would not have made it."""
+    parts = (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y)
+    return from_arrays(*parts, num_classes=dataset.num_classes, owner=dataset.owner, name=dataset.name)
+
+
+def _check_num_classes(given: Any) -> None:
+    if given is None:
+        return
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 2 <= given <= MAX_CLASSES:
+        raise ValueError(f"num_classes is {given!r:.80}; it must be a whole number from 2 to {MAX_CLASSES}")
 
 
 def from_torch(
@@ -133,6 +151,8 @@ def _owners(given: ArrayLike, samples: int) -> np.ndarray[Any, np.dtype[np.intp]
 
 
 def _numbers(given: ArrayLike, where: str, kinds: str) -> np.ndarray[Any, Any]:
+    if isinstance(given, np.ma.MaskedArray):
+        raise ValueError(f"{where} is a masked array; fill what is masked (.filled(0)), or leave those samples out")
     try:
         array = np.asarray(given)
     except ValueError as error:

@@ -28,6 +28,7 @@ from flare.data.dataset import Dataset, Labels, Samples
 from flare.data.fetch import obtain
 from flare.data.files import Bytes, DataFile, read_cifar10, read_idx_pair
 from flare.data.origins import Progress
+from flare.data.own import checked
 from flare.data.partition import partition
 from flare.registry import Registry, first_line
 from flare.rng import stream
@@ -94,7 +95,14 @@ def load_dataset(config: DataConfig, *, num_devices: int, seed: int, progress: P
             f"data set '{source.name}' returned a {type(loaded).__name__}; it must return a flare.data.Dataset: "
             "flare.data.from_arrays makes one, and checks it"
         )
-    return loaded
+    return loaded if SOURCES.origin(source.name).built_in else _checked(source.name, loaded)
+
+
+def _checked(name: str, loaded: Dataset) -> Dataset:
+    try:
+        return checked(loaded)
+    except ValueError as error:
+        raise ValueError(f"data set '{name}': {error}") from None
 
 
 def load_divided(

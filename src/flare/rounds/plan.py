@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from flare.learning.aggregate import RunningMean
@@ -78,7 +80,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
     """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
     wireless = station.config.wireless
-    tau = station.method.steps(seen.tau)
+    tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
     steps = tau
     if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
         steps = tau + seen.num_samples / wireless.batch_size
@@ -134,6 +136,34 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
         if not taking_part:
             return {}
         common = mean.end()
-    rules = station.method.rules(plan.method, plan.now, common)
+    rules = checked_rules(station.config.learning.method, station.method.rules(plan.method, plan.now, common), plan)
     asked = zip(plan.selected.tolist(), rules, strict=True)
     return {device: rule for device, rule in asked if device in taking_part}
+
+
+def checked_steps(method: str, answer: Any, tau: Floats) -> Floats:
+    """The steps that a method asks for; ValueError where it answered no number greater than 0 for each device."""
+    steps = answer if isinstance(answer, np.ndarray) else None
+    if (
+        steps is None
+        or steps.shape != tau.shape
+        or steps.dtype.kind not in "uif"
+        or not (np.isfinite(steps) & (steps > 0.0)).all()
+    ):
+        told = f"an array of shape {steps.shape}" if steps is not None else f"{answer!r:.80}"
+        raise ValueError(
+            f"method '{method}': its steps() answered {told}; it must answer an array with a number greater than 0 for "
+            f"each of the {len(tau)} devices"
+        )
+    return steps.astype(np.float64, copy=False)
+
+
+def checked_rules(method: str, answer: Any, plan: Plan) -> list[LocalRule]:
+    """The rules that a method gives; ValueError where there is not one for each selected device."""
+    if not isinstance(answer, list) or len(answer) != len(plan.selected):
+        told = f"{len(answer)} rules" if isinstance(answer, list) else f"{answer!r:.80}"
+        raise ValueError(
+            f"method '{method}': its rules() answered {told}; it must answer a list with a LocalRule for each of the "
+            f"{len(plan.selected)} selected devices, in their order"
+        )
+    return answer
