@@ -338,7 +338,7 @@ def bad():
     [
         (METHOD, "learning.method=bad", "method 'bad': its rules() answered 0 rules; it must answer a list with"),
         (
-            METHOD.replace("def rules(self, state, now, common_gradient)", "def steps(self, tau)"),
+            METHOD + "\n    def steps(self, tau):\n        return []\n",
             "learning.method=bad",
             "method 'bad': its steps() answered []; it must answer an array with a number greater than 0",
         ),

@@ -130,7 +130,7 @@ def test_labels_that_begin_at_1_are_refused_with_the_remedy() -> None:
 @pytest.mark.parametrize("given", [3.5, True, 1, 10**9, "3"])
 def test_a_number_of_classes_that_cannot_be_is_refused(given: object) -> None:
     x, y = np.zeros((6, 2)), np.arange(6) % 3
-    with pytest.raises(ValueError, match="num_classes is .*; it must be a whole number from 2 to 1000000"):
+    with pytest.raises(ValueError, match=r"num_classes is .*; it must be a whole number from 2 to 1000000"):
         from_arrays(x, y, x, y, num_classes=given)  # type: ignore[arg-type]
 
 
