@@ -14,7 +14,7 @@ from rich.table import Table
 from flare.cli.console import add_row, console, say
 from flare.cli.guard import INTERRUPTED
 from flare.config import Config
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report.comparison import as_json, remarks_of
 from flare.report.curves import MIN_SEEDS, Estimate, summarise
 from flare.report.paired import Ranking, Standing, ranked_groups
@@ -25,7 +25,7 @@ from flare.simulation import Simulation
 from flare.sweeps.entries import run_name
 
 
-def outcome(run: Run) -> dict[str, Any]:
+def outcome(run: RunNumbers) -> dict[str, Any]:
     """How a run ended, for JSON."""
     accuracy, loss = (run.of_round[name][run.evaluated] for name in ("test_accuracy", "test_loss"))
     return {
@@ -65,14 +65,14 @@ def print_nobody(one: dict[str, Any]) -> None:
         say(f"Nobody sent in any round of {name}, so nothing was learned: {one['why_nobody_sent']}.")
 
 
-def end(runs: Sequence[Run], again: str) -> None:
+def end(runs: Sequence[RunNumbers], again: str) -> None:
     """Leave with the exit code of an interruption where a run was interrupted; `again` continues it."""
     if not all(run.ended for run in runs):
         say(f"interrupted; continue with: {again}", stderr=True)
         raise typer.Exit(INTERRUPTED)
 
 
-def print_table(runs: Sequence[Run], page: Path) -> None:
+def print_table(runs: Sequence[RunNumbers], page: Path) -> None:
     """Print what became of the runs, those of different seeds in one line, and where the report is."""
     groups, ranked = ranked_groups(runs)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -131,7 +131,7 @@ def _against_best(one: Standing) -> tuple[str, str]:
     return points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–"
 
 
-def comparison_as_json(runs: Sequence[Run]) -> dict[str, Any]:
+def comparison_as_json(runs: Sequence[RunNumbers]) -> dict[str, Any]:
     """The outcomes of all runs, and the rankings of their groups, for JSON."""
     _, ranked = ranked_groups(runs)
     return {"runs": [outcome(run) for run in runs], "rankings": [as_json(ranking) for ranking in ranked]}

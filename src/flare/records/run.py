@@ -36,7 +36,7 @@ OF_SELECTED = ("tau", "lr", "compute_s", "upload_s", "compute_energy_j", "upload
 
 @final
 @dataclass(frozen=True, eq=False)
-class Run:
+class RunNumbers:
     """What one run wrote down.
 
     folder         where it lies; None: in memory alone
@@ -167,7 +167,7 @@ def is_trained(manifest: Mapping[str, Any]) -> bool:
     return manifest.get("trained", True) is not False
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunNumbers:
     """Read a run folder, of format 1 too; ValueError where it is none, or where a file in it is damaged."""
     opened = RunFolder.open(folder)
     return run_of(read_rounds(opened), opened.config, opened.manifest, folder)
@@ -187,7 +187,9 @@ def read_rounds(opened: RunFolder) -> Iterator[RoundRecord]:
         yield record
 
 
-def run_of(records: Iterable[RoundRecord], config: Config, manifest: Mapping[str, Any], folder: Path | None) -> Run:
+def run_of(
+    records: Iterable[RoundRecord], config: Config, manifest: Mapping[str, Any], folder: Path | None
+) -> RunNumbers:
     """The numbers of rounds: of those that a folder holds, or of those that a program has seen."""
     columns = _Columns()
     for record in records:
@@ -237,9 +239,9 @@ class _Columns:
             known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
             self._faults.setdefault(kind if known else OTHER_FAULTS, array("q")).append(len(self._infeasible) - 1)
 
-    def run(self, folder: Path | None, config: Config, manifest: Mapping[str, Any]) -> Run:
+    def run(self, folder: Path | None, config: Config, manifest: Mapping[str, Any]) -> RunNumbers:
         """All rounds that were taken in."""
-        return Run(
+        return RunNumbers(
             folder=folder,
             config=config,
             manifest=manifest,

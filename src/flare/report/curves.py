@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report.run_groups import Group
 from flare.types import Floats, Indices
 
@@ -105,7 +105,7 @@ def _with_tests(curve: Curve, tests: Floats) -> Curve:
     return replace(curve, tests=reached) if len(reached) <= MAX_MARKS else curve
 
 
-def against_rounds(group: Group, values: Callable[[Run], Floats], max_points: int = MAX_POINTS) -> Curve:
+def against_rounds(group: Group, values: Callable[[RunNumbers], Floats], max_points: int = MAX_POINTS) -> Curve:
     """Something of each round against the number of rounds done; where that is too many points, means of bins."""
     longest = max(run.num_rounds for run in group.runs)
     table = np.full((len(group.runs), longest), np.nan)  # (seeds, rounds)
@@ -147,7 +147,7 @@ def accuracy_against_time(group: Group) -> Curve:
     return _with_tests(curve, times_s.mean(axis=0)) if shared else curve
 
 
-def along(group: Group, axis: Callable[[Run], Floats], values: Callable[[Run], Floats]) -> Curve:
+def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[RunNumbers], Floats]) -> Curve:
     """Something of each round against what grows with the rounds (simulated seconds, energy): on a grid, since every
     seed has its own; on a straight line between two values, nothing before the first and after the last."""
     known = [(axis(run), values(run)) for run in group.runs]
@@ -160,21 +160,21 @@ def along(group: Group, axis: Callable[[Run], Floats], values: Callable[[Run], F
     )
 
 
-def times_of_tests(run: Run) -> Floats:
+def times_of_tests(run: RunNumbers) -> Floats:
     """Simulated times of the tests, shape (tests,)."""
     return run.of_round["clock_s"][run.evaluated]
 
 
-def rounds_of_tests(run: Run) -> Floats:
+def rounds_of_tests(run: RunNumbers) -> Floats:
     """Rounds done at the tests, shape (tests,)."""
     return 1.0 + run.evaluated.astype(np.float64)
 
 
-Axis = Callable[[Run], Floats]
+Axis = Callable[[RunNumbers], Floats]
 """Where the tests of a run lie along an axis: `times_of_tests` or `rounds_of_tests`."""
 
 
-def accuracy_at(run: Run, places: Floats, axis: Axis = times_of_tests) -> Floats:
+def accuracy_at(run: RunNumbers, places: Floats, axis: Axis = times_of_tests) -> Floats:
     """Test accuracy at places of an axis, on a straight line between tests; nan before the first and after the last."""
     if not len(run.evaluated):
         return np.full(len(places), np.nan)
@@ -208,7 +208,7 @@ def summarise(group: Group) -> Summary:
     )
 
 
-def _last(run: Run) -> float:
+def _last(run: RunNumbers) -> float:
     return float(run.of_round["test_accuracy"][run.evaluated[-1]]) if len(run.evaluated) else math.nan
 
 

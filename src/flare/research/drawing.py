@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flare.records.run import Run as Numbers
+from flare.records.run import RunNumbers
 from flare.report.curves import Curve, against_rounds, along
 from flare.report.run_groups import Group
 from flare.research.quantities import get_axis, get_quantity
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BAND_ALPHA = 0.2
 
 
-def draw_run(numbers: Numbers, quantity: str, x: str, ax: Any, label: str, style: dict[str, Any]) -> Axes:
+def draw_run(numbers: RunNumbers, quantity: str, x: str, ax: Any, label: str, style: dict[str, Any]) -> Axes:
     """One run as a line through the rounds that have a value; its axes."""
     values, axis = get_quantity(quantity).values(numbers), get_axis(x).values(numbers)
     known = np.isfinite(values)

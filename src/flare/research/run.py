@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from flare.config import Config
 from flare.records import RunFolder
-from flare.records.run import Run as Numbers
-from flare.records.run import read_rounds, run_of
+from flare.records.run import RunNumbers, read_rounds, run_of
 from flare.research.drawing import draw_run
 from flare.research.extras import imported
 from flare.research.tables import Columns, device_columns, round_columns
@@ -44,7 +43,7 @@ class Run:
         name: str = "",
     ) -> None:
         self.records: tuple[RoundRecord, ...] = tuple(records)
-        self.numbers: Numbers = run_of(self.records, config, manifest, folder)
+        self.numbers: RunNumbers = run_of(self.records, config, manifest, folder)
         self.config = config
         self.folder = folder
         self.name = name or (folder.absolute().name if folder is not None else name_of(config))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.records.run import Run as Numbers
+from flare.records.run import RunNumbers
 from flare.rounds import RoundRecord
 from flare.simulation.redraw import Redraw, Redrawn
 
@@ -30,7 +30,7 @@ OF_SENT = ("loss", "update_norm")
 _NOTHING_IF_IDLE = ("bandwidth_hz", "compute_energy_j", "upload_energy_j")
 
 
-def round_columns(records: Sequence[RoundRecord], numbers: Numbers) -> Columns:
+def round_columns(records: Sequence[RoundRecord], numbers: RunNumbers) -> Columns:
     """One row a round."""
     columns = {name: _column([getattr(record, name) for record in records], name) for name in OF_ROUND}
     return columns | {
@@ -58,7 +58,7 @@ def texts(values: Sequence[str]) -> NDArray[Any]:
     return column
 
 
-def device_columns(records: Sequence[RoundRecord], numbers: Numbers) -> Columns:
+def device_columns(records: Sequence[RoundRecord], numbers: RunNumbers) -> Columns:
     """One row a round and device, those that were not selected too."""
     redraw = _redraw_of(numbers)
     rounds = [_of_devices(record, numbers.num_devices, _redrawn(redraw, record)) for record in records]
@@ -68,7 +68,7 @@ def device_columns(records: Sequence[RoundRecord], numbers: Numbers) -> Columns:
     return stacked(rounds)
 
 
-def _redraw_of(numbers: Numbers) -> Redraw | None:
+def _redraw_of(numbers: RunNumbers) -> Redraw | None:
     try:
         return Redraw(numbers.config, numbers.manifest)
     except (ValueError, OSError):  # of a fleet, of an older flare, of a method or trace that is not at hand
