@@ -116,8 +116,10 @@ def test_a_folder_tells_the_same_of_devices_as_the_run_itself(compared: tuple[fl
     assert (runs.devices().why_left_out != tables.NOT_KNOWN).all()
 
 
-@pytest.mark.parametrize("change", ["driver", "num_weights", "seed"])
-def test_why_is_not_known_where_the_cell_cannot_be_drawn_again(in_memory: flare.Run, change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "why"), [("driver", "fleet"), ("num_weights", "size of its model"), ("seed", "otherwise than it was")]
+)
+def test_why_is_not_known_where_the_cell_cannot_be_drawn_again(in_memory: flare.Run, change: str, why: str) -> None:
     manifest = dict(in_memory.numbers.manifest)
     config = in_memory.config
     if change == "driver":
@@ -126,7 +128,8 @@ def test_why_is_not_known_where_the_cell_cannot_be_drawn_again(in_memory: flare.
         del manifest["num_weights"]
     else:
         config = replace(config, seed=99)  # another cell than that of the records
-    frame = flare.Run(in_memory.records, config, manifest).devices()
+    with pytest.warns(tables.NotRedrawn, match=rf"6 of 6 rounds cannot be drawn again \(.*{why}.*\); why .* not known"):
+        frame = flare.Run(in_memory.records, config, manifest).devices()
     left_out = ~frame.selected
     assert left_out.any()
     assert frame.why_left_out[left_out].eq("not known").all()

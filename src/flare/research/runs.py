@@ -14,7 +14,7 @@ from flare.report.paired import By, Ranking, rank
 from flare.report.run_groups import Group, group_runs
 from flare.research.drawing import draw_groups
 from flare.research.run import Run, frame_of
-from flare.research.tables import Columns, stacked, texts, with_constants
+from flare.research.tables import Columns, stacked, texts, warn_untold, with_constants
 from flare.text import did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -114,11 +114,17 @@ class Runs(Sequence[Run]):
 
     def round_columns(self) -> Columns:
         """The tables of rounds one below the other, as arrays by name."""
-        return stacked([with_constants(own, run.round_columns) for own, run in self._named()])
+        return stacked([with_constants(own, run.round_columns()) for own, run in self._named()])
 
     def device_columns(self) -> Columns:
-        """The tables of rounds and devices one below the other, as arrays by name."""
-        return stacked([with_constants(own, run.device_columns) for own, run in self._named()])
+        """The tables of rounds and devices one below the other, as arrays by name. A warning tells what is not known
+        of them."""
+        tables, untold = [], {}
+        for own, run in self._named():
+            columns, untold[run.name] = run.device_table()
+            tables.append(with_constants(own, columns))
+        warn_untold(untold)
+        return stacked(tables)
 
     def _named(self) -> Iterator[tuple[dict[str, str | int], Run]]:
         """Each run, with what tells it apart in a table of several."""
