@@ -126,8 +126,8 @@ def test_only_seeds_that_both_have_are_paired_and_the_others_are_named(tmp_path:
     assert other.difference.mean.count == 2
     assert other.accuracy.count == 3
     assert other.remarks == (
-        "flare:cp: no pair with seed 7 (flare:exact has no such seed)",
-        "flare:cp: no pair with seeds 0, 1 (it has only been run with flare:exact)",
+        "flare:cp was run with seed 7, flare:exact was not",
+        "flare:exact was run with seeds 0, 1, flare:cp was not",
     )
 
 

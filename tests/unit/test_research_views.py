@@ -16,6 +16,7 @@ import pytest
 from matplotlib import pyplot
 
 import flare
+from flare.report.curves import accuracy_against_rounds, accuracy_against_time
 from flare.research import tables
 from flare.rounds import RoundRecord
 from flare.rounds.plan import problem_of
@@ -234,8 +235,8 @@ def test_curves_are_means_over_seeds_with_their_bands(compared: tuple[flare.Runs
     assert not axes.collections  # of two seeds no interval is told
     timed = runs.plot("accuracy", x="time").lines[0]
     clocks = [runs[f"flare-greedy-seed{seed}"].frame().dropna(subset="test_accuracy") for seed in (0, 1)]
-    assert timed.get_xdata()[0] >= max(frame.clock_s.iloc[0] for frame in clocks)  # where both seeds are
-    assert timed.get_xdata()[-1] <= min(frame.clock_s.iloc[-1] for frame in clocks)
+    assert timed.get_xdata()[0] == min(frame.clock_s.iloc[0] for frame in clocks)  # one of two seeds is half of them
+    assert timed.get_xdata()[-1] == max(frame.clock_s.iloc[-1] for frame in clocks)
 
 
 def test_the_band_is_the_interval_over_three_seeds(tmp_path: Path) -> None:
@@ -248,6 +249,18 @@ def test_the_band_is_the_interval_over_three_seeds(tmp_path: Path) -> None:
     low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
     np.testing.assert_allclose((low, high), ((mean - half).min(), (mean + half).max()), rtol=1e-3)
     assert not runs.plot("train_loss", band=False).collections
+
+
+@pytest.mark.parametrize("x", ["rounds", "time"])
+def test_curves_go_as_far_as_those_of_a_report(x: str, tmp_path: Path) -> None:
+    for seed, rounds in enumerate((10, 20, 20)):
+        write_run(tmp_path / str(seed), settings(seed=seed), rounds=rounds)
+    runs = flare.load(tmp_path)
+    (line,) = runs.plot("accuracy", x=x).lines
+    curve = accuracy_against_rounds if x == "rounds" else accuracy_against_time
+    wanted = curve(runs.groups[0])
+    assert line.get_xdata().max() == pytest.approx(wanted.x.max())
+    assert line.get_ydata()[-1] == pytest.approx(wanted.mean[-1])
 
 
 def test_names_of_quantities_are_checked(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:
@@ -268,7 +281,8 @@ def test_what_is_shown_of_runs(in_memory: flare.Run, compared: tuple[flare.Runs,
     assert repr(in_memory).startswith("<Run flare-greedy-seed0: finished after 6 rounds and ")
     assert f"test accuracy {100 * in_memory.accuracy:.2f} %; in memory>" in repr(in_memory)
     assert "<td>policy</td><td>greedy</td>" in in_memory._repr_html_()
-    assert repr(compared[0]).startswith("<Runs: 6 of 3 groups, 2 seeds\n  <Run flare-greedy-seed0")
+    assert repr(compared[0]).startswith("<Runs: 6 runs of 3 groups, 2 seeds\n  <Run flare-greedy-seed0")
+    assert repr(compared[0][:1]).startswith("<Runs: 1 run of 1 group, 1 seed\n")
     assert "large γ / λ" in compared[0]._repr_html_()
     simulation = Simulation(in_memory.config)
     assert "method flare, policy greedy, seed 0, data digits, model logistic (650 weights)" in repr(simulation)

@@ -194,10 +194,10 @@ def summarise(group: Group) -> Summary:
     runs = group.runs
     sound = [run for run in runs if not run.diverged]
     return Summary(
-        final=estimate([_last(run) for run in sound] or [math.nan]),
+        final=estimate([run.accuracy for run in sound] or [math.nan]),
         best=estimate([np.nanmax(run.of_round["test_accuracy"], initial=-math.inf) for run in runs]),
         rounds=(min(run.num_rounds for run in runs), max(run.num_rounds for run in runs)),
-        clock_s=estimate([run.of_round["clock_s"][-1] if run.num_rounds else 0.0 for run in runs]),
+        clock_s=estimate([run.clock_s for run in runs]),
         devices=_mean([run.num_senders for run in runs]),
         tau=_mean([run.of_selected["tau"] for run in runs]),
         gap=_mean([run.gap() for run in runs]),
@@ -206,10 +206,6 @@ def summarise(group: Group) -> Summary:
         total_rounds=sum(run.num_rounds for run in runs),
         status=_status([run.status for run in runs]),
     )
-
-
-def _last(run: RunNumbers) -> float:
-    return float(run.of_round["test_accuracy"][run.evaluated[-1]]) if len(run.evaluated) else math.nan
 
 
 def _mean(values: Sequence[Floats | Indices]) -> float:

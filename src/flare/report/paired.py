@@ -179,24 +179,28 @@ def _against(best: Group, group: Group, accuracy: Estimate, by: By, at: float) -
     unpaired: dict[str, list[int]] = {}
     for run in group.runs:
         rival = theirs.get(run.config.seed)
-        why = f"{best.label} has no such seed" if rival is None else why_no_pair(run, rival)
-        values = (accuracy_then(run, by, at), math.nan if rival is None else accuracy_then(rival, by, at))
+        if rival is None:
+            continue
+        why = why_no_pair(run, rival)
+        values = (accuracy_then(run, by, at), accuracy_then(rival, by, at))
         if not why and not all(map(math.isfinite, values)):
             why = "there is no test"
         if why:
             unpaired.setdefault(why, []).append(run.config.seed)
         else:
             pairs.append(values)
-    missing = sorted(theirs.keys() - {run.config.seed for run in group.runs})
-    if missing:
-        unpaired[f"it has only been run with {best.label}"] = missing
-    difference = difference_of([ours for ours, _ in pairs], [best_ for _, best_ in pairs])
-    return Standing(group, accuracy, difference, tuple(_left_out(group, why, one) for why, one in unpaired.items()))
+    ours = {run.config.seed for run in group.runs}
+    remarks = [f"{group.label}: no pair with {_seeds(seeds)} ({why})" for why, seeds in unpaired.items()]
+    for one, other, seeds in ((group, best, ours - theirs.keys()), (best, group, theirs.keys() - ours)):
+        if seeds:
+            remarks.append(f"{one.label} was run with {_seeds(sorted(seeds))}, {other.label} was not")
+    difference = difference_of([mine for mine, _ in pairs], [best_ for _, best_ in pairs])
+    return Standing(group, accuracy, difference, tuple(remarks))
 
 
-def _left_out(group: Group, why: str, seeds: Sequence[int]) -> str:
+def _seeds(seeds: Sequence[int]) -> str:
     listed = ", ".join(map(str, seeds[:8])) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
-    return f"{group.label}: no pair with seed{'s' if len(seeds) > 1 else ''} {listed} ({why})"
+    return f"seed{'s' if len(seeds) > 1 else ''} {listed}"
 
 
 def _limits(groups: Sequence[Group], by: By, at: float) -> tuple[str, ...]:

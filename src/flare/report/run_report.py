@@ -24,16 +24,6 @@ from flare.report.run_words import headline, interval_note, ordered_by, percent,
 from flare.units import human
 
 
-def write_report(folders: Sequence[Path], out: Path) -> None:
-    """Write the report of run folders into the HTML file `out`, a folder that is given twice once.
-
-    Raises ValueError where a folder is no run folder or is damaged and where `out` is not the name of an HTML file,
-    OSError where it cannot be written.
-    """
-    refuse_other_names(out)
-    write_page(read_runs(folders), out)
-
-
 def refuse_other_names(out: Path) -> None:
     """ValueError where `out` is not the name of an HTML file."""
     if out.suffix.lower() not in (".html", ".htm") or out.is_dir():

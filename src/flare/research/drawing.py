@@ -28,15 +28,13 @@ def draw_run(numbers: RunNumbers, quantity: str, x: str, ax: Any, label: str, st
 
 
 def draw_groups(groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any]) -> Axes:
-    """Of each group of seeds the mean, and the band of its 95 % interval, as far as all its seeds go; the axes."""
+    """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go; the axes."""
     curves = [_curve(group, quantity, x) for group in groups]
     axes = _axes(ax, quantity, x)
     for group, curve in zip(groups, curves, strict=True):
-        all_seeds = curve.seeds == curve.seeds.max(initial=0)  # a seed more or less would bend the mean
-        x_values, low, high = curve.x[all_seeds], curve.low[all_seeds], curve.high[all_seeds]
-        (line,) = axes.plot(x_values, curve.mean[all_seeds], **({"label": group.label} | style))
-        if band and np.isfinite(low).any():
-            axes.fill_between(x_values, low, high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
+        (line,) = axes.plot(curve.x, curve.mean, **({"label": group.label} | style))
+        if band and np.isfinite(curve.half).any():
+            axes.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
     if ax is None and len(groups) > 1:
         axes.legend()
     return axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, final
@@ -107,8 +106,3 @@ def _is_a(value: Any, kind: str) -> bool:
 def _is_too_large(value: Any, kind: str) -> bool:
     limit, values = _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT), value if isinstance(value, list) else [value]
     return any(type(each) is int and abs(each) >= limit for each in values)
-
-
-def number(value: float) -> float | None:
-    """JSON has no nan and no infinity."""
-    return float(value) if math.isfinite(value) else None
