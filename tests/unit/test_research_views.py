@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,15 +15,19 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import pyplot
+from rich.console import Console
 
 import flare
+from flare.config import Config, override
 from flare.report.curves import accuracy_against_rounds, accuracy_against_time
 from flare.research import tables
-from flare.rounds import RoundRecord
+from flare.research.progress import terminal_lines
+from flare.rounds import RoundRecord, RunStatus
 from flare.rounds.plan import problem_of
 from flare.scheduling import solve
 from flare.scheduling.explain import explain
 from flare.simulation import Simulation
+from flare.sweeps import Task
 from tests.made_up_runs import settings, write_run
 from tests.small_runs import ENTRIES, SMALL, own_data
 
@@ -314,6 +319,21 @@ def test_progress_is_shown_where_somebody_looks_on(
         monkeypatch.setattr(sys, "stderr", screen)
         flare.simulate(settings_, progress=progress)
         assert ("round 2/2" in screen.getvalue()) == progress
+
+
+def test_of_many_runs_a_few_are_shown_and_a_total() -> None:
+    tasks = [Task(f"run {number}", override(Config(), ["run.rounds=2"]), None) for number in range(30)]
+    screen = Console(file=io.StringIO(), force_terminal=True, width=150, height=60)
+    (record,) = flare.simulate(SMALL | {"run.rounds": 1}).records
+    with terminal_lines(screen, tasks, {task.key: task.key for task in tasks}) as callback:
+        for task in tasks[:20]:
+            callback(task, record, RunStatus.RUNNING)
+        callback(tasks[3], replace(record, round=1), RunStatus.FINISHED)
+        callback(tasks[4], record, RunStatus.DIVERGED)  # before its last round
+    last = screen.file.getvalue().rpartition("all 30 runs")[2].splitlines()
+    assert "round 22/60  2 ended" in last[0]
+    shown = [re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", line).split("━")[0].strip() for line in last[1:]]
+    assert [line for line in shown if line] == [f"run {number}" for number in (0, 1, 2, *range(5, 14))]
 
 
 def test_scheduling_does_not_wait_for_what_trains() -> None:
