@@ -29,7 +29,7 @@ from flare.scheduling.explain import explain
 from flare.simulation import Simulation
 from flare.sweeps import Task
 from tests.made_up_runs import settings, write_run
-from tests.small_runs import ENTRIES, SMALL, own_data
+from tests.small_runs import SMALL, own_data
 
 mpl.use("Agg")
 
@@ -38,17 +38,6 @@ mpl.use("Agg")
 def _closed() -> Iterator[None]:
     yield
     pyplot.close("all")
-
-
-@pytest.fixture(scope="module")
-def in_memory() -> flare.Run:
-    return flare.simulate(SMALL, policy="greedy", progress=False)
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[flare.Runs, Path]:
-    base = tmp_path_factory.mktemp("compared") / "all"
-    return flare.compare(ENTRIES, 2, config=SMALL, out=base), base
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
