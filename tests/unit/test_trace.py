@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from flare.scheduling.table import Surroundings, read_table
 from flare.wireless.trace import read_trace
 
 HEADER = "round,device,gain_db,cpu_hz,tau\n"
@@ -71,13 +72,26 @@ def test_whole_numbers_in_npz_are_read(npz_file):
     assert np.array_equal(read_trace(npz_file(tau=np.array([[3, 1]], dtype=np.uint8))).values["tau"], [[3.0, 1.0]])
 
 
-@pytest.mark.parametrize("name", ["gain_db", "cpu_hz", "tau"])
-def test_any_one_quantity_is_enough(csv_file, npz_file, name):
-    from_csv = read_trace(csv_file(f"round,device,{name}\n0,0,5\n0,1,6\n0,2,7\n"))
-    from_npz = read_trace(npz_file(**{name: np.array([[5.0, 6.0, 7.0]])}))
+@pytest.mark.parametrize(("name", "values"), [("gain_db", [-5, -6, 0]), ("cpu_hz", [5, 6, 7]), ("tau", [5, 6, 7])])
+def test_any_one_quantity_is_enough(csv_file, npz_file, name, values):
+    rows = "".join(f"0,{device},{value}\n" for device, value in enumerate(values))
+    from_csv = read_trace(csv_file(f"round,device,{name}\n{rows}"))
+    from_npz = read_trace(npz_file(**{name: np.array([values], dtype=float)}))
     for trace in (from_csv, from_npz):
         assert list(trace.values) == [name]
-        assert np.array_equal(trace.values[name], [[5.0, 6.0, 7.0]])
+        assert np.array_equal(trace.values[name], [values])
+
+
+def test_a_gain_above_one_is_refused_in_a_trace_as_in_a_table(csv_file, npz_file, tmp_path):
+    words = re.escape("is not a power gain in dB, between -1000 and 0: a channel loses power (is the minus sign missing?)")
+    with pytest.raises(ValueError, match="line 2, column gain_db.*: 95 " + words):
+        read_trace(csv_file("round,device,gain_db\n0,0,95\n"))
+    with pytest.raises(ValueError, match="array gain_db, round 0, device 1: 0.1 " + words):
+        read_trace(npz_file(gain_db=np.array([[-90.0, 0.1]])))
+    table = tmp_path / "devices.csv"
+    table.write_text("tau,compute_s,power_dbm,gain_db\n3,0.1,20,0.1\n")
+    with pytest.raises(ValueError, match=words.replace(re.escape("is not"), "must be", 1)):
+        read_table(table, Surroundings(1, -114.0, 1e-28, lambda distance_m: distance_m))
 
 
 def test_rounds_and_repeating(csv_file):
