@@ -83,7 +83,9 @@ def test_any_one_quantity_is_enough(csv_file, npz_file, name, values):
 
 
 def test_a_gain_above_one_is_refused_in_a_trace_as_in_a_table(csv_file, npz_file, tmp_path):
-    words = re.escape("is not a power gain in dB, between -1000 and 0: a channel loses power (is the minus sign missing?)")
+    words = re.escape(
+        "is not a power gain in dB, between -1000 and 0: a channel loses power (is the minus sign missing?)"
+    )
     with pytest.raises(ValueError, match="line 2, column gain_db.*: 95 " + words):
         read_trace(csv_file("round,device,gain_db\n0,0,95\n"))
     with pytest.raises(ValueError, match="array gain_db, round 0, device 1: 0.1 " + words):

@@ -142,7 +142,10 @@ def test_capital_h_is_h_and_the_antennas_add_up(mat_file):
             {"h": [[complex(1e-5, np.inf), 1.0]]},
             ", round 0, device 0 (h(1,1) in MATLAB): |h|^2 of 1e-05+infj is inf, which",
         ),
-        ({"h": [[1e200, 1.0]]}, "|h|^2 of 1e+200 is inf, which is not a power gain between 1e-100 and 1: a channel loses"),
+        (
+            {"h": [[1e200, 1.0]]},
+            "|h|^2 of 1e+200 is inf, which is not a power gain between 1e-100 and 1: a channel loses",
+        ),
         ({"h": [[[0.8, 0.8]]]}, "|h|^2 is 1.28, which is not a power gain between 1e-100 and 1"),
         ({"h": [[[1.0, np.nan]]]}, ", round 0, device 0 (h(1,1) in MATLAB): |h|^2 is nan, which is not a power gain"),
         ({"tau": [[1.5]]}, ", variable tau, round 0, device 0 (tau(1,1) in MATLAB): 1.5 is not a whole number"),

@@ -36,8 +36,8 @@ QUANTITIES: dict[str, tuple[Allowed, str]] = {
     ),
     COEFFICIENTS: (
         lambda power: (power >= 1e-100) & (power <= 1.0),
-        "a power gain between 1e-100 and 1: a channel loses power (does h lack the path loss?); where a device is out of "
-        "reach, give a small coefficient such as 1e-20",
+        "a power gain between 1e-100 and 1: a channel loses power (does h lack the path loss?); where a device is "
+        "out of reach, give a small coefficient such as 1e-20",
     ),
 }
 """What is recorded, by name: which values are allowed (of `h`: which power gains), and the same in words. Tables of
