@@ -22,12 +22,14 @@ MAX_ROWS = 50
 """Devices in a table of a notebook."""
 
 
-def as_dict(schedule: Schedule, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """What `Schedule.to_dict` returns."""
+def as_dict(
+    schedule: Schedule, names: Sequence[str] | None = None, detail: Explanation | None = None
+) -> dict[str, Any]:
+    """What `Schedule.to_dict` returns; `detail` is its explanation, where there is one already."""
     problem = schedule.problem
     if names is not None and len(names) != problem.num_devices:
         raise ValueError(f"names has {len(names)} entries, the round has {problem.num_devices} devices")
-    detail = explain(problem, schedule)
+    detail = detail or explain(problem, schedule)
     numbers = {
         "objective": schedule.objective,
         "lower_bound": schedule.lower_bound,
