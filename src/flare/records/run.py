@@ -112,6 +112,12 @@ class Run:
         return self.identity.get("data", self.config.data.name)
 
     @property
+    def data_by_seed(self) -> bool:
+        """Whether the samples were drawn with the seed, so that every seed has others; of folders that do not tell,
+        those of data set "synthetic" are known to be."""
+        return bool(self.manifest.get("data_by_seed", self.data == "synthetic"))
+
+    @property
     def model(self) -> str:
         """The model in words: its name, or what a program put in its place."""
         return self.identity.get("model", self.config.learning.model)

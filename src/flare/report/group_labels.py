@@ -55,7 +55,7 @@ _ONLY_WITH = {
     "data.quantity_skew": ("data.partition", "quantity"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
 }
-_CODE_OF = {"own method": METHOD, "own policy": POLICY}
+_CODE_OF = {"own method": METHOD, "own policy": POLICY, "own data": "data.name"}
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 
 Settings = dict[str, Any]
@@ -70,7 +70,7 @@ def differing(tables: Sequence[Settings]) -> list[str]:
 
 
 def _differs(key: str, tables: Sequence[Settings]) -> bool:
-    """Whether groups differ in a setting; in an option or the code of a method or policy, groups of one name."""
+    """Whether groups differ in a setting; in an option or in code of a user's own, groups of one name."""
     named = METHOD if key.startswith("learning.options.") else _CODE_OF.get(key)
     first: dict[Any, Any] = {}
     for table in tables:

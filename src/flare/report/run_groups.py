@@ -11,6 +11,8 @@ from flare.records.run import Run
 from flare.report.group_labels import MAX_CHARACTERS, Settings, labels_of, paper_name
 from flare.text import cut, one_line
 
+_SHORT = 6  # digits of a checksum that tell two apart
+
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -72,19 +74,22 @@ def _given_label(runs: Sequence[Run]) -> str:
 def _made_of(run: Run) -> tuple[str, ...]:
     """What all seeds of a group have in common beside their settings.
 
-    That is the samples (who holds them is drawn with the seed, and so are the samples of synthetic data), the kind of
-    model (its start is drawn with the seed), and the code of a method or policy; nothing for runs of settings alone
-    that do not tell.
+    That is the samples (who holds them is drawn with the seed), or where they are drawn with the seed, too, the code
+    that draws them; the kind of model (its start is drawn with the seed); and the code of a method or policy. Nothing
+    for runs of settings alone that do not tell.
     """
-    parts = ["layers", "method code", "policy code"] + ([] if run.data == "synthetic" else ["samples"])
-    return tuple(run.identity.get(part, "") for part in parts)
+    told = run.identity
+    data = _data_code(run) if run.data_by_seed else told.get("samples", "")
+    return (data, *(told.get(part, "") for part in ("layers", "method code", "policy code")))
 
 
 def _settings(run: Run) -> Settings:
     """The settings, and beside them what a program put in the place of some."""
     told = run.identity
     own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy")}
-    own["own data"] = f"{run.data} {_short(told, 'samples')}" if run.data != run.config.data.name else ""
+    own["own data"] = _data_code(run)[:_SHORT]
+    if run.data != run.config.data.name:
+        own["own data"] = f"{run.data} {_short(told, 'samples')}"
     own["own model"] = f"{run.model} {_short(told, 'layers')}" if run.model != run.config.learning.model else ""
     return settings_table(run.config) | own
 
@@ -99,6 +104,10 @@ def settings_table(config: Config) -> Settings:
     return table | {f"learning.options.{name}": value for name, value in options.items()}
 
 
+def _data_code(run: Run) -> str:
+    """The checksum of a user's own code that draws the samples with the seed; empty where there is none."""
+    return str(run.manifest.get("data_code") or "")
+
+
 def _short(identity: Mapping[str, str], part: str) -> str:
-    """The first digits of a checksum: enough to tell two apart."""
-    return identity.get(part, "")[:6]
+    return identity.get(part, "")[:_SHORT]

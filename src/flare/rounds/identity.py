@@ -52,7 +52,13 @@ def source_of(code: type | Any) -> str:
         return ""
 
 
-def _part(part: str, name: str, code: Any) -> dict[str, str]:
+def own_code(code: Any) -> str:
+    """The checksum of a class or function that is a user's own; empty for one of flare's."""
     if getattr(code, "__module__", "").split(".")[0] == "flare":
-        return {part: name}
-    return {part: name, f"{part} code": hashlib.sha256(source_of(code).encode()).hexdigest()[:_DIGITS]}
+        return ""
+    return hashlib.sha256(source_of(code).encode()).hexdigest()[:_DIGITS]
+
+
+def _part(part: str, name: str, code: Any) -> dict[str, str]:
+    own = own_code(code)
+    return {part: name, f"{part} code": own} if own else {part: name}

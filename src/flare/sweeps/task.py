@@ -14,6 +14,7 @@ from torch import nn
 from flare.atomic import write_whole
 from flare.config import Config, settings_of
 from flare.data.dataset import Dataset
+from flare.data.sources import SOURCES
 from flare.learning.engine import compute_device
 from flare.learning.models import ModelBuilder
 from flare.reading import read_small
@@ -22,6 +23,7 @@ from flare.records.manifest import is_run_folder
 from flare.records.run import ENDED, is_trained, read_run
 from flare.records.run_keeper import refuse_other_driver
 from flare.rounds import RoundRecord, RunStatus
+from flare.rounds.identity import own_code
 from flare.simulation import Member, Simulation, resume
 from flare.simulation.redraw import facts_of
 
@@ -250,7 +252,19 @@ def _checked(task: Task) -> dict[str, Any]:
 
 def _made_of(simulation: Simulation, task: Task) -> dict[str, Any]:
     """What the folder of a new run is told of it."""
-    facts = {"num_classes": simulation.dataset.num_classes} | facts_of(simulation)
+    facts = {"num_classes": simulation.dataset.num_classes} | facts_of(simulation) | _seed_facts(simulation)
     facts |= {} if task.trained else {"trained": False}
     facts |= {"label": task.label} if task.label else {}
     return {"identity": simulation.identity, "facts": facts}
+
+
+def _seed_facts(simulation: Simulation) -> dict[str, Any]:
+    """Of data that are drawn with the seed: that they are, so that runs of other seeds are known to be of the same
+    kind, and the checksum of what draws them, where it is a user's own."""
+    if simulation.own_dataset:
+        return {}
+    source = SOURCES.find(simulation.config.data.name)
+    if "seed" not in source.takes:
+        return {}
+    code = own_code(source.load)
+    return {"data_by_seed": True} | ({"data_code": code} if code else {})
