@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import flare
+from flare import POLICIES
 from flare.plugins import load_plugin
 from flare.report.paired import By, rank
 from tests.plugin_files import registries_as_they_were
@@ -49,3 +51,44 @@ def test_data_that_are_drawn_by_other_code_are_another_group(tmp_path: Path) -> 
     assert [len(group.runs) for group in groups] == [2, 2]
     codes = [group.runs[0].manifest["data_code"][:6] for group in groups]
     assert [group.label for group in groups] == [f"flare:greedy, {code}" for code in codes]
+
+
+EVEN = """
+import flare
+
+@flare.policy("evenly", split_evenly=True)
+def evenly(problem):
+    '''As many as finish on equal shares of the band, those that need the least first.'''
+    order = problem.needed_hz.argsort()
+    return [k for place, k in enumerate(order, 1) if place * problem.needed_hz[k] <= problem.capacity_hz]
+"""
+
+
+def even_run(tmp_path: Path) -> tuple[flare.Run, Path]:
+    """A run by a policy of a plugin that divides the band evenly, and what it says while the plugin is known."""
+    (tmp_path / "evenly.py").write_text(EVEN)
+    load_plugin(tmp_path / "evenly.py")
+    narrow = SMALL | {"run.rounds": 3, "wireless.total_bandwidth_hz": 1.5e6}
+    return flare.simulate(narrow, policy="evenly", out=tmp_path / "run"), tmp_path / "run"
+
+
+def test_why_devices_were_left_out_does_not_depend_on_the_policy_being_at_hand(tmp_path: Path) -> None:
+    with registries_as_they_were():
+        known, folder = even_run(tmp_path)
+        wanted = known.device_columns["why_left_out"].tolist()
+    assert "evenly" not in POLICIES
+    loaded = flare.load(folder)
+    assert isinstance(loaded, flare.Run)
+    assert loaded.device_columns["why_left_out"].tolist() == wanted
+    assert "does not fit" in wanted
+
+
+def test_of_a_folder_that_does_not_tell_how_the_band_is_divided_nothing_is_made_up(tmp_path: Path) -> None:
+    with registries_as_they_were():
+        _, folder = even_run(tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["split_evenly"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    loaded = flare.load(folder)
+    assert isinstance(loaded, flare.Run)
+    assert set(loaded.device_columns["why_left_out"]) == {"", "not known"}

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.scheduling.problem import SAME, RoundProblem
-from flare.scheduling.registry import POLICIES
 from flare.scheduling.schedule import Schedule
 from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
@@ -124,8 +123,7 @@ _IN_TURN = (LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.NO_ROOM, LeftOut.WORSE, 
 def _fits_beside(problem: RoundProblem, schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
     """Whether each of the devices, alone added to those who send, leaves all of them in time."""
     needed = problem.needed_hz[devices]
-    policy = POLICIES.get(schedule.policy)
-    if policy is not None and policy.split_evenly:
+    if schedule.split_evenly:
         dearest = float(problem.needed_hz[schedule.selected].max(initial=0.0))
         return np.maximum(needed, dearest) * (schedule.num_selected + 1) <= problem.capacity_hz
     total = math.fsum(problem.needed_hz[schedule.selected]) + needed

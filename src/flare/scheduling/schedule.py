@@ -43,6 +43,7 @@ class Schedule:
     lower_bound     a proven bound: no feasible selection has a smaller objective; nan where the policy proves nothing
     status          OPTIMAL, FEASIBLE or INFEASIBLE
     policy          the name of the policy that chose
+    split_evenly    whether it divides the band evenly among the senders, not by P3
     band_residual   certificate of P3: |sum of bandwidths - B| / B, at most 1e-9
     finish_spread   certificate of P3: (last finish - first finish) / last, at most 1e-9 (an even split leaves more)
     utility         under a policy that gives utilities: their sum over the devices that send; nan otherwise
@@ -68,6 +69,7 @@ class Schedule:
     utility: float = math.nan
     utility_bound: float = math.nan
     memory: Memory = field(default_factory=dict)
+    split_evenly: bool = False
 
     @property
     def num_selected(self) -> int:

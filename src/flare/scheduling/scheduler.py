@@ -251,6 +251,7 @@ def _certified(
         utility=picked.utility,
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
+        split_evenly=chosen.split_evenly,
     )
 
 
@@ -304,4 +305,5 @@ def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Pick
         utility=picked.utility,
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
+        split_evenly=chosen.split_evenly,
     )

@@ -16,7 +16,7 @@ from flare.config import Config
 from flare.learning.methods import make_method
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.plan import problem_of
-from flare.scheduling import RoundProblem, Schedule, Status
+from flare.scheduling import POLICIES, RoundProblem, Schedule, Status, get_policy
 from flare.scheduling.explain import Explanation, explain
 from flare.simulation.run import Simulation, observation_of
 from flare.types import Floats
@@ -27,9 +27,10 @@ _SAME = 1e-9  # relative
 
 
 def facts_of(simulation: Simulation) -> dict[str, Any]:
-    """What a run folder is told so that its rounds can be drawn again: the size of the model and, where the time that
-    a device computes depends on it, how many samples each device holds."""
-    facts: dict[str, Any] = {"num_weights": simulation.model.num_weights}
+    """What a run folder is told so that its rounds can be drawn again: the size of the model, whether the policy
+    divides the band evenly and, where the time that a device computes depends on it, how many samples each holds."""
+    policy = get_policy(simulation.config.scheduling.policy)
+    facts: dict[str, Any] = {"num_weights": simulation.model.num_weights, "split_evenly": policy.split_evenly}
     if simulation.station.method.needs_gradients and len(simulation.held) <= _MAX_LISTED:
         facts["num_samples"] = [len(samples) for samples in simulation.held]
     return facts
@@ -58,6 +59,7 @@ class Redraw:
         self._num_samples = np.full(config.wireless.num_devices, np.nan)
         if self._method.needs_gradients:
             self._num_samples = _counts(manifest.get("num_samples"), config.wireless.num_devices)
+        self._split_evenly = _split_evenly(manifest.get("split_evenly"), config.scheduling.policy)
         self._cell = Cell(config.wireless, config.seed)
 
     def round(self, record: RoundRecord) -> Redrawn:
@@ -72,14 +74,11 @@ class Redraw:
         )
         if not same:
             raise ValueError(f"round {record.round} comes out otherwise than it was recorded")
-        return Redrawn(drawn, problem, explain(problem, schedule_of(record, problem, self._policy)))
-
-    @property
-    def _policy(self) -> str:
-        return self._config.scheduling.policy
+        policy, split_evenly = self._config.scheduling.policy, self._split_evenly
+        return Redrawn(drawn, problem, explain(problem, schedule_of(record, problem, policy, split_evenly)))
 
 
-def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str) -> Schedule:
+def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str, split_evenly: bool) -> Schedule:
     """The schedule that a record tells of, as far as it does."""
     at = np.array(record.selected, dtype=np.intp)
     bandwidth_hz: Floats = np.zeros(problem.num_devices)
@@ -93,6 +92,7 @@ def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str) -> Sche
         lower_bound=_or(record.lower_bound, np.nan),
         status=Status(record.status),
         policy=policy,
+        split_evenly=split_evenly,
     )
 
 
@@ -104,6 +104,18 @@ def _count(told: Any) -> int:
     if type(told) is not int or told < 1:
         raise ValueError("its folder does not tell the size of its model")
     return told
+
+
+def _split_evenly(told: Any, policy: str) -> bool:
+    """As the folder says; of an older folder, as the policy says that is known here by this name."""
+    if isinstance(told, bool):
+        return told
+    if policy not in POLICIES:
+        raise ValueError(
+            f"its folder does not tell how policy '{policy}' divides the band, and there is no such policy here; give "
+            "the plugin that it is in"
+        )
+    return POLICIES[policy].split_evenly
 
 
 def _counts(told: Any, num_devices: int) -> Floats:
