@@ -21,7 +21,7 @@ from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load
 from flare.config.declared import changed, of_each, read, split_options
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
-from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
+from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.table import Surroundings, read_table
@@ -153,7 +153,7 @@ def _answer(
     else:
         if math.isnan(answer.lower_bound):
             answer = replace(answer, lower_bound=bound)
-        detail = explain(this.problem, answer)
+        detail = explain(answer)
         schedule_output.schedule(answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv)
     if plot is not None and not (as_json or as_csv):
         say(f"The picture is in {plot}.")
@@ -174,7 +174,7 @@ def _options(
         }
     else:
         own = scheduling.options if policy == scheduling.policy else Options()
-        options = {policy: dict(changed(own, read(get_policy(policy), named)))}
+        options = {policy: dict(changed(own, read(POLICIES.find(policy), named)))}
         options.setdefault("exact", dict(scheduling.options) if scheduling.policy == "exact" else {})
     if not ((compare or policy == "exact") and "time_limit_s" in named):
         options["exact"] |= _given(time_limit_s=time_limit_s)
