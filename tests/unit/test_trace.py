@@ -1,13 +1,14 @@
 import os
 import re
-import tracemalloc
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
 
 from flare.scheduling.table import Surroundings, read_table
 from flare.wireless.trace import read_trace
+from tests.trace_files import refused, write_csv
 
 HEADER = "round,device,gain_db,cpu_hz,tau\n"
 FULL = HEADER + "0,0,-90,2e9,3\n0,1,-95.5,3e9,1\n1,0,-91,2.5e9,7\n1,1,-99,4e9,2\n"
@@ -15,12 +16,7 @@ FULL = HEADER + "0,0,-90,2e9,3\n0,1,-95.5,3e9,1\n1,0,-91,2.5e9,7\n1,1,-99,4e9,2\
 
 @pytest.fixture
 def csv_file(tmp_path):
-    def written(text, encoding="utf-8"):
-        path = tmp_path / "trace.csv"
-        path.write_bytes(text.encode(encoding))
-        return path
-
-    return written
+    return partial(write_csv, tmp_path)
 
 
 @pytest.fixture
@@ -61,7 +57,7 @@ def test_csv_in_any_order_and_dress(csv_file, text):
 
 
 def test_csv_with_a_byte_order_mark(csv_file):
-    assert_full(read_trace(csv_file(FULL, "utf-8-sig")))
+    assert_full(read_trace(csv_file(FULL, encoding="utf-8-sig")))
 
 
 def test_csv_and_npz_say_the_same(csv_file, npz_file):
@@ -158,7 +154,7 @@ def test_bad_csv_names_file_line_and_column(csv_file, text, says):
 
 def test_csv_that_is_no_text(csv_file):
     with pytest.raises(ValueError, match=r"trace\.csv: is not UTF-8 text"):
-        read_trace(csv_file(FULL + "# ä", "latin-1"))
+        read_trace(csv_file(FULL + "# ä", encoding="latin-1"))
 
 
 def test_csv_with_a_cell_beyond_reason(csv_file):
@@ -239,18 +235,6 @@ def npz_of(path, content, name="tau.npy", method=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr(name, content)
     return path
-
-
-def refused(path, says):
-    """The error of a file that is refused at once, for little memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match=says) as raised:
-            read_trace(path)
-        assert tracemalloc.get_traced_memory()[1] < 40 << 20
-    finally:
-        tracemalloc.stop()
-    assert str(raised.value).startswith(str(path))
 
 
 @pytest.mark.parametrize(

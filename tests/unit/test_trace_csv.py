@@ -1,24 +1,21 @@
 """The wide forms of a CSV trace, a column a device, and channel coefficients as text; the long form: test_trace.py."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
 from flare.wireless import trace_csv
 from flare.wireless.trace import read_trace
+from tests.trace_files import write_csv
 
 WIDE = "gain_db_0,gain_db_1,gain_db_2\n-90,-91,-92\n-80,-81,-82\n"
 
 
 @pytest.fixture
 def csv_file(tmp_path):
-    def written(text, name="trace.csv"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return written
+    return partial(write_csv, tmp_path)
 
 
 def gains(path):

@@ -2,7 +2,6 @@
 
 import re
 import struct
-import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import scipy.sparse
 from flare.wireless import mat
 from flare.wireless.mat import read_mat
 from flare.wireless.trace import read_trace
+from tests.trace_files import refused
 
 MADE_BY_MATLAB = Path(scipy.io.__file__).parent / "matlab" / "tests" / "data"
 VALUES = np.array([[1e-5, -2e-5, 0.35], [4e-5, 1e-3, -0.625]])
@@ -28,19 +28,6 @@ def mat_file(tmp_path):
         return path
 
     return written
-
-
-def refused(path, says):
-    """The error of a file that is refused at once, for little memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match=says) as raised:
-            read_trace(path)
-        assert tracemalloc.get_traced_memory()[1] < 40 << 20
-    finally:
-        tracemalloc.stop()
-    assert str(raised.value).startswith(str(path))
-    assert len(str(raised.value)) < len(str(path)) + 400
 
 
 # --- sound files ------------------------------------------------------------------------------------------------------

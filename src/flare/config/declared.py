@@ -95,12 +95,6 @@ class Interface:
         return values
 
 
-def read_options(options: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values that texts mean; of an option that there is not, what the text looks like."""
-    unknown = Option("", "", ())
-    return {name: options.get(name, unknown).read(text) for name, text in texts.items()}
-
-
 def split_options(given: Iterable[str]) -> dict[str, str]:
     """`name=value` texts as a dict of texts; ValueError where one is not of that form, or a name is given twice."""
     texts: dict[str, str] = {}
@@ -137,7 +131,8 @@ def settable(thing: Named) -> Mapping[str, Option]:
 
 def read(thing: Named, texts: Mapping[str, str]) -> dict[str, Any]:
     """The values of options that texts mean, checked."""
-    values = read_options(settable(thing), texts)
+    known, unknown = settable(thing), Option("", "", ())  # what a text looks like, for the error
+    values = {name: known.get(name, unknown).read(text) for name, text in texts.items()}
     thing.check_options(values)
     return values
 
