@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import html
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -70,6 +71,11 @@ def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]
         + f"<tbody>\n{body}</tbody>\n</table>\n"
         + (f"<p>{cell(note)}</p>\n" if note else "")
     )
+
+
+def json_number(value: float) -> float | None:
+    """The number, or None where it is nan or infinite: JSON has neither."""
+    return float(value) if math.isfinite(value) else None
 
 
 def json_text(document: str) -> str:

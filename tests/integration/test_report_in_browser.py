@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flare.report.run_report import write_report
+from flare.report.run_report import read_runs, write_page
 from tests.made_up_runs import settings, write_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -56,7 +56,7 @@ def test_every_picture_is_seen_and_nothing_is_fetched(tmp_path: Path) -> None:
         for seed in range(2)
     ]
     page = tmp_path / "report.html"
-    write_report(folders, page)
+    write_page(read_runs(folders), page)
     for width in (1200, 500):
         found = seen(page, tmp_path, width)
         assert len(found["pictures"]) == 17

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from flare.records.run import Run, read_run
+from flare.records.run import RunNumbers, read_run
 from flare.report import paper_figures
 from flare.report.figures import save
 from flare.report.panels import Section
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path) -> list[Run]:
+def runs(folder: Path) -> list[RunNumbers]:
     return [read_run(folder / policy) for policy in ("greedy", "exact")]
 
 
@@ -39,7 +39,7 @@ def runs(folder: Path) -> list[Run]:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first two sections are drawn, which is quicker."""
 
-    def first_two(runs: Sequence[Run]) -> tuple[list[Group], list[Section]]:
+    def first_two(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[Section]]:
         groups, sections = contents(runs)
         return groups, sections[:2]
 
@@ -49,7 +49,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 FEW = ["accuracy-rounds", "accuracy-time", "difference-rounds", "difference-time"]
 
 
-def test_every_picture_of_the_page_is_written(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_picture_of_the_page_is_written(
+    runs: list[RunNumbers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paper_figures, "save", lambda figure, path: path.write_text("drawn"))
     written = write_paper_figures(runs, tmp_path, ["pdf", "svg", "pdf"])
     _, sections = contents(runs)
@@ -60,7 +62,7 @@ def test_every_picture_of_the_page_is_written(runs: list[Run], tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("few")
-def test_figures_are_pdf_with_true_type_fonts(runs: list[Run], tmp_path: Path) -> None:
+def test_figures_are_pdf_with_true_type_fonts(runs: list[RunNumbers], tmp_path: Path) -> None:
     written = write_paper_figures(runs, tmp_path / "figures")
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [f"{name}.pdf" for name in FEW]
     for path in written:
@@ -104,7 +106,7 @@ def test_figures_alone_write_no_page(
 
 
 @pytest.mark.usefixtures("few")
-def test_the_users_style_is_used(runs: list[Run], tmp_path: Path) -> None:
+def test_the_users_style_is_used(runs: list[RunNumbers], tmp_path: Path) -> None:
     style = tmp_path / "mine.mplstyle"
     style.write_text(
         "# of a journal\nfigure.figsize: 2.0, 1.5\naxes.prop_cycle: cycler('color', ['123456', 'abcdef'])\n"

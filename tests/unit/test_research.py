@@ -19,7 +19,6 @@ from flare.simulation import Member, Simulation, drive
 from tests.hostile import flare as command
 from tests.made_up_runs import settings, write_run
 from tests.small_runs import (
-    ENTRIES,
     OPTIONS,
     SETTINGS,
     SMALL,
@@ -30,17 +29,6 @@ from tests.small_runs import (
     stop_the_clock,
     timeless,
 )
-
-
-@pytest.fixture(scope="module")
-def in_memory() -> flare.Run:
-    return flare.simulate(SMALL, policy="greedy", progress=False)
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[flare.Runs, Path]:
-    base = tmp_path_factory.mktemp("compared") / "all"
-    return flare.compare(ENTRIES, 2, config=SMALL, out=base), base
 
 
 @pytest.fixture(scope="module")

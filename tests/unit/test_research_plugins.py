@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -12,9 +15,14 @@ import flare
 from flare import POLICIES
 from flare.plugins import load_plugin
 from flare.report.paired import By, rank
+from flare.research.tables import NotRedrawn
+from flare.rounds import RoundRecord
+from tests.hostile import flare as command
+from tests.made_up_runs import settings, write_run
 from tests.plugin_files import registries_as_they_were
 from tests.small_runs import SMALL
 
+pd = pytest.importorskip("pandas")
 RINGS = Path(__file__).parents[2] / "examples" / "plugins" / "rings.py"
 OF_RINGS = SMALL | {"run.rounds": 2, "data.name": "rings"}
 
@@ -75,11 +83,11 @@ def even_run(tmp_path: Path) -> tuple[flare.Run, Path]:
 def test_why_devices_were_left_out_does_not_depend_on_the_policy_being_at_hand(tmp_path: Path) -> None:
     with registries_as_they_were():
         known, folder = even_run(tmp_path)
-        wanted = known.device_columns["why_left_out"].tolist()
+        wanted = known.device_table()[0]["why_left_out"].tolist()
     assert "evenly" not in POLICIES
     loaded = flare.load(folder)
     assert isinstance(loaded, flare.Run)
-    assert loaded.device_columns["why_left_out"].tolist() == wanted
+    assert loaded.device_table()[0]["why_left_out"].tolist() == wanted
     assert "does not fit" in wanted
 
 
@@ -91,4 +99,64 @@ def test_of_a_folder_that_does_not_tell_how_the_band_is_divided_nothing_is_made_
     (folder / "manifest.json").write_text(json.dumps(manifest))
     loaded = flare.load(folder)
     assert isinstance(loaded, flare.Run)
-    assert set(loaded.device_columns["why_left_out"]) == {"", "not known"}
+    with pytest.warns(NotRedrawn, match=r"run: 3 of 3 rounds .* how policy 'evenly' divides the band"):
+        assert set(loaded.devices().why_left_out) == {"", "not known"}
+
+
+def test_an_export_says_what_it_cannot_tell_and_a_plugin_tells_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin, folder = RINGS.with_name("capped.py"), tmp_path / "runs"
+    with registries_as_they_were():
+        load_plugin(plugin)
+        runs = flare.compare(["capped:greedy"], 3, config=SMALL | {"run.rounds": 2}, out=folder)
+        wanted = runs.devices().why_left_out.tolist()
+    tables = ["--csv", str(tmp_path), "--mat", str(tmp_path / "all.mat")]
+    code, _, said = command(capsys, "export", str(folder), *tables)
+    assert code == 0
+    assert said.splitlines() == [
+        "warning: capped-greedy-seed0 and 2 more runs: 2 of 2 rounds cannot be drawn again (there is no method "
+        "'capped' here: give the plugin that it is in); why their devices were left out is not known"
+    ]
+    code, _, said = command(capsys, "export", str(folder), *tables, "--force", "--plugin", str(plugin))
+    assert (code, said) == (0, "")
+    assert pd.read_csv(tmp_path / "devices.csv").why_left_out.fillna("").tolist() == wanted
+
+
+# --- what runs keep in memory -----------------------------------------------------------------------------------
+
+
+def test_a_run_on_disk_reads_its_records_when_they_are_asked_for(tmp_path: Path) -> None:
+    run = flare.simulate(SMALL | {"run.rounds": 3}, out=tmp_path / "run")
+    kept = flare.Run(run.records, run.config, run.numbers.manifest)
+    assert any(isinstance(each, RoundRecord) for each in reached_from(kept))  # in memory alone
+    assert not any(isinstance(each, RoundRecord) for each in reached_from(run))
+    assert [record.round for record in run.records] == [0, 1, 2]
+    frame = run.frame()
+    shutil.rmtree(tmp_path / "run")
+    assert run.frame().equals(frame)  # numbers stay
+    with pytest.raises(ValueError, match="run"):
+        print(run.records)
+
+
+def test_a_run_that_goes_on_after_it_was_read_shows_what_it_was(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", settings(), rounds=4)
+    run = flare.load(folder)
+    assert isinstance(run, flare.Run)
+    short = flare.Run(run.records[:2], run.config, run.numbers.manifest, folder)
+    assert [record.round for record in short.records] == [0, 1]
+    shutil.rmtree(folder)
+    write_run(folder, settings(), rounds=3)
+    with pytest.raises(ValueError, match="has 3 rounds, and had 4 when it was read; load it again"):
+        print(run.records)
+
+
+def reached_from(start: object) -> list[object]:
+    """Everything that an object holds, directly or not, less modules and types."""
+    found, left = {id(start): start}, [start]
+    while left:
+        for each in gc.get_referents(left.pop()):
+            if id(each) not in found and not isinstance(each, type | ModuleType | FunctionType):
+                found[id(each)] = each
+                left.append(each)
+    return list(found.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,16 +15,21 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import pyplot
+from rich.console import Console
 
 import flare
+from flare.config import Config, override
+from flare.report.curves import accuracy_against_rounds, accuracy_against_time
 from flare.research import tables
-from flare.rounds import RoundRecord
+from flare.research.progress import terminal_lines
+from flare.rounds import RoundRecord, RunStatus
 from flare.rounds.plan import problem_of
 from flare.scheduling import solve
 from flare.scheduling.explain import explain
 from flare.simulation import Simulation
+from flare.sweeps import Task
 from tests.made_up_runs import settings, write_run
-from tests.small_runs import ENTRIES, SMALL, own_data
+from tests.small_runs import SMALL, own_data
 
 mpl.use("Agg")
 
@@ -32,17 +38,6 @@ mpl.use("Agg")
 def _closed() -> Iterator[None]:
     yield
     pyplot.close("all")
-
-
-@pytest.fixture(scope="module")
-def in_memory() -> flare.Run:
-    return flare.simulate(SMALL, policy="greedy", progress=False)
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[flare.Runs, Path]:
-    base = tmp_path_factory.mktemp("compared") / "all"
-    return flare.compare(ENTRIES, 2, config=SMALL, out=base), base
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
@@ -116,8 +111,10 @@ def test_a_folder_tells_the_same_of_devices_as_the_run_itself(compared: tuple[fl
     assert (runs.devices().why_left_out != tables.NOT_KNOWN).all()
 
 
-@pytest.mark.parametrize("change", ["driver", "num_weights", "seed"])
-def test_why_is_not_known_where_the_cell_cannot_be_drawn_again(in_memory: flare.Run, change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "why"), [("driver", "fleet"), ("num_weights", "size of its model"), ("seed", "otherwise than it was")]
+)
+def test_why_is_not_known_where_the_cell_cannot_be_drawn_again(in_memory: flare.Run, change: str, why: str) -> None:
     manifest = dict(in_memory.numbers.manifest)
     config = in_memory.config
     if change == "driver":
@@ -126,7 +123,8 @@ def test_why_is_not_known_where_the_cell_cannot_be_drawn_again(in_memory: flare.
         del manifest["num_weights"]
     else:
         config = replace(config, seed=99)  # another cell than that of the records
-    frame = flare.Run(in_memory.records, config, manifest).devices()
+    with pytest.warns(tables.NotRedrawn, match=rf"6 of 6 rounds cannot be drawn again \(.*{why}.*\); why .* not known"):
+        frame = flare.Run(in_memory.records, config, manifest).devices()
     left_out = ~frame.selected
     assert left_out.any()
     assert frame.why_left_out[left_out].eq("not known").all()
@@ -231,8 +229,8 @@ def test_curves_are_means_over_seeds_with_their_bands(compared: tuple[flare.Runs
     assert not axes.collections  # of two seeds no interval is told
     timed = runs.plot("accuracy", x="time").lines[0]
     clocks = [runs[f"flare-greedy-seed{seed}"].frame().dropna(subset="test_accuracy") for seed in (0, 1)]
-    assert timed.get_xdata()[0] >= max(frame.clock_s.iloc[0] for frame in clocks)  # where both seeds are
-    assert timed.get_xdata()[-1] <= min(frame.clock_s.iloc[-1] for frame in clocks)
+    assert timed.get_xdata()[0] == min(frame.clock_s.iloc[0] for frame in clocks)  # one of two seeds is half of them
+    assert timed.get_xdata()[-1] == max(frame.clock_s.iloc[-1] for frame in clocks)
 
 
 def test_the_band_is_the_interval_over_three_seeds(tmp_path: Path) -> None:
@@ -245,6 +243,18 @@ def test_the_band_is_the_interval_over_three_seeds(tmp_path: Path) -> None:
     low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
     np.testing.assert_allclose((low, high), ((mean - half).min(), (mean + half).max()), rtol=1e-3)
     assert not runs.plot("train_loss", band=False).collections
+
+
+@pytest.mark.parametrize("x", ["rounds", "time"])
+def test_curves_go_as_far_as_those_of_a_report(x: str, tmp_path: Path) -> None:
+    for seed, rounds in enumerate((10, 20, 20)):
+        write_run(tmp_path / str(seed), settings(seed=seed), rounds=rounds)
+    runs = flare.load(tmp_path)
+    (line,) = runs.plot("accuracy", x=x).lines
+    curve = accuracy_against_rounds if x == "rounds" else accuracy_against_time
+    wanted = curve(runs.groups[0])
+    assert line.get_xdata().max() == pytest.approx(wanted.x.max())
+    assert line.get_ydata()[-1] == pytest.approx(wanted.mean[-1])
 
 
 def test_names_of_quantities_are_checked(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:
@@ -265,7 +275,8 @@ def test_what_is_shown_of_runs(in_memory: flare.Run, compared: tuple[flare.Runs,
     assert repr(in_memory).startswith("<Run flare-greedy-seed0: finished after 6 rounds and ")
     assert f"test accuracy {100 * in_memory.accuracy:.2f} %; in memory>" in repr(in_memory)
     assert "<td>policy</td><td>greedy</td>" in in_memory._repr_html_()
-    assert repr(compared[0]).startswith("<Runs: 6 of 3 groups, 2 seeds\n  <Run flare-greedy-seed0")
+    assert repr(compared[0]).startswith("<Runs: 6 runs of 3 groups, 2 seeds\n  <Run flare-greedy-seed0")
+    assert repr(compared[0][:1]).startswith("<Runs: 1 run of 1 group, 1 seed\n")
     assert "large γ / λ" in compared[0]._repr_html_()
     simulation = Simulation(in_memory.config)
     assert "method flare, policy greedy, seed 0, data digits, model logistic (650 weights)" in repr(simulation)
@@ -297,6 +308,21 @@ def test_progress_is_shown_where_somebody_looks_on(
         monkeypatch.setattr(sys, "stderr", screen)
         flare.simulate(settings_, progress=progress)
         assert ("round 2/2" in screen.getvalue()) == progress
+
+
+def test_of_many_runs_a_few_are_shown_and_a_total() -> None:
+    tasks = [Task(f"run {number}", override(Config(), ["run.rounds=2"]), None) for number in range(30)]
+    screen = Console(file=io.StringIO(), force_terminal=True, width=150, height=60)
+    (record,) = flare.simulate(SMALL | {"run.rounds": 1}).records
+    with terminal_lines(screen, tasks, {task.key: task.key for task in tasks}) as callback:
+        for task in tasks[:20]:
+            callback(task, record, RunStatus.RUNNING)
+        callback(tasks[3], replace(record, round=1), RunStatus.FINISHED)
+        callback(tasks[4], record, RunStatus.DIVERGED)  # before its last round
+    last = screen.file.getvalue().rpartition("all 30 runs")[2].splitlines()
+    assert "round 22/60  2 ended" in last[0]
+    shown = [re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", line).split("━")[0].strip() for line in last[1:]]
+    assert [line for line in shown if line] == [f"run {number}" for number in (0, 1, 2, *range(5, 14))]
 
 
 def test_scheduling_does_not_wait_for_what_trains() -> None:

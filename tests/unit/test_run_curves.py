@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flare.config import Config
 from flare.records import RunFolder
-from flare.records.run import Run, read_run
+from flare.records.run import RunNumbers, read_run
 from flare.report.curves import (
     MAX_POINTS,
     Curve,
@@ -39,7 +39,7 @@ from tests.made_up_runs import settings, write_run
 FORMAT_1 = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"
 
 
-def group(*runs: Run) -> Group:
+def group(*runs: RunNumbers) -> Group:
     groups, left_out = group_runs(runs)
     assert len(groups) == 1
     assert not left_out
@@ -153,7 +153,7 @@ def test_curves_are_short_and_keep_their_ends(tmp_path: Path) -> None:
     assert accuracy_against_rounds(group(runs[0], *(replace_seed(runs[3], s) for s in (5, 6, 7)))).x[-1] == 90.0
 
 
-def replace_seed(run: Run, seed: int) -> Run:
+def replace_seed(run: RunNumbers, seed: int) -> RunNumbers:
     return replace(run, config=replace(run.config, seed=seed))
 
 

@@ -19,7 +19,7 @@ from flare.report.group_labels import PAPER_NAMES
 from flare.report.panels import Panel
 from flare.report.run_figures import MAX_CURVES
 from flare.report.run_groups import group_runs
-from flare.report.run_report import contents, write_report
+from flare.report.run_report import contents, read_runs, refuse_other_names, write_page
 from flare.research.loading import run_folders_in
 from tests.made_up_runs import settings, write_run
 
@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 def page_of(tmp_path: Path, folders: list[Path]) -> Page:
     out = tmp_path / "report.html"
-    write_report(folders, out)
+    write_page(read_runs(folders), out)
     return checked(out.read_text(encoding="utf-8"))
 
 
@@ -183,11 +183,11 @@ def test_what_is_no_run_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     sound = write_run(tmp_path / "sound", settings(), rounds=2)
     with pytest.raises(ValueError, match="empty is not a run folder"):
-        write_report([sound, tmp_path / "empty"], out)
+        write_page(read_runs([sound, tmp_path / "empty"]), out)
     with pytest.raises(ValueError, match="nothing to report"):
-        write_report([], out)
+        write_page(read_runs([]), out)
     with pytest.raises(ValueError, match=r"ends in \.html"):
-        write_report([sound], sound / "config.toml")
+        refuse_other_names(sound / "config.toml")
     damaged, record = tmp_path / "damaged", RunFolder.open(sound).records()[0]
     for change, message in (
         ({"tau": [1] * 99}, "99 values of tau"),
@@ -196,15 +196,15 @@ def test_what_is_no_run_folder_is_named(tmp_path: Path) -> None:
         with RunFolder.create(damaged, settings(), force=True) as run:
             run.append(record | change)
         with pytest.raises(ValueError, match=f"damaged: round 1 of its records has {message}"):
-            write_report([damaged], out)
+            write_page(read_runs([damaged]), out)
     assert not out.exists()
 
 
 def test_a_failure_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = write_run(tmp_path / "run", settings(), rounds=2), tmp_path / "there" / "report.html"
-    write_report([folder], out)
+    write_page(read_runs([folder]), out)
     old = out.read_bytes()
-    write_report([folder, folder], out)
+    write_page(read_runs([folder, folder]), out)
     assert out.read_bytes() == old  # the same runs give the same page, and a folder given twice counts once
 
     def refuse(*_: object) -> None:
@@ -212,7 +212,7 @@ def test_a_failure_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="disk full"):
-        write_report([write_run(tmp_path / "other", settings("cm"), rounds=2)], out)
+        write_page(read_runs([write_run(tmp_path / "other", settings("cm"), rounds=2)]), out)
     assert out.read_bytes() == old
     assert [each.name for each in out.parent.iterdir()] == ["report.html"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,16 @@ def test_l_is_estimated_only_where_a_setting_asks_for_it(monkeypatch: pytest.Mon
     for setting in ("scheduling.gamma=auto", "learning.options.tau_bar=safe"):
         with pytest.raises(AssertionError, match="estimated"):
             Simulation(small(setting))
+
+
+def test_only_the_last_estimates_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smoothness, "_ESTIMATES", OrderedDict())
+    monkeypatch.setattr(smoothness, "MAX_ESTIMATES", 2)
+    estimated: list[int] = []
+    monkeypatch.setattr(smoothness, "_estimate", lambda config, *_: float(estimated.append(config.seed) or 1.0))
+    for seed in (0, 1, 0, 2, 0, 1):
+        Simulation(small("scheduling.gamma=auto", f"seed={seed}"))
+    assert estimated == [0, 1, 2, 1]  # 0 was asked for again and again, 1 had to go for 2
 
 
 def test_a_device_with_many_samples_is_judged_by_some(monkeypatch: pytest.MonkeyPatch) -> None:

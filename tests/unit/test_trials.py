@@ -385,7 +385,8 @@ def test_a_process_that_is_killed_is_told_in_one_sentence(tmp_path: Path) -> Non
 
 
 def test_processes_tell_of_long_runs_when_short_ones_have_ended(tmp_path: Path) -> None:
-    """All of it, also where who listens is held up for long, as on a loaded machine."""
+    """All of it, also where who listens is held up for long, as on a loaded machine: until every process has ended."""
+    before = set(multiprocessing.active_children())
     quick = [trial("run.rounds=2", f"seed={seed}") for seed in (1, 2)]
     long = trial("run.rounds=60", "run.evaluate_every=60")
     seen: list[int] = []
@@ -393,7 +394,9 @@ def test_processes_tell_of_long_runs_when_short_ones_have_ended(tmp_path: Path) 
     def callback(one: Trial, rounds: int, _: bool) -> None:
         if one == long:
             if not seen:
-                time.sleep(6.0)
+                end_s = time.monotonic() + 6.0
+                while set(multiprocessing.active_children()) - before and time.monotonic() < end_s:
+                    time.sleep(0.02)
             seen.append(rounds)
 
     run_trials([long, *quick], tmp_path, ON_TWO, callback=callback)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from flare.text import json_text, printable
+from flare.text import json_number, json_text, printable
 
 MAX_ROWS = 60
 """A longer table is not read in a terminal; --csv has every row."""
@@ -32,7 +31,7 @@ def _finite(value: Any) -> Any:
         return {key: _finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json_number(value) if isinstance(value, float) else value
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -14,31 +14,33 @@ from rich.table import Table
 from flare.cli.console import add_row, console, say
 from flare.cli.guard import INTERRUPTED
 from flare.config import Config
-from flare.records.run import Run
-from flare.report.comparison import as_json, remarks_of
-from flare.report.curves import MIN_SEEDS, Estimate, summarise
-from flare.report.paired import Ranking, Standing, ranked_groups
+from flare.records.run import RunNumbers
+from flare.report.comparison import against_best, as_json, remarks_of
+from flare.report.curves import MIN_SEEDS, summarise
+from flare.report.paired import Ranking, ranked_groups
 from flare.report.run_groups import Group
-from flare.report.run_words import interval_note, ordered_by, points
+from flare.report.run_words import interval_note, ordered_by, percent
 from flare.scheduling.nobody import why_nobody
 from flare.simulation import Simulation
 from flare.sweeps.entries import run_name
+from flare.text import json_number
 
 
-def outcome(run: Run) -> dict[str, Any]:
+def outcome(run: RunNumbers) -> dict[str, Any]:
     """How a run ended, for JSON."""
     accuracy, loss = (run.of_round[name][run.evaluated] for name in ("test_accuracy", "test_loss"))
+    best, last_loss = (float(accuracy.max()), float(loss[-1])) if len(accuracy) else (math.nan, math.nan)
     return {
         "folder": str(run.folder),
         "method": run.config.learning.method,
         "policy": run.config.scheduling.policy,
         "seed": run.config.seed,
-        "status": run.status if run.ended else "interrupted",
+        "status": run.status if run.ended else "interrupted",  # the command is over: none of its runs is running
         "rounds": run.num_rounds,
-        "clock_s": float(run.of_round["clock_s"][-1]) if run.num_rounds else 0.0,
-        "test_accuracy": float(accuracy[-1]) if len(accuracy) else None,
-        "best_accuracy": float(accuracy.max()) if len(accuracy) else None,
-        "test_loss": float(loss[-1]) if len(loss) and math.isfinite(loss[-1]) else None,
+        "clock_s": run.clock_s,
+        "test_accuracy": json_number(run.accuracy),
+        "best_accuracy": json_number(best),
+        "test_loss": json_number(last_loss),
         "why_nobody_sent": _why_nobody_sent(run.config) if run.num_rounds and not len(run.selected) else None,
     }
 
@@ -65,14 +67,14 @@ def print_nobody(one: dict[str, Any]) -> None:
         say(f"Nobody sent in any round of {name}, so nothing was learned: {one['why_nobody_sent']}.")
 
 
-def end(runs: Sequence[Run], again: str) -> None:
+def end(runs: Sequence[RunNumbers], again: str) -> None:
     """Leave with the exit code of an interruption where a run was interrupted; `again` continues it."""
     if not all(run.ended for run in runs):
         say(f"interrupted; continue with: {again}", stderr=True)
         raise typer.Exit(INTERRUPTED)
 
 
-def print_table(runs: Sequence[Run], page: Path) -> None:
+def print_table(runs: Sequence[RunNumbers], page: Path) -> None:
     """Print what became of the runs, those of different seeds in one line, and where the report is."""
     groups, ranked = ranked_groups(runs)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -83,7 +85,7 @@ def print_table(runs: Sequence[Run], page: Path) -> None:
         add_row(
             table,
             group.full_name,
-            *(_percent(one) for one in (line.final, line.best)),
+            *(percent(one) for one in (line.final, line.best)),
             f"{line.clock_s.mean:.0f} s",
             f"{line.devices:.1f}",
             "–" if math.isnan(line.tau) else f"{line.tau:.2f}",
@@ -113,7 +115,7 @@ def _print_differences(groups: Sequence[Group], ranked: Sequence[Ranking]) -> No
         table.add_column("won", justify="right", no_wrap=True)
     standings = [{id(each.group): each for each in ranking.standings} for ranking in known]
     for group in groups:
-        cells = [cell for by_group in standings for cell in _against_best(by_group[id(group)])]
+        cells = [cell for by_group in standings for cell in against_best(by_group[id(group)])]
         add_row(table, group.label, *cells)
     console().print(table)
     say(
@@ -124,20 +126,7 @@ def _print_differences(groups: Sequence[Group], ranked: Sequence[Ranking]) -> No
         say(f"{remark}.")
 
 
-def _against_best(one: Standing) -> tuple[str, str]:
-    if one.difference is None:
-        return "best", ""
-    count = one.difference.mean.count
-    return points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–"
-
-
-def comparison_as_json(runs: Sequence[Run]) -> dict[str, Any]:
+def comparison_as_json(runs: Sequence[RunNumbers]) -> dict[str, Any]:
     """The outcomes of all runs, and the rankings of their groups, for JSON."""
     _, ranked = ranked_groups(runs)
     return {"runs": [outcome(run) for run in runs], "rankings": [as_json(ranking) for ranking in ranked]}
-
-
-def _percent(value: Estimate) -> str:
-    if not value.count:
-        return "–"
-    return f"{100.0 * value.mean:.1f}" + ("" if math.isnan(value.half) else f" ± {100.0 * value.half:.1f}") + " %"

@@ -15,7 +15,7 @@ import numpy as np
 
 from flare.config import Config, Options, settings_of
 from flare.config.names import MOVED
-from flare.records.run import Run, read_run
+from flare.records.run import RunNumbers, read_run
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Place, Task, anywhere, run_tasks
 from flare.types import Floats
@@ -124,7 +124,7 @@ def read_outcome(folder: Path, trial: Trial) -> Outcome | None:
         return None
 
 
-def outcome_of(run: Run) -> Outcome:
+def outcome_of(run: RunNumbers) -> Outcome:
     """A run as the measures see it; ValueError where it does not say how many classes its data have."""
     num_classes = run.manifest.get("num_classes")
     if not isinstance(num_classes, int) or num_classes < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,31 +17,27 @@ from numpy.typing import NDArray
 from flare.config import Config
 from flare.records.folder import RunFolder
 from flare.records.old_format import FORMAT_1, completed
-from flare.rounds.record import RoundRecord
+from flare.rounds.record import OF_ROUND, OF_SELECTED, RoundRecord
 from flare.text import one_line, without_numbers
 from flare.types import Floats, Indices
 
 ENDED = ("finished", "reached", "diverged")
 """How a run says that it will not go on; "reached" is its target accuracy."""
-OF_ROUND = (
-    "clock_s", "latency_s", "deadline_s", "tau_bar", "objective", "lower_bound",
-    "train_loss", "test_accuracy", "test_loss", "wall_s",
-)  # fmt: skip
 MAX_FAULT_KINDS = 50
 """Kinds of fault that are told apart; a fleet can fail in as many words as it likes."""
 OTHER_FAULTS = "other faults"
 MAX_DEVICES = 10_000_000
 """More than any run has: a higher number in a record is damage."""
-OF_SELECTED = ("tau", "lr", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Run:
+class RunNumbers:
     """What one run wrote down.
 
     folder         where it lies; None: in memory alone
-    infeasible     whether nobody could send, shape (rounds,)
+    schedules      the status of each schedule, shape (rounds,), texts
+    available      how many devices reported, shape (rounds,)
     of_round       each quantity of `OF_ROUND`, shape (rounds,), nan where nothing was recorded
     num_selected   shape (rounds,)
     selected       the devices, shape (selected of all rounds,), round after round
@@ -53,7 +50,8 @@ class Run:
     folder: Path | None
     config: Config
     manifest: Mapping[str, Any]
-    infeasible: NDArray[np.bool_]
+    schedules: NDArray[Any]
+    available: Indices
     of_round: Mapping[str, Floats]
     num_selected: Indices
     selected: Indices
@@ -66,6 +64,11 @@ class Run:
     def num_rounds(self) -> int:
         """Rounds recorded."""
         return len(self.num_selected)
+
+    @property
+    def infeasible(self) -> NDArray[np.bool_]:
+        """Whether nobody could send, shape (rounds,)."""
+        return np.array(self.schedules == "infeasible", dtype=bool)
 
     @property
     def num_devices(self) -> int:
@@ -127,6 +130,22 @@ class Run:
         """The rounds after which the model was tested."""
         return np.flatnonzero(np.isfinite(self.of_round["test_accuracy"]))
 
+    @property
+    def num_faults(self) -> Indices:
+        """Faults of nodes in each round, shape (rounds,)."""
+        at = [*self.faults.values(), np.zeros(0, dtype=np.intp)]
+        return np.bincount(np.concatenate(at), minlength=self.num_rounds)
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy at the last test, from 0 to 1; nan where there was none."""
+        return float(self.of_round["test_accuracy"][self.evaluated[-1]]) if len(self.evaluated) else math.nan
+
+    @property
+    def clock_s(self) -> float:
+        """Simulated time when the last round was over."""
+        return float(self.of_round["clock_s"][-1]) if self.num_rounds else 0.0
+
     def round_mean(self, name: str) -> Floats:
         """The mean over the selected devices of each round, nan where there are none, shape (rounds,)."""
         return self._round_sum(self.of_selected[name]) / np.where(self.num_selected > 0, self.num_selected, np.nan)
@@ -167,7 +186,7 @@ def is_trained(manifest: Mapping[str, Any]) -> bool:
     return manifest.get("trained", True) is not False
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunNumbers:
     """Read a run folder, of format 1 too; ValueError where it is none, or where a file in it is damaged."""
     opened = RunFolder.open(folder)
     return run_of(read_rounds(opened), opened.config, opened.manifest, folder)
@@ -187,7 +206,9 @@ def read_rounds(opened: RunFolder) -> Iterator[RoundRecord]:
         yield record
 
 
-def run_of(records: Iterable[RoundRecord], config: Config, manifest: Mapping[str, Any], folder: Path | None) -> Run:
+def run_of(
+    records: Iterable[RoundRecord], config: Config, manifest: Mapping[str, Any], folder: Path | None
+) -> RunNumbers:
     """The numbers of rounds: of those that a folder holds, or of those that a program has seen."""
     columns = _Columns()
     for record in records:
@@ -213,7 +234,8 @@ class _Columns:
     """Grows the arrays of a run round by round, eight bytes a number."""
 
     def __init__(self) -> None:
-        self._infeasible: list[bool] = []
+        self._schedules: list[str] = []
+        self._available = array("q")
         self._of_round = {name: array("d") for name in OF_ROUND}
         self._of_selected = {name: array("d") for name in OF_SELECTED}
         self._num_selected, self._selected = array("q"), array("q")
@@ -222,7 +244,8 @@ class _Columns:
 
     def add(self, record: RoundRecord) -> None:
         """Take in a round."""
-        self._infeasible.append(record.status == "infeasible")
+        self._schedules.append(sys.intern(record.status))
+        self._available.append(record.available)
         for name, column in self._of_round.items():
             column.append(_number(getattr(record, name)))
         for name, column in self._of_selected.items():
@@ -235,15 +258,16 @@ class _Columns:
         for fault in record.faults:
             kind = fault_kind(fault)
             known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
-            self._faults.setdefault(kind if known else OTHER_FAULTS, array("q")).append(len(self._infeasible) - 1)
+            self._faults.setdefault(kind if known else OTHER_FAULTS, array("q")).append(len(self._schedules) - 1)
 
-    def run(self, folder: Path | None, config: Config, manifest: Mapping[str, Any]) -> Run:
+    def run(self, folder: Path | None, config: Config, manifest: Mapping[str, Any]) -> RunNumbers:
         """All rounds that were taken in."""
-        return Run(
+        return RunNumbers(
             folder=folder,
             config=config,
             manifest=manifest,
-            infeasible=np.array(self._infeasible, dtype=bool),
+            schedules=np.array(self._schedules, dtype=object),
+            available=_indices(self._available),
             of_round={name: _floats(column) for name, column in self._of_round.items()},
             num_selected=_indices(self._num_selected),
             selected=_indices(self._selected),

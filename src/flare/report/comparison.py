@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
-
-import numpy as np
 
 from flare.report import run_figures as draw
 from flare.report.curves import MIN_SEEDS
@@ -14,6 +13,7 @@ from flare.report.paired import By, Ranking, Standing
 from flare.report.panels import Panel, Section, nothing, spoken
 from flare.report.run_groups import Group
 from flare.report.run_words import percent, points
+from flare.text import json_number
 
 ABOUT = (
     "Runs with the same seed saw the same cell, the same data on the same devices and the same draws, so they are "
@@ -70,7 +70,7 @@ def ranking_table(ranking: Ranking) -> str:
     if not ranking.standings:
         return f'<h3>{title}</h3>\n<p class="note">There is none that the tests of all runs reach.</p>\n'
     header = ["method:policy", "test accuracy", "difference, points", "won"]
-    rows = [[escape(each.group.label), percent(each.accuracy), *_difference(each)] for each in ranking.standings]
+    rows = [[escape(each.group.label), percent(each.accuracy), *against_best(each)] for each in ranking.standings]
     said = "".join(f'<p class="note">{escape(remark)}.</p>\n' for remark in remarks_of(ranking))
     words = f"{title}: by test accuracy after {ranking.by.words(ranking.at)}"
     return f"<h3>{words}</h3>\n{table(words, header, rows, best=0)}{said}"
@@ -81,18 +81,19 @@ def remarks_of(ranking: Ranking) -> list[str]:
     return [*ranking.remarks, *(remark for each in ranking.standings for remark in each.remarks)]
 
 
-def _difference(one: Standing) -> list[str]:
+def against_best(one: Standing) -> tuple[str, str]:
+    """The cells of a table: how far a group is from the best, and in how many seeds it is ahead of it."""
     if one.difference is None:
-        return ["best", ""]
+        return "best", ""
     count = one.difference.mean.count
-    return [points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–"]
+    return points(one.difference.mean), f"{one.difference.won} of {count}" if count else "–"
 
 
 def as_json(ranking: Ranking) -> dict[str, object]:
     """A ranking for programs: accuracies and differences are shares, not per cent; null where there is no number."""
     return {
         "by": str(ranking.by),
-        "after": _number(ranking.at),
+        "after": json_number(ranking.at),
         "unit": "rounds" if ranking.by is By.ROUNDS else "s",
         "groups": [_standing_as_json(each) for each in ranking.standings],
         "remarks": list(ranking.remarks),
@@ -101,23 +102,19 @@ def as_json(ranking: Ranking) -> dict[str, object]:
 
 def _standing_as_json(one: Standing) -> dict[str, object]:
     apart = one.difference
-    low_high = (None, None) if apart is None else (apart.mean.mean - apart.mean.half, apart.mean.mean + apart.mean.half)
+    mean, half = (math.nan, math.nan) if apart is None else (apart.mean.mean, apart.mean.half)
     return {
         "name": one.group.label,
         "full_name": one.group.full_name,
         "seeds": [run.config.seed for run in one.group.runs],
-        "test_accuracy": _number(one.accuracy.mean),
-        "half_width": _number(one.accuracy.half),
+        "test_accuracy": json_number(one.accuracy.mean),
+        "half_width": json_number(one.accuracy.half),
         "best": apart is None,
-        "difference": None if apart is None else _number(apart.mean.mean),
-        "low": _number(low_high[0]),
-        "high": _number(low_high[1]),
+        "difference": json_number(mean),
+        "low": json_number(mean - half),
+        "high": json_number(mean + half),
         "pairs": None if apart is None else apart.mean.count,
         "won": None if apart is None else apart.won,
         "lost": None if apart is None else apart.lost,
         "remarks": list(one.remarks),
     }
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or not np.isfinite(value) else float(value)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report.run_groups import Group
 from flare.types import Floats, Indices
 
@@ -105,7 +105,7 @@ def _with_tests(curve: Curve, tests: Floats) -> Curve:
     return replace(curve, tests=reached) if len(reached) <= MAX_MARKS else curve
 
 
-def against_rounds(group: Group, values: Callable[[Run], Floats], max_points: int = MAX_POINTS) -> Curve:
+def against_rounds(group: Group, values: Callable[[RunNumbers], Floats], max_points: int = MAX_POINTS) -> Curve:
     """Something of each round against the number of rounds done; where that is too many points, means of bins."""
     longest = max(run.num_rounds for run in group.runs)
     table = np.full((len(group.runs), longest), np.nan)  # (seeds, rounds)
@@ -147,7 +147,7 @@ def accuracy_against_time(group: Group) -> Curve:
     return _with_tests(curve, times_s.mean(axis=0)) if shared else curve
 
 
-def along(group: Group, axis: Callable[[Run], Floats], values: Callable[[Run], Floats]) -> Curve:
+def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[RunNumbers], Floats]) -> Curve:
     """Something of each round against what grows with the rounds (simulated seconds, energy): on a grid, since every
     seed has its own; on a straight line between two values, nothing before the first and after the last."""
     known = [(axis(run), values(run)) for run in group.runs]
@@ -160,21 +160,21 @@ def along(group: Group, axis: Callable[[Run], Floats], values: Callable[[Run], F
     )
 
 
-def times_of_tests(run: Run) -> Floats:
+def times_of_tests(run: RunNumbers) -> Floats:
     """Simulated times of the tests, shape (tests,)."""
     return run.of_round["clock_s"][run.evaluated]
 
 
-def rounds_of_tests(run: Run) -> Floats:
+def rounds_of_tests(run: RunNumbers) -> Floats:
     """Rounds done at the tests, shape (tests,)."""
     return 1.0 + run.evaluated.astype(np.float64)
 
 
-Axis = Callable[[Run], Floats]
+Axis = Callable[[RunNumbers], Floats]
 """Where the tests of a run lie along an axis: `times_of_tests` or `rounds_of_tests`."""
 
 
-def accuracy_at(run: Run, places: Floats, axis: Axis = times_of_tests) -> Floats:
+def accuracy_at(run: RunNumbers, places: Floats, axis: Axis = times_of_tests) -> Floats:
     """Test accuracy at places of an axis, on a straight line between tests; nan before the first and after the last."""
     if not len(run.evaluated):
         return np.full(len(places), np.nan)
@@ -194,10 +194,10 @@ def summarise(group: Group) -> Summary:
     runs = group.runs
     sound = [run for run in runs if not run.diverged]
     return Summary(
-        final=estimate([_last(run) for run in sound] or [math.nan]),
+        final=estimate([run.accuracy for run in sound] or [math.nan]),
         best=estimate([np.nanmax(run.of_round["test_accuracy"], initial=-math.inf) for run in runs]),
         rounds=(min(run.num_rounds for run in runs), max(run.num_rounds for run in runs)),
-        clock_s=estimate([run.of_round["clock_s"][-1] if run.num_rounds else 0.0 for run in runs]),
+        clock_s=estimate([run.clock_s for run in runs]),
         devices=_mean([run.num_senders for run in runs]),
         tau=_mean([run.of_selected["tau"] for run in runs]),
         gap=_mean([run.gap() for run in runs]),
@@ -206,10 +206,6 @@ def summarise(group: Group) -> Summary:
         total_rounds=sum(run.num_rounds for run in runs),
         status=_status([run.status for run in runs]),
     )
-
-
-def _last(run: Run) -> float:
-    return float(run.of_round["test_accuracy"][run.evaluated[-1]]) if len(run.evaluated) else math.nan
 
 
 def _mean(values: Sequence[Floats | Indices]) -> float:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report.curves import (
     Axis,
     Estimate,
@@ -103,7 +103,7 @@ def difference_of(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     )
 
 
-def ranked_groups(runs: Sequence[Run]) -> tuple[list[Group], list[Ranking]]:
+def ranked_groups(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[Ranking]]:
     """The groups of runs in their order, and their rankings."""
     return in_order(group_runs(runs)[0])
 
@@ -142,7 +142,7 @@ def rank(groups: Sequence[Group], by: By) -> Ranking:
     return Ranking(by, at, tuple(standings), _limits(groups, by, at))
 
 
-def accuracy_then(run: Run, by: By, at: float) -> float:
+def accuracy_then(run: RunNumbers, by: By, at: float) -> float:
     """Test accuracy of a run after `at` rounds or seconds; a run that has diverged by then guesses; nan where unknown.
 
     Guessing is right once in as many times as there are classes; 0 where the run folder does not tell how many.
@@ -154,7 +154,7 @@ def accuracy_then(run: Run, by: By, at: float) -> float:
     return found
 
 
-def why_no_pair(one: Run, other: Run) -> str:
+def why_no_pair(one: RunNumbers, other: RunNumbers) -> str:
     """Why two runs with the same seed are still no pair; empty where they are one."""
     if "flower" in (one.manifest.get("driver"), other.manifest.get("driver")):
         return "real devices are never the same twice"
@@ -167,7 +167,7 @@ def why_no_pair(one: Run, other: Run) -> str:
     return "" if told[0] == told[1] else "their data, or who holds which, differ"
 
 
-def _drawn(run: Run) -> dict[str, object]:
+def _drawn(run: RunNumbers) -> dict[str, object]:
     """The settings that decide what is drawn of a cell."""
     return {name: value for name, value in vars(run.config.wireless).items() if name not in _NOT_DRAWN}
 
@@ -179,24 +179,28 @@ def _against(best: Group, group: Group, accuracy: Estimate, by: By, at: float) -
     unpaired: dict[str, list[int]] = {}
     for run in group.runs:
         rival = theirs.get(run.config.seed)
-        why = f"{best.label} has no such seed" if rival is None else why_no_pair(run, rival)
-        values = (accuracy_then(run, by, at), math.nan if rival is None else accuracy_then(rival, by, at))
+        if rival is None:
+            continue
+        why = why_no_pair(run, rival)
+        values = (accuracy_then(run, by, at), accuracy_then(rival, by, at))
         if not why and not all(map(math.isfinite, values)):
             why = "there is no test"
         if why:
             unpaired.setdefault(why, []).append(run.config.seed)
         else:
             pairs.append(values)
-    missing = sorted(theirs.keys() - {run.config.seed for run in group.runs})
-    if missing:
-        unpaired[f"it has only been run with {best.label}"] = missing
-    difference = difference_of([ours for ours, _ in pairs], [best_ for _, best_ in pairs])
-    return Standing(group, accuracy, difference, tuple(_left_out(group, why, one) for why, one in unpaired.items()))
+    ours = {run.config.seed for run in group.runs}
+    remarks = [f"{group.label}: no pair with {_seeds(seeds)} ({why})" for why, seeds in unpaired.items()]
+    for one, other, seeds in ((group, best, ours - theirs.keys()), (best, group, theirs.keys() - ours)):
+        if seeds:
+            remarks.append(f"{one.label} was run with {_seeds(sorted(seeds))}, {other.label} was not")
+    difference = difference_of([mine for mine, _ in pairs], [best_ for _, best_ in pairs])
+    return Standing(group, accuracy, difference, tuple(remarks))
 
 
-def _left_out(group: Group, why: str, seeds: Sequence[int]) -> str:
+def _seeds(seeds: Sequence[int]) -> str:
     listed = ", ".join(map(str, seeds[:8])) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
-    return f"{group.label}: no pair with seed{'s' if len(seeds) > 1 else ''} {listed} ({why})"
+    return f"seed{'s' if len(seeds) > 1 else ''} {listed}"
 
 
 def _limits(groups: Sequence[Group], by: By, at: float) -> tuple[str, ...]:

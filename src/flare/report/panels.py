@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 from matplotlib.figure import Figure
 
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report import run_figures as draw
 from flare.report.curves import Curve
 from flare.report.inline_svg import inline_svg
@@ -112,7 +112,7 @@ def range_panel(
     caption: str,
     x_label: str,
     groups: Sequence[Group],
-    values: Callable[[Run], Floats],
+    values: Callable[[RunNumbers], Floats],
     lines_at: Sequence[float] = (),
 ) -> Panel:
     """Ranges of something in all groups; a remark where there is nothing to draw. "(%)" as in `line_panel`."""

@@ -13,7 +13,7 @@ import matplotlib.style
 from matplotlib.figure import Figure
 
 from flare.reading import read_small
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report import FIGURE_FORMATS
 from flare.report.figures import house_style, save
 from flare.report.panels import Panel
@@ -40,7 +40,7 @@ _PAPER: dict[str, Any] = {
 
 
 def write_paper_figures(
-    runs: Sequence[Run], folder: Path, formats: Sequence[str] = ("pdf",), style: str = ""
+    runs: Sequence[RunNumbers], folder: Path, formats: Sequence[str] = ("pdf",), style: str = ""
 ) -> list[Path]:
     """Write every picture of the report on runs into a folder as NAME.FORMAT; the paths of the files.
 

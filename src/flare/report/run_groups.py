@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flare.config import Config, settings_of
 from flare.learning.methods import METHODS
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report.group_labels import MAX_CHARACTERS, Settings, labels_of, paper_name
 from flare.text import cut, one_line
 
@@ -19,7 +19,7 @@ class Group:
     """Runs that differ only in their seed, the smallest seed first, and what sets them apart from other groups."""
 
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[RunNumbers, ...]
 
     @property
     def config(self) -> Config:
@@ -38,14 +38,14 @@ class Group:
         return f"{self.label} ({name})" if name else self.label
 
 
-def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
+def group_runs(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[RunNumbers]]:
     """Groups with their labels, in the order of their first run; and the runs left out.
 
     Runs of other data, another model or other code are another group, whatever their settings say. Two folders with
     one configuration and one seed hold one run: the longer record counts, the other is left out, or the seeds would
     look more alike than they are.
     """
-    by_kind: dict[tuple[Config, tuple[str, ...]], dict[int, Run]] = {}
+    by_kind: dict[tuple[Config, tuple[str, ...]], dict[int, RunNumbers]] = {}
     left_out = []
     for run in runs:
         seeds = by_kind.setdefault((replace(run.config, seed=0, plugins=()), _made_of(run)), {})
@@ -57,7 +57,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
     return [Group(label, group) for label, group in zip(_labels(groups), groups, strict=True)], left_out
 
 
-def _labels(groups: Sequence[tuple[Run, ...]]) -> list[str]:
+def _labels(groups: Sequence[tuple[RunNumbers, ...]]) -> list[str]:
     """What a user called a group; of the others, what sets them apart from each other. No two are the same."""
     given = [_given_label(group) for group in groups]
     others = iter(labels_of([_settings(group[0]) for group, own in zip(groups, given, strict=True) if not own]))
@@ -65,13 +65,13 @@ def _labels(groups: Sequence[tuple[Run, ...]]) -> list[str]:
     return labels if len(set(labels)) == len(labels) else labels_of([_settings(group[0]) for group in groups])
 
 
-def _given_label(runs: Sequence[Run]) -> str:
+def _given_label(runs: Sequence[RunNumbers]) -> str:
     """What a user called the runs of a group, in a comparison of her own; empty where they are not called one thing."""
     names = {str(run.manifest.get("label") or "") for run in runs}
     return cut(one_line(names.pop()), MAX_CHARACTERS) if len(names) == 1 else ""
 
 
-def _made_of(run: Run) -> tuple[str, ...]:
+def _made_of(run: RunNumbers) -> tuple[str, ...]:
     """What all seeds of a group have in common beside their settings.
 
     That is the samples (who holds them is drawn with the seed), or where they are drawn with the seed, too, the code
@@ -83,7 +83,7 @@ def _made_of(run: Run) -> tuple[str, ...]:
     return (data, *(told.get(part, "") for part in ("layers", "method code", "policy code")))
 
 
-def _settings(run: Run) -> Settings:
+def _settings(run: RunNumbers) -> Settings:
     """The settings, and beside them what a program put in the place of some."""
     told = run.identity
     own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy")}
@@ -104,7 +104,7 @@ def settings_table(config: Config) -> Settings:
     return table | {f"learning.options.{name}": value for name, value in options.items()}
 
 
-def _data_code(run: Run) -> str:
+def _data_code(run: RunNumbers) -> str:
     """The checksum of a user's own code that draws the samples with the seed; empty where there is none."""
     return str(run.manifest.get("data_code") or "")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flare.atomic import write_whole
 from flare.config import Config, to_toml
-from flare.records.run import Run, read_run
+from flare.records.run import RunNumbers, read_run
 from flare.report.comparison import comparison
 from flare.report.curves import Summary, summarise
 from flare.report.group_labels import PAPER_NAMES, differing, paper_name
@@ -24,30 +24,20 @@ from flare.report.run_words import headline, interval_note, ordered_by, percent,
 from flare.units import human
 
 
-def write_report(folders: Sequence[Path], out: Path) -> None:
-    """Write the report of run folders into the HTML file `out`, a folder that is given twice once.
-
-    Raises ValueError where a folder is no run folder or is damaged and where `out` is not the name of an HTML file,
-    OSError where it cannot be written.
-    """
-    refuse_other_names(out)
-    write_page(read_runs(folders), out)
-
-
 def refuse_other_names(out: Path) -> None:
     """ValueError where `out` is not the name of an HTML file."""
     if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
         raise ValueError(f"cannot write the report to {out}; give the name of a file that ends in .html")
 
 
-def read_runs(folders: Sequence[Path]) -> list[Run]:
+def read_runs(folders: Sequence[Path]) -> list[RunNumbers]:
     """The runs in folders, one that is given twice once; ValueError where there is none, or one is damaged."""
     if not folders:
         raise ValueError("there is nothing to report: give at least one run folder")
     return [read_run(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
 
 
-def write_page(runs: Sequence[Run], out: Path) -> None:
+def write_page(runs: Sequence[RunNumbers], out: Path) -> None:
     """Write the report of runs into a file, which appears whole or not at all; OSError where it cannot be written."""
     page = report_page(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +47,7 @@ def write_page(runs: Sequence[Run], out: Path) -> None:
         raise type(error)(f"{out}: the report cannot be written: {error.strerror or error}") from None
 
 
-def report_page(runs: Sequence[Run]) -> str:
+def report_page(runs: Sequence[RunNumbers]) -> str:
     """The page, as text."""
     grouped, left_out = group_runs(runs)
     groups, ranked = in_order(grouped)
@@ -78,7 +68,7 @@ def report_page(runs: Sequence[Run]) -> str:
     return document(title(groups), body)
 
 
-def contents(runs: Sequence[Run]) -> tuple[list[Group], list[Section]]:
+def contents(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[Section]]:
     """The groups of a report, best first, and its sections of pictures."""
     groups, ranked = ranked_groups(runs)
     return groups, _sections(groups, ranked)

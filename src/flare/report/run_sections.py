@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flare.records.run import OTHER_FAULTS, Run
+from flare.records.run import OTHER_FAULTS, RunNumbers
 from flare.report import run_figures as draw
 from flare.report.curves import (
     MAX_POINTS,
@@ -165,7 +165,7 @@ def _work(groups: Sequence[Group]) -> Section:
             "All selected devices together, computing and upload.",
             "energy (J)",
             groups,
-            Run.round_energy_j,
+            RunNumbers.round_energy_j,
         ),
     ]
     text = "Mark: mean. Thick: the middle half of the values. Thin: all but the outer tenth."
@@ -216,7 +216,7 @@ def _schedules(groups: Sequence[Group]) -> Section:
             "Mark: mean; thick: middle half; thin: all but the outer tenth.",
             "gap (%)",
             groups,
-            Run.gap,
+            RunNumbers.gap,
         ),
         line_panel(
             "gap-rounds",
@@ -224,7 +224,7 @@ def _schedules(groups: Sequence[Group]) -> Section:
             "At most 30 points, each the mean of the rounds around it.",
             (ROUND, "gap (%)"),
             groups,
-            [against_rounds(group, Run.gap, max_points=30) for group in groups],
+            [against_rounds(group, RunNumbers.gap, max_points=30) for group in groups],
         ),
     ]
     return Section("Schedules", text, panels)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from flare.records.run import Run
+from flare.records.run import RunNumbers
 from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
 from flare.report.paired import Ranking
@@ -112,7 +112,7 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     return f"{number}, {rounds}{each}" + (f"; {all_}{shared}." if shared else ".")
 
 
-def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[Run]) -> str:
+def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[RunNumbers]) -> str:
     """What a reader must know before trusting the numbers."""
     remarks = []
     diverged = {group.label: sum(run.diverged for run in group.runs) for group in groups}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flare.records.run import Run as Numbers
+from flare.records.run import RunNumbers
 from flare.report.curves import Curve, against_rounds, along
 from flare.report.run_groups import Group
 from flare.research.quantities import get_axis, get_quantity
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BAND_ALPHA = 0.2
 
 
-def draw_run(numbers: Numbers, quantity: str, x: str, ax: Any, label: str, style: dict[str, Any]) -> Axes:
+def draw_run(numbers: RunNumbers, quantity: str, x: str, ax: Any, label: str, style: dict[str, Any]) -> Axes:
     """One run as a line through the rounds that have a value; its axes."""
     values, axis = get_quantity(quantity).values(numbers), get_axis(x).values(numbers)
     known = np.isfinite(values)
@@ -28,15 +28,13 @@ def draw_run(numbers: Numbers, quantity: str, x: str, ax: Any, label: str, style
 
 
 def draw_groups(groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any]) -> Axes:
-    """Of each group of seeds the mean, and the band of its 95 % interval, as far as all its seeds go; the axes."""
+    """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go; the axes."""
     curves = [_curve(group, quantity, x) for group in groups]
     axes = _axes(ax, quantity, x)
     for group, curve in zip(groups, curves, strict=True):
-        all_seeds = curve.seeds == curve.seeds.max(initial=0)  # a seed more or less would bend the mean
-        x_values, low, high = curve.x[all_seeds], curve.low[all_seeds], curve.high[all_seeds]
-        (line,) = axes.plot(x_values, curve.mean[all_seeds], **({"label": group.label} | style))
-        if band and np.isfinite(low).any():
-            axes.fill_between(x_values, low, high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
+        (line,) = axes.plot(curve.x, curve.mean, **({"label": group.label} | style))
+        if band and np.isfinite(curve.half).any():
+            axes.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
     if ax is None and len(groups) > 1:
         axes.legend()
     return axes

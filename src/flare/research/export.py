@@ -33,9 +33,19 @@ def export(runs: Run | Runs, kind: str, out: Path, *, force: bool = False) -> li
     Raises ValueError where a file is there already and not `force`, and for a name that does not fit; OSError where a
     file cannot be written.
     """
-    files = files_of(kind, out, force=force)
+    files_of(kind, out, force=force)  # refuses before anything is computed
+    return write(tables_of(runs), kind, out, force=force)
+
+
+def tables_of(runs: Run | Runs) -> dict[str, Columns]:
+    """The tables of runs, by name. A warning tells what is not known of their devices."""
     several = runs if isinstance(runs, Runs) else Runs([runs])
-    tables = {"rounds": several.round_columns(), "devices": several.device_columns()}
+    return {"rounds": several.round_columns(), "devices": several.device_columns()}
+
+
+def write(tables: Mapping[str, Columns], kind: str, out: Path, *, force: bool = False) -> list[Path]:
+    """Write tables as `export` does."""
+    files = files_of(kind, out, force=force)
     contents = [_mat(tables)] if kind == "mat" else [_WRITERS[kind](table) for table in tables.values()]
     for file, content in zip(files, contents, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
+from itertools import islice
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +20,9 @@ from flare.rounds import RoundRecord, RunStatus
 from flare.sweeps import Callback, Task
 from flare.text import printable
 
+MAX_ROWS = 12
+"""Runs that are shown one by one: a screen has room for no more."""
+_ALL = ""  # the key of the row of all runs
 _EVERY_S = 0.25  # a notebook is told no more often
 
 
@@ -34,7 +38,8 @@ def showing(tasks: Sequence[Task], label_of: Mapping[str, str], *, wanted: bool)
 
 @contextmanager
 def terminal_lines(screen: Console, tasks: Sequence[Task], label_of: Mapping[str, str]) -> Iterator[Callback]:
-    """A callback that draws a line for each run: round, simulated time, devices, accuracy, loss, time left."""
+    """A callback that draws a line for each run (of many, for some): round, simulated time, devices, accuracy, loss,
+    time left."""
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -43,19 +48,26 @@ def terminal_lines(screen: Console, tasks: Sequence[Task], label_of: Mapping[str
         console=screen,
         refresh_per_second=4,
     )
-    bars: dict[str, TaskID] = {}
-    accuracy: dict[str, float] = {}
-    for task in tasks:
-        total, done = task.config.run.rounds, rounds_done(task)
-        bars[task.key] = progress.add_task(printable(label_of[task.key]), total=total, completed=done, facts="")
+    board = _Board(tasks, label_of)
+    lines: dict[str, TaskID] = {}
 
-    def callback(task: Task, record: RoundRecord, _status: RunStatus) -> None:
-        if record.test_accuracy is not None:
-            accuracy[task.key] = record.test_accuracy
-        facts = facts_of(record, accuracy.get(task.key, math.nan))
-        progress.update(bars[task.key], completed=record.round + 1, facts=facts)
+    def draw(*told: str) -> None:
+        rows = board.rows()
+        for key in lines.keys() - rows.keys():
+            progress.remove_task(lines.pop(key))
+        for key, bar in rows.items():
+            facts: dict[str, Any] = {"completed": bar.done, "facts": bar.facts}
+            if key not in lines:
+                lines[key] = progress.add_task(printable(bar.label), total=bar.total, **facts)
+            elif key in told:
+                progress.update(lines[key], **facts)
+
+    def callback(task: Task, record: RoundRecord, status: RunStatus) -> None:
+        board.tell(task.key, record, status)
+        draw(task.key, _ALL)
 
     with progress:
+        draw()
         yield callback
 
 
@@ -91,25 +103,25 @@ def _in_notebook() -> bool:
 def _notebook_bars(tasks: Sequence[Task], label_of: Mapping[str, str]) -> Iterator[Callback]:
     from IPython.display import HTML, display
 
-    bars = {task.key: _Bar(label_of[task.key], task.config.run.rounds, rounds_done(task)) for task in tasks}
-    handle: Any = display(HTML(_html(bars)), display_id=True)
+    board = _Board(tasks, label_of)
+    handle: Any = display(HTML(_html(board)), display_id=True)
     told_s = time.monotonic()
 
-    def callback(task: Task, record: RoundRecord, _status: RunStatus) -> None:
+    def callback(task: Task, record: RoundRecord, status: RunStatus) -> None:
         nonlocal told_s
-        bars[task.key].tell(record)
+        board.tell(task.key, record, status)
         if time.monotonic() - told_s >= _EVERY_S:
-            handle.update(HTML(_html(bars)))
+            handle.update(HTML(_html(board)))
             told_s = time.monotonic()
 
     try:
         yield callback
     finally:
-        handle.update(HTML(_html(bars)))
+        handle.update(HTML(_html(board)))
 
 
 class _Bar:
-    """How far one run is."""
+    """How far one run is, or all of them together."""
 
     def __init__(self, label: str, total: int, done: int) -> None:
         self.label, self.total, self.done, self.facts, self.accuracy = label, total, done, "", math.nan
@@ -120,11 +132,41 @@ class _Bar:
         self.done, self.facts = record.round + 1, facts_of(record, self.accuracy)
 
 
-def _html(bars: Mapping[str, _Bar]) -> str:
+class _Board:
+    """How far all runs are. Of more than `MAX_ROWS` the first few that are still going on have a row, and all of them
+    together one above."""
+
+    def __init__(self, tasks: Sequence[Task], label_of: Mapping[str, str]) -> None:
+        self._bars = {t.key: _Bar(label_of[t.key], t.config.run.rounds, rounds_done(t)) for t in tasks}
+        self._many = len(self._bars) > MAX_ROWS
+        bars = self._bars.values()
+        self._all = _Bar(f"all {len(bars)} runs", sum(bar.total for bar in bars), sum(bar.done for bar in bars))
+        self._ended = 0
+
+    def tell(self, key: str, record: RoundRecord, status: RunStatus) -> None:
+        """Take in the news of a run."""
+        bar = self._bars[key]
+        before = bar.done
+        bar.tell(record)
+        over = status is not RunStatus.RUNNING
+        self._all.done += (bar.total if over else bar.done) - before  # a run may end before its last round
+        if over and self._many:
+            del self._bars[key]
+            self._ended += 1
+            self._all.facts = f"{self._ended} ended"
+
+    def rows(self) -> dict[str, _Bar]:
+        """The rows to show, from above."""
+        if not self._many:
+            return self._bars
+        return {_ALL: self._all} | dict(islice(self._bars.items(), MAX_ROWS))
+
+
+def _html(board: _Board) -> str:
     rows = "".join(
         f"<tr><td style='text-align: left'>{escape(printable(bar.label))}</td>"
         f"<td><progress max='{bar.total}' value='{bar.done}'></progress></td>"
         f"<td>round {bar.done}/{bar.total}</td><td style='text-align: left'>{escape(bar.facts)}</td></tr>"
-        for bar in bars.values()
+        for bar in board.rows().values()
     )
     return f"<table>{rows}</table>"

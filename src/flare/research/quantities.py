@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from flare.records.run import Run as Numbers
+from flare.records.run import RunNumbers
 from flare.text import did_you_mean
 from flare.types import Floats
 
@@ -19,10 +19,10 @@ class Quantity:
     """What an axis says of it, and its value in every round of a run, shape (rounds,); nan where there is none."""
 
     label: str
-    values: Callable[[Numbers], Floats]
+    values: Callable[[RunNumbers], Floats]
 
 
-def _recorded(name: str) -> Callable[[Numbers], Floats]:
+def _recorded(name: str) -> Callable[[RunNumbers], Floats]:
     return lambda run: run.of_round[name]
 
 

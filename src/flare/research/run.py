@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from flare.config import Config
 from flare.records import RunFolder
-from flare.records.run import Run as Numbers
-from flare.records.run import read_rounds, run_of
+from flare.records.run import RunNumbers, read_rounds, run_of
 from flare.research.drawing import draw_run
 from flare.research.extras import imported
-from flare.research.tables import Columns, device_columns, round_columns
+from flare.research.tables import Columns, device_columns, round_columns, warn_untold
 from flare.rounds import RoundRecord
 from flare.sweeps.entries import name_of
 from flare.text import html_table
@@ -31,8 +30,7 @@ class Run:
     name       what it is called: the name of its folder, or method, policy and seed
     config     its settings
     folder     where it lies on disk; None: in memory alone
-    records    its rounds, one `RoundRecord` each: all that was written down
-    numbers    the same as arrays, the quantities of a round by name
+    numbers    what was written down of its rounds as arrays, the quantities of a round by name
     """
 
     def __init__(
@@ -43,8 +41,8 @@ class Run:
         folder: Path | None = None,
         name: str = "",
     ) -> None:
-        self.records: tuple[RoundRecord, ...] = tuple(records)
-        self.numbers: Numbers = run_of(self.records, config, manifest, folder)
+        self._records = tuple(records) if folder is None else ()
+        self.numbers: RunNumbers = run_of(self._records if folder is None else records, config, manifest, folder)
         self.config = config
         self.folder = folder
         self.name = name or (folder.absolute().name if folder is not None else name_of(config))
@@ -54,6 +52,26 @@ class Run:
         """The run in a folder; ValueError where there is none, or where a file in it is damaged."""
         opened = RunFolder.open(folder)
         return cls(read_rounds(opened), opened.config, opened.manifest, folder, name)
+
+    @property
+    def records(self) -> tuple[RoundRecord, ...]:
+        """Its rounds, one `RoundRecord` each: all that was written down. Those of a run on disk are read every time,
+        since they take far more memory than `numbers`; ValueError where they are no longer there."""
+        return tuple(self._iter_records())
+
+    def _iter_records(self) -> Iterator[RoundRecord]:
+        if self.folder is None:
+            yield from self._records
+            return
+        left = self.num_rounds  # it may have gone on since it was read
+        for record in islice(read_rounds(RunFolder.open(self.folder)), left):
+            left -= 1
+            yield record
+        if left:
+            raise ValueError(
+                f"{self.folder}: the run there has {self.num_rounds - left} rounds, and had {self.num_rounds} when it "
+                "was read; load it again"
+            )
 
     @property
     def method(self) -> str:
@@ -83,13 +101,12 @@ class Run:
     @property
     def accuracy(self) -> float:
         """Test accuracy at the last test, from 0 to 1; nan where there was none."""
-        tests = self.numbers.evaluated
-        return float(self.numbers.of_round["test_accuracy"][tests[-1]]) if len(tests) else math.nan
+        return self.numbers.accuracy
 
     @property
     def clock_s(self) -> float:
         """Simulated time when the last round was over."""
-        return self.records[-1].clock_s if self.records else 0.0
+        return self.numbers.clock_s
 
     def frame(self) -> pd.DataFrame:
         """A pandas frame with one row a round.
@@ -98,17 +115,20 @@ class Run:
         `num_sent`, `mean_tau` (of the selected devices), `energy_j` (of all devices in the round), `gap` (of the
         objective to its proven bound, as a share of it) and `num_faults`.
         """
-        return frame_of(self.round_columns)
+        return frame_of(self.round_columns())
 
     def devices(self) -> pd.DataFrame:
         """A pandas frame with one row for each round and device, those that were not selected too.
 
         `why_left_out` says why a device was not selected; "" where it was, "not known" where the round cannot be drawn
-        again (real nodes, a run of an older flare, a trace or a method that is not at hand); `objective_change` is what
-        P2's objective would have changed by had it sent, too (> 0 is worse). `tau` and `compute_s` are what the device
-        can do in the round, selected or not; `upload_s` and `finish_s` are there only of the selected.
+        again (real nodes, a run of an older flare, a trace or a method that is not at hand), of which a warning tells.
+        `objective_change` is what P2's objective would have changed by had it sent, too (> 0 is worse). `tau` and
+        `compute_s` are what the device can do in the round, selected or not; `upload_s` and `finish_s` are there only
+        of the selected.
         """
-        return frame_of(self.device_columns)
+        columns, untold = self.device_table()
+        warn_untold({self.name: untold})
+        return frame_of(columns)
 
     def plot(self, quantity: str = "accuracy", *, x: str = "rounds", ax: Axes | None = None, **style: Any) -> Axes:
         """Draw a quantity of the run and return the matplotlib axes.
@@ -121,15 +141,13 @@ class Run:
         """
         return draw_run(self.numbers, quantity, x, ax, self.name, style)
 
-    @cached_property
     def round_columns(self) -> Columns:
         """The table of rounds as arrays by name."""
-        return round_columns(self.records, self.numbers)
+        return round_columns(self.numbers)
 
-    @cached_property
-    def device_columns(self) -> Columns:
-        """The table of rounds and devices as arrays by name."""
-        return device_columns(self.records, self.numbers)
+    def device_table(self) -> tuple[Columns, str]:
+        """The table of rounds and devices as arrays by name; and what of it is not known, empty where all is."""
+        return device_columns(self._iter_records(), self.numbers)
 
     def __repr__(self) -> str:
         tested = "" if math.isnan(self.accuracy) else f", test accuracy {100.0 * self.accuracy:.2f} %"

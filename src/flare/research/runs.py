@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, final, overload
 
 import numpy as np
@@ -12,10 +11,11 @@ import numpy as np
 from flare.report.curves import Summary, summarise
 from flare.report.paired import By, Ranking, rank
 from flare.report.run_groups import Group, group_runs
+from flare.report.run_words import plural
 from flare.research.drawing import draw_groups
 from flare.research.run import Run, frame_of
-from flare.research.tables import Columns, stacked, texts, with_constants
-from flare.text import did_you_mean, printable
+from flare.research.tables import Columns, stacked, texts, warn_untold, with_constants
+from flare.text import did_you_mean, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +81,8 @@ class Runs(Sequence[Run]):
         band: bool = True,
         **style: Any,
     ) -> Axes:
-        """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, as far as all of
-        its seeds go, and return the matplotlib axes.
+        """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, as far as half
+        of its seeds go, and return the matplotlib axes.
 
         quantity   as for `Run.plot`
         x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
@@ -114,11 +114,17 @@ class Runs(Sequence[Run]):
 
     def round_columns(self) -> Columns:
         """The tables of rounds one below the other, as arrays by name."""
-        return stacked([with_constants(own, run.round_columns) for own, run in self._named()])
+        return stacked([with_constants(own, run.round_columns()) for own, run in self._named()])
 
     def device_columns(self) -> Columns:
-        """The tables of rounds and devices one below the other, as arrays by name."""
-        return stacked([with_constants(own, run.device_columns) for own, run in self._named()])
+        """The tables of rounds and devices one below the other, as arrays by name. A warning tells what is not known
+        of them."""
+        tables, untold = [], {}
+        for own, run in self._named():
+            columns, untold[run.name] = run.device_table()
+            tables.append(with_constants(own, columns))
+        warn_untold(untold)
+        return stacked(tables)
 
     def _named(self) -> Iterator[tuple[dict[str, str | int], Run]]:
         """Each run, with what tells it apart in a table of several."""
@@ -139,8 +145,7 @@ class Runs(Sequence[Run]):
         return columns
 
     def __repr__(self) -> str:
-        seeds = {run.seed for run in self}
-        lines = [f"<Runs: {len(self)} of {len(self.groups)} groups, {len(seeds)} seeds"]
+        lines = [f"<Runs: {self._in_words}"]
         lines += [f"  {run!r}" for run in self._runs[:_SHOWN]]
         more = [f"  ... and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
         return "\n".join([*lines, *more]) + ">"
@@ -148,12 +153,14 @@ class Runs(Sequence[Run]):
     def _repr_html_(self) -> str:
         columns = self.summary_columns()
         names = ["label", "seeds", "accuracy", "accuracy_half", "rounds", "clock_s", "status"]
-        head = "".join(f"<th>{name}</th>" for name in names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_shown(columns[name][row]))}</td>" for name in names) + "</tr>"
-            for row in range(len(columns["label"]))
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        rows = zip(*(map(_shown, columns[name].tolist()) for name in names), strict=True)
+        return html_table(self._in_words, names, rows)
+
+    @property
+    def _in_words(self) -> str:
+        """How many runs, of how many groups and seeds."""
+        groups, seeds = len(self.groups), len({run.seed for run in self})
+        return f"{plural(len(self), 'run')} of {plural(groups, 'group')}, {plural(seeds, 'seed')}"
 
 
 def _row(group: Group, line: Summary, rankings: Sequence[Ranking]) -> dict[str, Any]:
@@ -195,8 +202,6 @@ def _compared(group: Group, ranking: Ranking) -> dict[str, float]:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return printable(value)
     if isinstance(value, float):
         return "–" if math.isnan(value) else f"{value:.4g}"
     return str(value)

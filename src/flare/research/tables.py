@@ -6,49 +6,44 @@ needs pandas, so that `flare export` does not either.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.records.run import Run as Numbers
+from flare.records.run import RunNumbers
 from flare.rounds import RoundRecord
+from flare.rounds.record import OF_SELECTED, OF_SENT
 from flare.simulation.redraw import Redraw, Redrawn
+from flare.text import one_line, printable
 
 Columns = dict[str, NDArray[Any]]
 
 NOT_KNOWN = "not known"
 """Why a device was left out, where the round cannot be drawn again."""
-OF_ROUND = (
-    "round", "status", "available", "clock_s", "latency_s", "deadline_s", "train_loss", "test_accuracy", "test_loss",
-    "tau_bar", "objective", "lower_bound", "gamma", "smoothness", "wall_s",
-)  # fmt: skip
-"""The columns of the table of rounds that a record has as they are."""
-OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
-OF_SENT = ("loss", "update_norm")
 _NOTHING_IF_IDLE = ("bandwidth_hz", "compute_energy_j", "upload_energy_j")
 
 
-def round_columns(records: Sequence[RoundRecord], numbers: Numbers) -> Columns:
+class NotRedrawn(UserWarning):
+    """Rounds of a run cannot be drawn again, so that its table of devices has gaps."""
+
+
+def round_columns(numbers: RunNumbers) -> Columns:
     """One row a round."""
-    columns = {name: _column([getattr(record, name) for record in records], name) for name in OF_ROUND}
-    return columns | {
+    return {
+        "round": np.arange(numbers.num_rounds, dtype=np.int64),
+        "status": numbers.schedules,
+        "available": numbers.available.astype(np.int64),
+        **numbers.of_round,
         "num_selected": numbers.num_selected.astype(np.int64),
         "num_sent": numbers.num_sent.astype(np.int64),
         "mean_tau": numbers.round_mean("tau"),
         "energy_j": numbers.round_energy_j(),
         "gap": numbers.gap(),
-        "num_faults": np.array([len(record.faults) for record in records], dtype=np.int64),
+        "num_faults": numbers.num_faults.astype(np.int64),
     }
-
-
-def _column(values: Sequence[Any], name: str) -> NDArray[Any]:
-    if name == "status":
-        return texts(values)
-    if name in ("round", "available"):
-        return np.array(values, dtype=np.int64)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def texts(values: Sequence[str]) -> NDArray[Any]:
@@ -58,30 +53,51 @@ def texts(values: Sequence[str]) -> NDArray[Any]:
     return column
 
 
-def device_columns(records: Sequence[RoundRecord], numbers: Numbers) -> Columns:
-    """One row a round and device, those that were not selected too."""
-    redraw = _redraw_of(numbers)
-    rounds = [_of_devices(record, numbers.num_devices, _redrawn(redraw, record)) for record in records]
+def device_columns(records: Iterable[RoundRecord], numbers: RunNumbers) -> tuple[Columns, str]:
+    """One row a round and device, those that were not selected too; and what is not known, empty where all is."""
+    redraw, why_not = _redraw_of(numbers)
+    rounds, failed = [], 0
+    for record in records:
+        redrawn, why = _redrawn(redraw, record)
+        failed, why_not = failed + (redrawn is None), why_not or why
+        rounds.append(_of_devices(record, numbers.num_devices, redrawn))
     if not rounds:
         empty = RoundRecord(-1, "", 0, [], [], None, [], [], [], [], None, 0.0, None, None, 0.0, [], [], None, None)
         rounds = [{name: column[:0] for name, column in _of_devices(empty, numbers.num_devices, None).items()}]
-    return stacked(rounds)
+    untold = f"{failed} of {numbers.num_rounds} rounds cannot be drawn again ({why_not})" if failed else ""
+    return stacked(rounds), untold
 
 
-def _redraw_of(numbers: Numbers) -> Redraw | None:
+def _redraw_of(numbers: RunNumbers) -> tuple[Redraw | None, str]:
+    """What draws the rounds, or why nothing does: of a fleet, of an older flare, of a method that is not at hand."""
     try:
-        return Redraw(numbers.config, numbers.manifest)
-    except (ValueError, OSError):  # of a fleet, of an older flare, of a method or trace that is not at hand
-        return None
+        return Redraw(numbers.config, numbers.manifest), ""
+    except (ValueError, OSError) as error:
+        return None, one_line(str(error))
 
 
-def _redrawn(redraw: Redraw | None, record: RoundRecord) -> Redrawn | None:
+def _redrawn(redraw: Redraw | None, record: RoundRecord) -> tuple[Redrawn | None, str]:
     if redraw is None:
-        return None
+        return None, ""
     try:
-        return redraw.round(record)
-    except ValueError:
-        return None
+        return redraw.round(record), ""
+    except ValueError as error:
+        return None, one_line(str(error))
+
+
+def warn_untold(untold: Mapping[str, str]) -> None:
+    """A warning for each thing that is not known, with the first of the runs, by name, of which it is not."""
+    runs_of: dict[str, list[str]] = {}
+    for name, words in untold.items():
+        if words:
+            runs_of.setdefault(words, []).append(name)
+    for words, names in runs_of.items():
+        more = f" and {len(names) - 1} more run{'s' if len(names) > 2 else ''}" if len(names) > 1 else ""
+        warnings.warn(
+            f"{printable(names[0])}{more}: {words}; why their devices were left out is not known",
+            NotRedrawn,
+            stacklevel=4,
+        )
 
 
 def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) -> Columns:

@@ -14,10 +14,11 @@ from flare.learning.job import LocalRule, Score, Update, norm_of
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import Told, after_round
 from flare.rounds.plan import Plan
-from flare.rounds.record import RoundRecord, number
+from flare.rounds.record import RoundRecord
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
+from flare.text import json_number
 from flare.types import Floats
 
 
@@ -80,12 +81,12 @@ class Arrivals:
         )
         record = replace(
             _planned_record(state.rounds_done, plan, clock_s, smoothness=self._station.smoothness),
-            tau_bar=number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
+            tau_bar=json_number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
             lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
             sent=list(sent),
-            loss=[number(each.loss) for each in sent.values()],
-            update_norm=[number(each.norm) for each in sent.values()],
-            train_loss=number(_mean(self.losses.values())),
+            loss=[json_number(each.loss) for each in sent.values()],
+            update_norm=[json_number(each.norm) for each in sent.values()],
+            train_loss=json_number(_mean(self.losses.values())),
             faults=[dict(each) for each in faults],
         )
         return ended(self._station.config.run, after), record
@@ -112,7 +113,7 @@ def with_score(
     station: BaseStation, state: RunState, record: RoundRecord, score: Score
 ) -> tuple[RunState, RoundRecord]:
     """The state, ended where the score is the target, and the record with the score."""
-    record = replace(record, test_accuracy=number(score.accuracy), test_loss=number(score.loss))
+    record = replace(record, test_accuracy=json_number(score.accuracy), test_loss=json_number(score.loss))
     return scored(station.config.run, state, score), record
 
 
@@ -160,15 +161,15 @@ def _planned_record(index: int, plan: Plan, clock_s: float, *, smoothness: float
         bandwidth_hz=schedule.bandwidth_hz[at].tolist(),
         compute_s=problem.compute_s[at].tolist(),
         upload_s=plan.upload_s.tolist(),
-        latency_s=number(schedule.latency_s),
+        latency_s=json_number(schedule.latency_s),
         deadline_s=problem.deadline_s,
         gamma=problem.gamma,
         smoothness=smoothness,
         clock_s=clock_s,
         compute_energy_j=plan.compute_energy_j[at].tolist(),
         upload_energy_j=plan.upload_energy_j.tolist(),
-        objective=number(schedule.objective),
-        lower_bound=number(plan.lower_bound),
+        objective=json_number(schedule.objective),
+        lower_bound=json_number(plan.lower_bound),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, final
@@ -59,7 +58,7 @@ class RoundRecord:
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
             if _is_too_large(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
-        for names, of in ((_OF_SELECTED, "selected"), (_OF_SENT, "sent")):
+        for names, of in ((OF_SELECTED, "selected"), (OF_SENT, "sent")):
             for name in names:
                 if len(told[name]) != len(told[of]):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
@@ -67,9 +66,13 @@ class RoundRecord:
 
 
 _NAMES = tuple(each.name for each in fields(RoundRecord))
-_OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
-_OF_SENT = ("loss", "update_norm")
+OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
+"""The lists with a value for each selected device."""
+OF_SENT = ("loss", "update_norm")
+"""The lists with a value for each device that sent."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}
+OF_ROUND = tuple(name for name, kind in _KINDS.items() if kind in ("float", "float | None"))
+"""The numbers of a round that may have a fraction."""
 _WORDS = {
     "int": "whole number",
     "float": "number",
@@ -103,8 +106,3 @@ def _is_a(value: Any, kind: str) -> bool:
 def _is_too_large(value: Any, kind: str) -> bool:
     limit, values = _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT), value if isinstance(value, list) else [value]
     return any(type(each) is int and abs(each) >= limit for each in values)
-
-
-def number(value: float) -> float | None:
-    """JSON has no nan and no infinity."""
-    return float(value) if math.isfinite(value) else None

@@ -12,7 +12,7 @@ import numpy as np
 from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
-from flare.text import html_table
+from flare.text import html_table, json_number
 from flare.types import Floats
 from flare.units import human
 
@@ -48,7 +48,7 @@ def as_dict(
         "policy": schedule.policy,
         "status": schedule.status.value,
         "num_selected": schedule.num_selected,
-        **{name: _number(float(value)) for name, value in numbers.items()},
+        **{name: json_number(value) for name, value in numbers.items()},
         "devices": _device_dicts(schedule, detail, names),
     }
 
@@ -64,15 +64,11 @@ def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] 
         "objective_change": detail.objective_change,
     }
     called = range(problem.num_devices) if names is None else names
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    rows = zip(*(map(json_number, column.tolist()) for column in columns.values()), strict=True)
     return [
-        {"device": name, "selected": not reason, **dict(zip(columns, map(_number, row), strict=True)), "reason": reason}
+        {"device": name, "selected": not reason, **dict(zip(columns, row, strict=True)), "reason": reason}
         for name, row, reason in zip(called, rows, detail.reason, strict=True)
     ]
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def schedule_in_a_line(schedule: Schedule) -> str:

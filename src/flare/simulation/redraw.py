@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from flare.config import Config
-from flare.learning.methods import make_method
+from flare.learning.methods import METHODS, make_method
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
@@ -55,6 +55,8 @@ class Redraw:
         if manifest.get("driver", "simulation") != "simulation":
             raise ValueError("its rounds were not drawn, but told by the nodes of a fleet")
         self._num_weights = _count(manifest.get("num_weights"))
+        if config.learning.method not in METHODS:
+            raise ValueError(f"there is no method '{config.learning.method}' here: give the plugin that it is in")
         self._method = make_method(config.learning)
         self._num_samples = np.full(config.wireless.num_devices, np.nan)
         if self._method.needs_gradients:
@@ -112,7 +114,7 @@ def _split_evenly(told: Any, policy: str) -> bool:
         return told
     if policy not in POLICIES:
         raise ValueError(
-            f"its folder does not tell how policy '{policy}' divides the band, and there is no such policy here; give "
+            f"its folder does not tell how policy '{policy}' divides the band, and there is no such policy here: give "
             "the plugin that it is in"
         )
     return POLICIES[policy].split_evenly

@@ -7,6 +7,7 @@ it with one thread: the same run finds the same L, alone, in company and when it
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -33,7 +34,9 @@ MAX_SAMPLES = 64
 TOLERANCE, MAX_PRODUCTS = 0.01, 30
 
 
-_ESTIMATES: dict[tuple[object, ...], float] = {}  # by all that one depends on: runs of a comparison share them
+MAX_ESTIMATES = 2048
+"""Estimates that are remembered, the last ones that were asked for: enough for the seeds of a comparison."""
+_ESTIMATES: OrderedDict[tuple[object, ...], float] = OrderedDict()  # by all that one depends on
 
 
 def estimated_smoothness(
@@ -50,8 +53,10 @@ def estimated_smoothness(
     learning, num_devices = config.learning, config.wireless.num_devices
     made_of = (SOURCES.find(config.data.name), MODELS.find(learning.model), learning.model_options)
     key = (config.seed, config.data, num_devices, *made_of, compute_device(learning))
-    if key not in _ESTIMATES:
-        _ESTIMATES[key] = _estimate(config, module, dataset, held)
+    known = _ESTIMATES.pop(key, None)
+    _ESTIMATES[key] = _estimate(config, module, dataset, held) if known is None else known
+    if len(_ESTIMATES) > MAX_ESTIMATES:
+        _ESTIMATES.popitem(last=False)
     return _ESTIMATES[key]
 
 
