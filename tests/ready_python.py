@@ -3,7 +3,8 @@
 `run` takes what `subprocess.run` takes for `[sys.executable, "-m", "flare", ...]`, `[sys.executable, "-c", code]` or
 `[sys.executable, script, ...]`. Behind it stands one process for each process of the tests. It has imported much and
 computed nothing; for every command it makes a copy of itself (fork) with the folder, environment, arguments and output
-of that command. Whoever tests what happens while Python starts takes `subprocess`.
+of that command. Whoever tests what happens while Python starts takes `subprocess`; whoever tests that a command imports
+what it uses of flare passes `imported=OF_OTHERS`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ IMPORTED = (
     "flare.simulation",
     "scipy.optimize",
 )
+OF_OTHERS = ("matplotlib.figure", "rich.progress", "scipy.optimize", "sklearn.datasets", "torch", "typer")
+"""What takes its time to import, and nothing of flare."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,11 @@ class Started:
     pid: int
     out: Path
     err: Path
+    imported: tuple[str, ...]
 
     def poll(self) -> int | None:
         """Its exit code, minus the signal that ended it; None while it runs."""
-        return _asked(poll=self.pid)
+        return _asked(self.imported, poll=self.pid)
 
     def said(self) -> list[str]:
         """Standard output and standard error."""
@@ -57,25 +61,35 @@ class Started:
 
 
 def start(
-    command: Sequence[str | Path], folder: Path, *, cwd: Path | None, env: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    folder: Path,
+    *,
+    cwd: Path | None,
+    env: Mapping[str, str] | None = None,
+    imported: tuple[str, ...] = IMPORTED,
 ) -> Started:
-    """Begin a command of Python; what it says goes into files in `folder`."""
+    """Begin a command of Python where these modules are imported; what it says goes into files in `folder`."""
     words = [str(word) for word in command]
     assert words[0] == sys.executable, f"only Python is ready: {words[0]}"
     out, err = folder / "out", folder / "err"
     place = str(Path.cwd() if cwd is None else cwd)
     environment = dict(os.environ if env is None else env)
-    pid = _asked(words=words[1:], cwd=place, env=environment, outputs=[str(out), str(err)])
+    pid = _asked(imported, words=words[1:], cwd=place, env=environment, outputs=[str(out), str(err)])
     assert pid is not None
-    return Started(pid, out, err)
+    return Started(pid, out, err, imported)
 
 
 def run(
-    command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 240.0
+    command: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 240.0,
+    imported: tuple[str, ...] = IMPORTED,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of Python to its end; TimeoutExpired where that takes longer than `timeout` seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        process = start(command, Path(folder), cwd=cwd, env=env)
+        process = start(command, Path(folder), cwd=cwd, env=env, imported=imported)
         end = time.monotonic() + timeout
         while (code := process.poll()) is None:
             if time.monotonic() > end:
@@ -85,35 +99,42 @@ def run(
         return subprocess.CompletedProcess(list(map(str, command)), code, *process.said())
 
 
-def _asked(**question: Any) -> int | None:
-    server = _server()
+def _asked(imported: tuple[str, ...], **question: Any) -> int | None:
+    server = _server(imported)
     assert server.stdin is not None
     assert server.stdout is not None
-    server.stdin.write(json.dumps(question).encode() + b"\n")
-    server.stdin.flush()
-    answer: int | None = json.loads(server.stdout.readline())
+    with suppress(BrokenPipeError):  # it is gone, and so is its answer
+        server.stdin.write(json.dumps(question).encode() + b"\n")
+        server.stdin.flush()
+    line = server.stdout.readline()
+    if not line:
+        raise RuntimeError(
+            f"the ready Python process {server.pid} has ended (exit code {server.wait(10)}), perhaps for want of "
+            "memory; what it said last is on standard error"
+        )
+    answer: int | None = json.loads(line)
     return answer
 
 
 @cache
-def _server() -> subprocess.Popen[bytes]:
+def _server(imported: tuple[str, ...]) -> subprocess.Popen[bytes]:
     started = subprocess.Popen(
-        [sys.executable, "-m", "tests.ready_python"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "tests.ready_python", *imported], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     atexit.register(_end, started)
     return started
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    with server:  # closes its input, at which it ends
+    with suppress(BrokenPipeError), server:  # closes its input, at which it ends
         pass
 
 
 # --- in the process that is ready ---------------------------------------------------------------------------------
 
 
-def _serve() -> None:
-    for name in IMPORTED:
+def _serve(imported: Sequence[str]) -> None:
+    for name in imported:
         import_module(name)
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
@@ -174,4 +195,4 @@ def _execute(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])

@@ -59,6 +59,10 @@ class Named(Protocol):
         """Its options by name."""
         ...
 
+    def check_options(self, given: Mapping[str, Any]) -> Any:
+        """ValueError for an option that it does not have, or that cannot be."""
+        ...
+
 
 T = TypeVar("T", bound=Named)
 

@@ -56,7 +56,7 @@ def test_an_option_by_file_setting_and_flag_is_the_same_option(
         (["run", "-o", "num_selected=2"], "policy 'exact' has no option 'num_selected' (its options: time_limit_s)"),
         (["run", "-o", "rng=1"], "'rng' is no option of policy 'exact'"),
         (["run", "-o", "problem=1"], "'problem' is no option of policy 'exact'"),
-        (["run", "--set", "scheduling.policy=random", "-o", "num_selected=0"], "num_selected is 0; it must be"),
+        (["run", "--set", "scheduling.policy=random", "-o", "num_selected=0"], "of policy 'random' is 0; it must be"),
         (
             ["run", "--set", "scheduling.policy=random", "-o", "num_selected=many"],
             "option 'num_selected' of policy 'random' is 'many'; it must be a whole number",

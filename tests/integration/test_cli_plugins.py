@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from flare.cli import app
+from flare.cli.data import data_app
 from flare.config import Config, Options, load, override
 from flare.plugins import file_checksum
 from flare.scheduling import POLICIES
@@ -60,7 +62,43 @@ def test_every_example_of_a_plugin_runs(file: str, arguments: list[str], tmp_pat
     assert load(tmp_path / "here" / "config.toml").plugins == (str(EXAMPLES / file),)
 
 
-def test_a_plugin_is_known_in_every_command(tmp_path: Path, capsys: Capsys) -> None:
+COMMANDS = {  # the least that each needs beside --plugin
+    "schedule": ["--cell", "paper"],
+    "run": [],
+    "compare": [],
+    "reproduce": ["fig3", "--quick"],
+    "report": ["."],
+    "export": [".", "--csv", "tables"],
+    "config": [],
+    "list": ["policies"],
+    "data list": [],
+    "data fetch": ["digits"],
+    "data show": [],
+}
+
+
+def all_commands() -> list[str]:
+    """Every command of the command line."""
+    named = {"": app.registered_commands, "data ": data_app.registered_commands}
+    return [
+        group + (command.name or command.callback.__name__)
+        for group, commands in named.items()
+        for command in commands
+        if command.callback is not None
+    ]
+
+
+@pytest.mark.parametrize("command", all_commands())
+def test_every_command_executes_the_plugins_that_it_is_given(command: str, tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "mine.py").write_text("raise SystemExit('executed')\n")
+    code, out, err = flare(capsys, *command.split(), *COMMANDS[command], "--plugin", "mine.py")
+    assert (code, out) == (2, "")
+    assert "plugin" in err
+    assert "mine.py, line 1: SystemExit: executed" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_a_plugin_of_a_file_and_of_an_option_is_known_by_name(tmp_path: Path, capsys: Capsys) -> None:
     policy_file(tmp_path / "mine.py")
     (tmp_path / "run.toml").write_text('plugins = ["mine.py"]\n[scheduling]\npolicy = "mine"\n')
     for number, arguments in enumerate((["run.toml"], MINE)):
@@ -102,6 +140,20 @@ def test_list_says_name_line_options_and_where_from(tmp_path: Path, capsys: Caps
         "from": str(tmp_path / "mine.py"),
     }
     assert flare(capsys, "list", "nothing")[0] == 2
+
+
+def test_an_option_that_may_be_anything_is_said_so(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import flare\n\n@flare.policy('mine')\ndef mine(problem, *, rank=None, key=b'x'):\n    return [0]\n"
+    )
+    rows = json.loads(flare(capsys, "list", "policies", "--plugin", "mine.py", "--json")[1])
+    assert [one["must_be"] for one in rows[-1]["options"]] == ["any value", "any value but none"]
+    assert "# mine: rank = none (any value)\n" in flare(capsys, "config", "--plugin", "mine.py")[1]
+
+
+def test_both_lists_of_data_sets_are_one(capsys: Capsys) -> None:
+    plugin = ["--plugin", str(EXAMPLES / "rings.py")]
+    assert flare(capsys, "data", "list", *plugin) == flare(capsys, "list", "data", *plugin)
 
 
 def test_config_has_a_line_for_every_option_of_what_there_is(tmp_path: Path, capsys: Capsys) -> None:

@@ -225,7 +225,8 @@ def test_tensorboard_that_is_not_installed_is_refused_first(monkeypatch: pytest.
 
 def test_compare_refuses_what_it_cannot_run_before_it_writes(tmp_path: Path) -> None:
     assert "METHOD:POLICY" in refused("compare", "--entry", "flare", cwd=tmp_path)
-    assert "twice" in refused("compare", "--entry", "flare:cp", "--entry", "flare:cp", cwd=tmp_path)
+    said = refused("compare", "--entry", "flare:cp", "--entry", "flare:cp", cwd=tmp_path)
+    assert "two entries are called 'flare:cp'; each is run once, so name it once" in said
     assert "fedavvg" in refused("compare", "--entry", "flare:cp", "--entry", "fedavvg:cp", *SMALL, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
 

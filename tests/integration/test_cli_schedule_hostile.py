@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from flare.cli import app
 from flare.cli import data as cli_data
 from flare.cli.reproduce import _print as print_reproduced
+from flare.data import fetch as data_fetch
 from flare.experiments import EXPERIMENTS
 from flare.experiments.reproduce import Reproduced
 from flare.scheduling import POLICIES, RoundProblem, policy
@@ -152,7 +153,7 @@ def test_a_hostile_path_is_harmless_where_it_is_printed(
 ) -> None:
     folder = tmp_path / "\x1b[31mred [bold]"
     folder.mkdir()
-    monkeypatch.setattr(cli_data, "fetch", lambda name, folder, progress: Path(folder))
+    monkeypatch.setattr(data_fetch, "fetch", lambda name, folder, progress: Path(folder))
     cli_data.fetch_("mnist", folder)
     print_reproduced([Reproduced(EXPERIMENTS["fig3"], {}, ())], folder, quick=False)
     shown = capsys.readouterr().out

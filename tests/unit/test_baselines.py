@@ -15,7 +15,7 @@ COUNTED = [name for name, one in POLICIES.items() if "num_selected" in one.optio
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("number", [0, -1])
 def test_a_number_of_devices_under_one_is_refused(name: str, number: int) -> None:
-    with pytest.raises(ValueError, match=r"num_selected is .*; it must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=rf"'num_selected' of policy '{name}' is {number}; it must be .*, at least 1"):
         solve(paper_cell(0), name, rng=stream(0), num_selected=number)
 
 
@@ -35,7 +35,7 @@ def test_no_more_devices_than_asked_for_are_taken(name: str, number: int) -> Non
 
 @pytest.mark.parametrize("window", [0.5, 0.0, -1.0, math.nan])
 def test_a_window_shorter_than_a_round_is_refused(window: float) -> None:
-    with pytest.raises(ValueError, match=r"window is .*; it must be at least 1 round"):
+    with pytest.raises(ValueError, match=r"option 'window' of .* is .*; it must be a number, at least 1"):
         solve(paper_cell(0), "proportional-fair", rng=stream(0), window=window)
 
 

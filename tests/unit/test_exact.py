@@ -26,7 +26,7 @@ def test_an_optimal_schedule_carries_its_own_objective_as_bound() -> None:
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])
 def test_a_time_limit_that_is_not_positive_is_refused(limit: float) -> None:
-    with pytest.raises(ValueError, match=r"time_limit_s is .*; it must be .*greater than 0"):
+    with pytest.raises(ValueError, match=r"option 'time_limit_s' of policy 'exact' is .*; it must be .*greater than 0"):
         solve(paper_cell(0), "exact", time_limit_s=limit)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from PIL import Image
 
 from flare.config import Options
@@ -38,6 +39,7 @@ from flare.report.curves import Curve
 from flare.report.figures import house_style
 from flare.rng import stream
 from flare.sweeps import Place
+from flare.theory.speedup import SpeedUp
 from tests.made_up_outcomes import filled, luck, made_up, ranked
 
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
@@ -481,6 +483,19 @@ def test_curves_that_their_bands_would_bury_are_drawn_as_means_of_five_tests() -
     assert not any(isinstance(each, PolyCollection) for each in axes.collections)  # no bands
     finals = [final_accuracy(run) for run in results.runs(results.panels[0], "SPF")]
     assert axes.containers[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(finals))  # SPF is the first line
+    (border,) = [line for line in axes.lines if len(set(line.get_xdata())) == 1 and len(line.get_xdata()) == 2]
+    last = max(float(run.test_round[-1]) for run in results.runs(results.panels[0], "SPF"))
+    assert last < border.get_xdata()[0] < min(bar.lines[0].get_xdata()[0] for bar in axes.containers)
+    assert "final" in [text.get_text() for text in axes.texts]
+    assert axes.xaxis.get_major_formatter()(last + 1.0, 0) == ""
+
+
+def test_the_speed_up_has_numbers_at_its_axis_also_within_a_decade() -> None:
+    axes = Figure().add_subplot()
+    errors = 3e-3 / np.sqrt([[1.0, 2.0, 5.0]])
+    bounds._draw_speedup(axes, SpeedUp(np.array([1.0, 2.0, 5.0]), errors, errors, np.array([-0.5]), -0.5, -0.6, -0.4))
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 2
 
 
 # --- end to end -------------------------------------------------------------------------------------------------

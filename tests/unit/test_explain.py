@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from flare import CELLS, Cell, round_problem, stream
-from flare.scheduling import POLICIES, RoundProblem, Schedule, Status, solve
-from flare.scheduling.explain import BY_OBJECTIVE, LeftOut, explain
+from flare.scheduling import POLICIES, RoundProblem, Schedule, Status, policy, solve
+from flare.scheduling.explain import LeftOut, explain
 from flare.scheduling.problem import SAME
 from tests.cells import bank, extreme_rounds, hand_cell, paper_cell
+from tests.plugin_files import registries_as_they_were
 
 
 def one_by_one(problem: RoundProblem, schedule: Schedule) -> list[tuple[LeftOut | None, float]]:
@@ -54,12 +55,12 @@ def rounds() -> list[RoundProblem]:
     return [*drawn, *small, *extreme_rounds(7, 40)]
 
 
-@pytest.mark.parametrize("policy", ["exact", "greedy", "ps", "dm", "all", "random"])
-def test_every_reason_is_the_one_found_by_asking_of_each_device(policy: str) -> None:
+@pytest.mark.parametrize("name", ["exact", "greedy", "ps", "dm", "all", "random"])
+def test_every_reason_is_the_one_found_by_asking_of_each_device(name: str) -> None:
     seen = set()
     for at, problem in enumerate(rounds()):
-        schedule = solve(problem, policy, rng=stream(at, "explain"))
-        detail = explain(problem, schedule)
+        schedule = solve(problem, name, rng=stream(at, "explain"))
+        detail = explain(schedule)
         for device, (why, change) in enumerate(one_by_one(problem, schedule)):
             assert detail.why[device] is why
             assert detail.objective_change[device] == pytest.approx(
@@ -69,13 +70,13 @@ def test_every_reason_is_the_one_found_by_asking_of_each_device(policy: str) -> 
         if schedule.status is Status.OPTIMAL:
             assert LeftOut.BETTER not in detail.why
     assert {None, LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.NO_ROOM} <= seen
-    assert policy not in ("exact", "ps") or LeftOut.WORSE in seen
+    assert name not in ("exact", "ps") or LeftOut.WORSE in seen
 
 
 def test_times_are_those_of_the_devices_that_send() -> None:
     problem = paper_cell(3)
     schedule = solve(problem)
-    detail = explain(problem, schedule)
+    detail = explain(schedule)
     sends = schedule.bandwidth_hz > 0.0
     rate_bps = schedule.bandwidth_hz[sends] * np.log2(1.0 + problem.snr_hz[sends] / schedule.bandwidth_hz[sends])
     np.testing.assert_allclose(detail.upload_s[sends], problem.payload_bits / rate_bps, rtol=1e-12)
@@ -86,7 +87,7 @@ def test_times_are_those_of_the_devices_that_send() -> None:
 def test_a_device_that_fills_the_band_exactly_fits() -> None:
     # Shares 1/2, 1/4, 1/4: with gamma = 0 one device of tau 4 is best; each other one still fits beside it.
     problem = hand_cell([4.0, 2.0, 2.0], [0.5, 0.25, 0.25], gamma=0.0)
-    detail = explain(problem, solve(problem))
+    detail = explain(solve(problem))
     assert detail.why == [None, LeftOut.WORSE, LeftOut.WORSE]
     assert detail.reason[1] == "would worsen the objective by 0.125"  # (1/4 + 1/2)/2 - 1/4
 
@@ -94,12 +95,22 @@ def test_a_device_that_fills_the_band_exactly_fits() -> None:
 def test_words_say_who_passed_a_device_over_that_would_help() -> None:
     problem = paper_cell(0, deadline_s=2.0)
     schedule = solve(problem, "ps", rng=stream(0, "x"), num_selected=2)
-    detail = explain(problem, schedule)
+    detail = explain(schedule)
     at = detail.why.index(LeftOut.BETTER)
     assert detail.reason[at] == f"would better the objective by {-detail.objective_change[at]:.3g}; ps passed it over"
     nobody = replace(schedule, selected=np.zeros(0, dtype=np.intp), bandwidth_hz=np.zeros(40), objective=math.inf)
-    assert set(explain(problem, nobody).reason) == {"could send alone; ps passed it over"}
-    assert "ps" not in BY_OBJECTIVE
+    assert set(explain(nobody).reason) == {"could send alone; ps passed it over"}
+
+
+def test_a_policy_says_itself_that_it_goes_by_the_objective() -> None:
+    assert [name for name, one in POLICIES.items() if one.by_objective] == ["exact", "greedy", "lp"]
+    problem = hand_cell([4.0, 2.0, 2.0], [0.5, 0.25, 0.25], gamma=0.0)
+    words = "would worsen the objective by 0.125"
+    with registries_as_they_were():
+        policy("blind")(lambda problem: [0])
+        policy("mine", by_objective=True)(lambda problem: [0])
+        assert explain(solve(problem, "blind")).reason[1] == f"{words}; blind passed it over"
+        assert explain(solve(problem, "mine")).reason[1] == words
 
 
 def test_words_for_one_and_for_many() -> None:
@@ -114,7 +125,7 @@ def test_a_schedule_as_a_dict_is_json_with_times_reasons_and_certificate() -> No
     schedule = solve(problem)
     text = json.dumps(schedule.to_dict(), allow_nan=False)  # an error where something is no number
     told = json.loads(text)
-    detail = explain(problem, schedule)
+    detail = explain(schedule)
     for name in ("objective", "lower_bound", "gap", "latency_s", "band_residual", "finish_spread"):
         assert told[name] == getattr(schedule, name)
     assert (told["policy"], told["status"], told["utility"]) == ("exact", "optimal", None)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from flare.config.declared import read, split_options
 from flare.rng import stream
-from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Status, admit, get_policy, policy, solve
+from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Status, admit, policy, solve
 from tests.cells import hand_cell, paper_cell
 
 CELL = hand_cell([4.0, 3.0, 2.0, 1.0], [0.5, 0.5, 0.4, 0.1], gamma=10.0)
@@ -39,8 +40,8 @@ def test_the_policies_of_the_paper_and_the_usual_ones_are_registered() -> None:
 
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_every_policy_says_what_it_does_in_a_line(name: str) -> None:
-    assert get_policy(name).name == name
-    assert 20 < len(get_policy(name).summary) < 120
+    assert POLICIES.find(name).name == name
+    assert 20 < len(POLICIES.find(name).summary) < 120
 
 
 def test_a_name_registered_again_from_the_same_file_is_replaced() -> None:
@@ -59,7 +60,7 @@ def test_an_unknown_policy_is_refused_with_the_nearest_name(wrong: str, near: st
 
 def test_an_unknown_policy_unlike_any_other_is_refused_with_the_list() -> None:
     with pytest.raises(ValueError, match=r"there is no policy 'zzz'\. Policies: ") as caught:
-        get_policy("zzz")
+        POLICIES.find("zzz")
     assert "did you mean" not in str(caught.value)
 
 
@@ -159,11 +160,11 @@ def test_options_reach_the_policy_and_are_listed() -> None:
         """The first few."""
         return Choice(np.arange(most), memory=memory)
 
-    assert list(get_policy("first").options) == ["most"]
-    assert get_policy("first").draws
-    assert get_policy("first").remembers
-    assert get_policy("first").learns
-    assert get_policy("first").summary == "The first few."
+    assert list(POLICIES.find("first").options) == ["most"]
+    assert POLICIES.find("first").draws
+    assert POLICIES.find("first").remembers
+    assert POLICIES.find("first").learns
+    assert POLICIES.find("first").summary == "The first few."
     assert solve(CELL, "first", rng=stream(0), most=2).selected.tolist() == [0, 1]
 
 
@@ -204,8 +205,8 @@ def test_admit_of_nobody_is_nobody() -> None:
 @pytest.mark.parametrize("policy_name", ["ps", "exact", "round-robin"])
 def test_an_option_with_a_name_of_the_interface_is_refused(policy_name: str, name: str) -> None:
     for refuse in (
-        lambda: get_policy(policy_name).check_options({name: 1}),
-        lambda: get_policy(policy_name).read_options([f"{name}=1"]),
+        lambda: POLICIES.find(policy_name).check_options({name: 1}),
+        lambda: read(POLICIES.find(policy_name), split_options([f"{name}=1"])),
     ):
         with pytest.raises(ValueError, match=f"'{name}' is no option of policy '{policy_name}'"):
             refuse()
@@ -217,7 +218,7 @@ def test_an_option_of_the_wrong_type_is_refused_with_policy_and_option(text: str
         with pytest.raises(
             ValueError, match=rf"option 'num_selected' of policy '{name}' is .*; it must be a whole num"
         ):
-            get_policy(name).read_options([f"num_selected={text}"])
+            read(POLICIES.find(name), split_options([f"num_selected={text}"]))
 
 
 @pytest.mark.parametrize(
@@ -247,9 +248,9 @@ def test_texts_are_read_by_the_type_of_the_option(given: str, value: object) -> 
     ) -> list[int]:
         return []
 
-    (read,) = get_policy("typed").read_options([given]).values()
-    assert read == value
-    assert type(read) is type(value)
+    (value_read,) = read(POLICIES.find("typed"), split_options([given])).values()
+    assert value_read == value
+    assert type(value_read) is type(value)
 
 
 @pytest.mark.parametrize("given", ["whole=0.5", "yes=1", "whole=true", "part=true", "part=x", "perhaps=0.5"])
@@ -261,18 +262,18 @@ def test_texts_of_another_type_are_refused(given: str) -> None:
         return []
 
     with pytest.raises(ValueError, match=f"option '{given.partition('=')[0]}' of policy 'typed' is "):
-        get_policy("typed").read_options([given])
+        read(POLICIES.find("typed"), split_options([given]))
 
 
 @pytest.mark.parametrize("given", ["num_selected", "=3", "num_selected="])
 def test_a_text_that_is_no_option_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match=r"is not of the form name=value"):
-        get_policy("ps").read_options([given])
+        read(POLICIES.find("ps"), split_options([given]))
 
 
 def test_an_option_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="'num_selected' is given twice"):
-        get_policy("ps").read_options(["num_selected=1", "num_selected=2"])
+        read(POLICIES.find("ps"), split_options(["num_selected=1", "num_selected=2"]))
 
 
 def test_a_function_that_cannot_be_a_policy_is_refused_when_it_is_registered() -> None:

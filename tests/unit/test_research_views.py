@@ -71,7 +71,7 @@ def test_devices_are_those_of_the_schedule(method: str) -> None:
     for index, record in enumerate(run.records):
         problem, energy_j = problem_of(simulation.station, simulation.observe(index))
         schedule = solve(problem, "greedy")
-        told = explain(problem, schedule)
+        told = explain(schedule)
         rows = frame[frame["round"] == index]
         assert rows.device.tolist() == list(range(8))
         assert np.flatnonzero(rows.selected).tolist() == schedule.selected.tolist()

@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from flare import CELLS, Cell, round_problem
-from flare.report.schedule_plot import draw_schedule, schedule_figure
+from flare.report.schedule_plot import draw_schedule, house_figure
 from flare.rng import stream
 from flare.scheduling import RoundProblem, Schedule, Status, solve
 from flare.scheduling.explain import LeftOut, explain
@@ -56,7 +56,7 @@ def names_of(problem: RoundProblem) -> list[str]:
 
 
 def figure_of(problem: RoundProblem, schedule: Schedule, distance_m: Floats | None = None) -> Figure:
-    return schedule_figure(schedule, names=names_of(problem), distance_m=distance_m)
+    return house_figure(schedule, names=names_of(problem), distance_m=distance_m)
 
 
 def panel(figure: Figure, label: str) -> Axes:
@@ -188,7 +188,7 @@ def test_marks_and_legend_say_of_each_device_what_the_table_says(policy: str) ->
     schedule = solve(problem, policy)
     figure = figure_of(problem, schedule, distance_m)
     assert count(figure, "sends") == schedule.num_selected
-    why = explain(problem, schedule).why
+    why = explain(schedule).why
     for one in LeftOut:
         assert count(figure, one.name) == why.count(one)
         assert (one.counted(why.count(one)) in words(figure, "cell")) == (one in why)
@@ -210,7 +210,7 @@ def test_senders_lie_above_the_rest(devices: int) -> None:
 def test_names_in_the_cell_lie_apart_and_nearest_to_their_own_sender(seed: int, deadline_s: float) -> None:
     drawn = Cell(replace(CELLS["paper"], deadline_s=deadline_s), seed).draw(0)
     schedule = solve(round_problem(drawn))
-    figure = schedule_figure(schedule, distance_m=drawn.distance_m, angle_rad=drawn.angle_rad)
+    figure = house_figure(schedule, distance_m=drawn.distance_m, angle_rad=drawn.angle_rad)
     axes = panel(figure, "cell")
     figure.draw_without_rendering()
     named = {text.get_text(): text for text in axes.texts if text.get_gid() == "sender-name"}
@@ -228,7 +228,7 @@ def test_names_in_the_cell_lie_apart_and_nearest_to_their_own_sender(seed: int, 
 def test_every_share_of_the_band_has_its_name(devices: int, policy: str) -> None:
     problem, _ = cell(devices, 2.0)
     schedule = solve(problem, policy)
-    figure = schedule_figure(schedule)
+    figure = house_figure(schedule)
     band = panel(figure, "band")
     figure.draw_without_rendering()
     names = [text for text in band.texts if text.get_gid() == "share-name"]
@@ -264,7 +264,7 @@ def test_a_panel_takes_the_style_and_the_axes_of_the_user() -> None:
     assert sum(bar.get_width() for bar in bars(right)) == pytest.approx(problem.total_bandwidth_hz)
     assert {text.get_fontsize() for text in left.texts} == {18.0}
     assert all(line.get_color() == "red" for line in left.lines)
-    assert whole.get_figwidth() == pytest.approx(2.0 * schedule_figure(schedule).get_figwidth())
+    assert whole.get_figwidth() == pytest.approx(2.0 * house_figure(schedule).get_figwidth())
     with pytest.raises(ValueError, match="there is no panel 'clock'; give one of times, band, cell"):
         schedule.plot("clock")
 
@@ -301,7 +301,7 @@ def test_angles_are_used_where_given() -> None:
     problem, distance_m = cell(3, 10.0)
     angle_rad = np.array([0.0, 2.0, -1.0])
     schedule = solve(problem, "all")
-    figure = schedule_figure(schedule, names=names_of(problem), distance_m=distance_m, angle_rad=angle_rad)
+    figure = house_figure(schedule, names=names_of(problem), distance_m=distance_m, angle_rad=angle_rad)
     sends = marks(figure, "sends")
     assert sends is not None
     drawn_rad = [math.atan2(y, x) for x, y in np.asarray(sends.get_offsets())]
@@ -367,7 +367,7 @@ def test_odd_names(tmp_path: Path, suffix: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         draw_schedule(tmp_path / f"odd{suffix}", schedule, names=ODD_NAMES)
-    figure = schedule_figure(schedule, names=ODD_NAMES)
+    figure = house_figure(schedule, names=ODD_NAMES)
     named = [t for t in figure.findobj(Text) if "$" in t.get_text()]
     assert len(named) >= 2 * 2  # two such names, in the cell and on the axis at least
     assert not any(t.get_parse_math() for t in named)
@@ -425,15 +425,15 @@ def test_arguments_that_do_not_fit_are_named() -> None:
     problem, distance_m = cell()
     schedule, names = solve(problem), names_of(problem)
     with pytest.raises(ValueError, match="names has 39 entries"):
-        schedule_figure(schedule, names=names[1:])
+        house_figure(schedule, names=names[1:])
     with pytest.raises(ValueError, match="angle_rad has 1 entries"):
-        schedule_figure(schedule, names=names, angle_rad=np.zeros(1))
+        house_figure(schedule, names=names, angle_rad=np.zeros(1))
     distance_m[3] = -1.0
     with pytest.raises(ValueError, match="distance_m of device 3 is negative"):
-        schedule_figure(schedule, names=names, distance_m=distance_m)
+        house_figure(schedule, names=names, distance_m=distance_m)
     distance_m[2] = np.nan
     with pytest.raises(ValueError, match="distance_m of device 2 is not finite"):
-        schedule_figure(schedule, names=names, distance_m=distance_m)
+        house_figure(schedule, names=names, distance_m=distance_m)
 
 
 @pytest.mark.parametrize(

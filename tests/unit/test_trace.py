@@ -1,12 +1,14 @@
 import os
 import re
-import tracemalloc
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
 
+from flare.scheduling.table import Surroundings, read_table
 from flare.wireless.trace import read_trace
+from tests.trace_files import refused, write_csv
 
 HEADER = "round,device,gain_db,cpu_hz,tau\n"
 FULL = HEADER + "0,0,-90,2e9,3\n0,1,-95.5,3e9,1\n1,0,-91,2.5e9,7\n1,1,-99,4e9,2\n"
@@ -14,12 +16,7 @@ FULL = HEADER + "0,0,-90,2e9,3\n0,1,-95.5,3e9,1\n1,0,-91,2.5e9,7\n1,1,-99,4e9,2\
 
 @pytest.fixture
 def csv_file(tmp_path):
-    def written(text, encoding="utf-8"):
-        path = tmp_path / "trace.csv"
-        path.write_bytes(text.encode(encoding))
-        return path
-
-    return written
+    return partial(write_csv, tmp_path)
 
 
 @pytest.fixture
@@ -60,7 +57,7 @@ def test_csv_in_any_order_and_dress(csv_file, text):
 
 
 def test_csv_with_a_byte_order_mark(csv_file):
-    assert_full(read_trace(csv_file(FULL, "utf-8-sig")))
+    assert_full(read_trace(csv_file(FULL, encoding="utf-8-sig")))
 
 
 def test_csv_and_npz_say_the_same(csv_file, npz_file):
@@ -71,13 +68,28 @@ def test_whole_numbers_in_npz_are_read(npz_file):
     assert np.array_equal(read_trace(npz_file(tau=np.array([[3, 1]], dtype=np.uint8))).values["tau"], [[3.0, 1.0]])
 
 
-@pytest.mark.parametrize("name", ["gain_db", "cpu_hz", "tau"])
-def test_any_one_quantity_is_enough(csv_file, npz_file, name):
-    from_csv = read_trace(csv_file(f"round,device,{name}\n0,0,5\n0,1,6\n0,2,7\n"))
-    from_npz = read_trace(npz_file(**{name: np.array([[5.0, 6.0, 7.0]])}))
+@pytest.mark.parametrize(("name", "values"), [("gain_db", [-5, -6, 0]), ("cpu_hz", [5, 6, 7]), ("tau", [5, 6, 7])])
+def test_any_one_quantity_is_enough(csv_file, npz_file, name, values):
+    rows = "".join(f"0,{device},{value}\n" for device, value in enumerate(values))
+    from_csv = read_trace(csv_file(f"round,device,{name}\n{rows}"))
+    from_npz = read_trace(npz_file(**{name: np.array([values], dtype=float)}))
     for trace in (from_csv, from_npz):
         assert list(trace.values) == [name]
-        assert np.array_equal(trace.values[name], [[5.0, 6.0, 7.0]])
+        assert np.array_equal(trace.values[name], [values])
+
+
+def test_a_gain_above_one_is_refused_in_a_trace_as_in_a_table(csv_file, npz_file, tmp_path):
+    words = re.escape(
+        "is not a power gain in dB, between -1000 and 0: a channel loses power (is the minus sign missing?)"
+    )
+    with pytest.raises(ValueError, match="line 2, column gain_db.*: 95 " + words):
+        read_trace(csv_file("round,device,gain_db\n0,0,95\n"))
+    with pytest.raises(ValueError, match="array gain_db, round 0, device 1: 0.1 " + words):
+        read_trace(npz_file(gain_db=np.array([[-90.0, 0.1]])))
+    table = tmp_path / "devices.csv"
+    table.write_text("tau,compute_s,power_dbm,gain_db\n3,0.1,20,0.1\n")
+    with pytest.raises(ValueError, match=words.replace(re.escape("is not"), "must be", 1)):
+        read_table(table, Surroundings(1, -114.0, 1e-28, lambda distance_m: distance_m))
 
 
 def test_rounds_and_repeating(csv_file):
@@ -142,7 +154,7 @@ def test_bad_csv_names_file_line_and_column(csv_file, text, says):
 
 def test_csv_that_is_no_text(csv_file):
     with pytest.raises(ValueError, match=r"trace\.csv: is not UTF-8 text"):
-        read_trace(csv_file(FULL + "# ä", "latin-1"))
+        read_trace(csv_file(FULL + "# ä", encoding="latin-1"))
 
 
 def test_csv_with_a_cell_beyond_reason(csv_file):
@@ -223,18 +235,6 @@ def npz_of(path, content, name="tau.npy", method=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr(name, content)
     return path
-
-
-def refused(path, says):
-    """The error of a file that is refused at once, for little memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match=says) as raised:
-            read_trace(path)
-        assert tracemalloc.get_traced_memory()[1] < 40 << 20
-    finally:
-        tracemalloc.stop()
-    assert str(raised.value).startswith(str(path))
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,21 @@
 """The wide forms of a CSV trace, a column a device, and channel coefficients as text; the long form: test_trace.py."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
 from flare.wireless import trace_csv
 from flare.wireless.trace import read_trace
+from tests.trace_files import write_csv
 
 WIDE = "gain_db_0,gain_db_1,gain_db_2\n-90,-91,-92\n-80,-81,-82\n"
 
 
 @pytest.fixture
 def csv_file(tmp_path):
-    def written(text, name="trace.csv"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return written
+    return partial(write_csv, tmp_path)
 
 
 def gains(path):
@@ -62,7 +59,7 @@ def test_several_quantities_beside_each_other(csv_file):
         ("-5e-5i", 25e-10),
         ("-5e-5", 25e-10),
         ("i", 1.0),
-        ("1-i", 2.0),
+        ("0-i", 1.0),
     ],
 )
 def test_a_coefficient_as_people_write_it(csv_file, cell, power):
@@ -119,6 +116,7 @@ def test_numpy_writes_a_matrix_that_is_read(tmp_path):
             "a.csv",
             ", line 2, column h_0 (round 0, device 0): |h|^2 of 0+0j is 0, which is not a power gain",
         ),
+        ("h_0\n1-i\n", "a.csv", "|h|^2 of 1-1j is 2, which is not a power gain between 1e-100 and 1: a channel loses"),
         ("h_0\n1+2k\n", "a.csv", ", line 2, column h_0: '1+2k' is not a coefficient such as 1e-5+2e-6i"),
         ("round,h_0\n0,1\n0,1\n", "a.csv", ", line 3, column round: 0 stands where round 1 should; give each of the"),
         ("round,h_0\n1,1\n2,1\n", "a.csv", ", line 2, column round: 1 stands where round 0 should"),
@@ -133,7 +131,7 @@ def test_numpy_writes_a_matrix_that_is_read(tmp_path):
         ("0,1,2\n-90,-91,-92\n", "gain_db.csv", ", line 1: reads 0, 1, 2, ..., which seem to be names of columns"),
         ("-90,-91\n-90,inf\n", "gain_db.csv", ", line 2, column 2 (round 1, device 1): inf is not a power gain in dB"),
         ("-90,-91\n-90\n", "gain_db.csv", ", line 2: has 1 cells, the first line has 2"),
-        ("1e-5,2i\n1e-5,0i\n", "h.csv", ", line 2, column 2 (round 1, device 1): |h|^2 of 0+0j is 0, which is not"),
+        ("1e-5,2e-3i\n1e-5,0i\n", "h.csv", ", line 2, column 2 (round 1, device 1): |h|^2 of 0+0j is 0, which is not"),
     ],
 )
 def test_what_is_wrong_is_said_with_line_and_column(csv_file, text, name, says):

@@ -1,4 +1,7 @@
-"""`flare data`: which data sets there are, fetching them, and who holds which labels."""
+"""`flare data`: which data sets there are, fetching them, and who holds which labels.
+
+What is imported inside the functions takes its time, and commands that need no data do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -17,17 +20,17 @@ from rich.table import Table
 
 from flare.cli.console import MAX_ROWS, add_row, console, say
 from flare.cli.guard import guarded
+from flare.cli.list import Kind
+from flare.cli.list import list_ as list_all
 from flare.cli.plugins import Plugins, load_named
 from flare.config import DataConfig, Options
-from flare.config.declared import read_options, split_options
-from flare.data.catalogue import CATALOGUE
-from flare.data.dataset import Dataset
-from flare.data.fetch import cache_folder, cache_state, fetch
-from flare.data.origins import Progress as Callback
-from flare.data.partition import Counts, label_counts
-from flare.data.sources import SOURCES, load_divided
+from flare.config.declared import changed, read, split_options
 from flare.text import printable
-from flare.units import human
+
+if TYPE_CHECKING:
+    from flare.data.dataset import Dataset
+    from flare.data.origins import Progress as Callback
+    from flare.data.partition import Counts
 
 data_app = typer.Typer(
     name="data",
@@ -57,31 +60,25 @@ class Division(StrEnum):
 
 
 def list_(plugin: Plugins = None) -> None:
-    """Name every data set, where it comes from, its size on disk and whether it is cached."""
-    load_named(plugin)
-    table = Table("name", "what", "from", "size", "cached", box=box.SIMPLE_HEAD)
-    for name, source in SOURCES.items():
-        known = CATALOGUE.get(name)
-        if known is None:
-            origin = SOURCES.origin(name)
-            where = "embedded" if origin.built_in else str(origin)
-            add_row(table, name, source.summary, where, "–", "needs no files" if origin.built_in else "–")
-            continue
-        origins = ", ".join(dict.fromkeys(origin.title for origin in known.origins))
-        size = human(sum(file.size_bytes for file in known.files), "B", 3)
-        add_row(table, name, source.summary, origins, size, cache_state(name))
-    console().print(table)
-    say(f"The cache is {cache_folder()}; FLARE_CACHE names another.")
+    """Name every data set, its options, where it comes from, its size on disk and whether it is cached."""
+    list_all(Kind.DATA, plugin)
 
 
 def fetch_(
-    name: Annotated[str, typer.Argument(help=f"Which data set: {', '.join(CATALOGUE)}.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Which data set; flare data list names them.", show_default=False)],
     data_dir: DataDir = None,
+    plugin: Plugins = None,
 ) -> None:
     """Bring the files of a data set into the cache, each checked by its SHA-256."""
+    from flare.data.catalogue import CATALOGUE
+    from flare.data.fetch import fetch
+    from flare.data.sources import SOURCES
+
+    load_named(plugin)
     SOURCES.find(name)
     if name not in CATALOGUE:
-        say(f"{name} is in no catalogue of files: there is nothing to fetch.")
+        why = "needs no files" if SOURCES.origin(name).built_in else "loads its files itself"
+        say(f"{name} {why}: there is nothing to fetch.")
         return
     with watched() as progress:
         folder = fetch(name, folder=str(data_dir or ""), progress=progress)
@@ -89,7 +86,7 @@ def fetch_(
 
 
 def show(
-    name: Annotated[str, typer.Option(help=f"Which data set: {', '.join(SOURCES)}.")] = "digits",
+    name: Annotated[str, typer.Option(help="Which data set; flare data list names them.")] = "digits",
     partition: Annotated[Division, typer.Option(help="Who holds which samples.")] = Division.IID,
     devices: Annotated[int, typer.Option(min=1, max=10_000_000, help="Among how many devices.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything drawn.")] = 0,
@@ -103,10 +100,11 @@ def show(
     plot: Annotated[Path | None, typer.Option(help="Draw it into a png, svg or pdf file.")] = None,
 ) -> None:
     """Show who holds which labels: the division that a run with this seed has."""
+    from flare.data.partition import label_counts
+    from flare.data.sources import SOURCES, load_divided
+
     load_named(plugin)
-    source = SOURCES.find(name)
-    options = read_options(source.options, split_options(option or []))
-    source.check_options(options)
+    options = read(SOURCES.find(name), split_options(option or []))
     config = DataConfig(
         name=name,
         folder=str(data_dir or ""),
@@ -114,7 +112,7 @@ def show(
         shards_per_device=shards,
         dirichlet_alpha=alpha,
         quantity_skew=skew,
-        options=Options({key: value for key, value in options.items() if value is not None}),
+        options=changed(Options(), options),
     )
     with watched() as progress:
         dataset, parts = load_divided(config, num_devices=devices, seed=seed, progress=progress)

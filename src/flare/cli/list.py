@@ -10,8 +10,11 @@ import typer
 from rich import box
 from rich.table import Table
 
-from flare.cli.console import add_row, console, say_json
+from flare.cli.console import add_row, console, say, say_json
 from flare.cli.plugins import Plugins, load_named
+from flare.config.toml import shown_default
+from flare.registry import Origin, Registry
+from flare.units import human
 
 
 class Kind(StrEnum):
@@ -29,19 +32,53 @@ def list_(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Name all policies, methods, models or data sets: a line about each, its options, where it comes from."""
-    from flare.sweeps.parts import DATA, METHOD, MODEL, POLICY, shown_default  # here: torch takes its time to import
-
     load_named(plugin)
-    part = {Kind.POLICIES: POLICY, Kind.METHODS: METHOD, Kind.MODELS: MODEL, Kind.DATA: DATA}[kind]
-    registry = part.registry
+    registry = _registry(kind)
     if json_:
         say_json([_as_json(thing, str(registry.origin(name))) for name, thing in registry.items()])
         return
-    table = Table("name", "what", "options", "from", box=box.SIMPLE_HEAD)
+    of_data = kind is Kind.DATA
+    table = Table("name", "what", "options", "from", *(["size", "cached"] if of_data else []), box=box.SIMPLE_HEAD)
     for name, thing in registry.items():
         options = ", ".join(f"{one.name}={shown_default(one)}" for one in thing.options.values())
-        add_row(table, name, thing.summary or "–", options or "–", str(registry.origin(name)))
+        where = _files(name, registry.origin(name)) if of_data else [str(registry.origin(name))]
+        add_row(table, name, thing.summary or "–", options or "–", *where)
     console().print(table)
+    if of_data:
+        from flare.data.fetch import cache_folder
+
+        say(f"The cache is {cache_folder()}; FLARE_CACHE names another.")
+
+
+def _registry(kind: Kind) -> Registry[Any]:
+    """Where things of a kind are registered. Methods and models bring torch along, which takes its time to import."""
+    if kind is Kind.POLICIES:
+        from flare.scheduling import POLICIES
+
+        return POLICIES
+    if kind is Kind.DATA:
+        from flare.data.sources import SOURCES
+
+        return SOURCES
+    if kind is Kind.METHODS:
+        from flare.learning.methods import METHODS
+
+        return METHODS
+    from flare.learning.models import MODELS
+
+    return MODELS
+
+
+def _files(name: str, origin: Origin) -> list[str]:
+    """Where the files of a data set come from, their size, and whether they are in the cache."""
+    from flare.data.catalogue import CATALOGUE
+    from flare.data.fetch import cache_state
+
+    if name not in CATALOGUE:
+        return [str(origin), "–", "needs no files" if origin.built_in else "–"]
+    known = CATALOGUE[name]
+    origins = ", ".join(dict.fromkeys(one.title for one in known.origins))
+    return [origins, human(sum(file.size_bytes for file in known.files), "B", 3), cache_state(name)]
 
 
 def _as_json(thing: Any, origin: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`--plugin FILE` in every command that takes names."""
+"""`--plugin FILE` in every command."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from flare.atomic import write_whole
 from flare.cli.console import add_row, console, say, say_json
 from flare.cli.guard import INTERRUPTED
+from flare.cli.plugins import Plugins, load_named
 from flare.config import LearningConfig
 from flare.reading import read_small
 
@@ -53,8 +54,10 @@ def reproduce(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Reproduce figures of the paper and put its claims to the test. Started again, it does what is missing."""
+    load_named(plugin)
     wanted, scale, place = chosen(names), scale_of(seeds, quick), place_of(device, processes)
     _go(wanted, scale, out_of(out, quick), place, quiet=quiet, as_json=json_)
 

@@ -12,10 +12,7 @@ import typer
 
 from flare.cli.console import say_json
 from flare.cli.plugins import Plugins, load_named, with_plugins
-from flare.config import Config, load, override, to_toml
-
-MAX_SEEDS = 1000
-"""Seeds of one comparison: each is a run with a folder of its own."""
+from flare.config import MAX_SEEDS, Config, load, override, to_toml
 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")

@@ -11,7 +11,7 @@ from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.sweeps import Task, begin
-from flare.sweeps.entries import of_pairs, pair_of, refuse_twins
+from flare.sweeps.entries import of_pairs, pair_of, refuse_twins, run_name
 from flare.sweeps.parts import PARTS
 
 
@@ -26,7 +26,7 @@ def combinations(
             for method in _words(methods) or [whole.learning.method]
             for policy in _words(policies) or [whole.scheduling.policy]
         ]
-    refuse_twins(pairs)
+    refuse_twins([(run_name(*pair, whole.seed), ":".join(pair)) for pair in pairs], "name it once")
     configs = of_pairs(whole, pairs, texts)
     return [replace(one, seed=whole.seed + seed) for one in configs for seed in range(seeds)]
 

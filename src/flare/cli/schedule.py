@@ -21,7 +21,7 @@ from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load
 from flare.config.declared import changed, of_each, read, split_options
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
-from flare.scheduling import POLICIES, RoundProblem, Schedule, get_policy, solve
+from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
 from flare.scheduling.table import Surroundings, read_table
@@ -125,7 +125,7 @@ def schedule(
         raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
     else:
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
-    answers = {name: _timed(this.problem, name, seed, round_, own) for name, own in options.items()}
+    answers = {name: _asked(this.problem, name, seed, round_, own, timed=compare) for name, own in options.items()}
     _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
     quantities.warn_of_doubts(texts | {"--noise": noise})  # last, where it is seen; an error is one line alone
 
@@ -153,7 +153,7 @@ def _answer(
     else:
         if math.isnan(answer.lower_bound):
             answer = replace(answer, lower_bound=bound)
-        detail = explain(this.problem, answer)
+        detail = explain(answer)
         schedule_output.schedule(answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv)
     if plot is not None and not (as_json or as_csv):
         say(f"The picture is in {plot}.")
@@ -174,7 +174,7 @@ def _options(
         }
     else:
         own = scheduling.options if policy == scheduling.policy else Options()
-        options = {policy: dict(changed(own, read(get_policy(policy), named)))}
+        options = {policy: dict(changed(own, read(POLICIES.find(policy), named)))}
         options.setdefault("exact", dict(scheduling.options) if scheduling.policy == "exact" else {})
     if not ((compare or policy == "exact") and "time_limit_s" in named):
         options["exact"] |= _given(time_limit_s=time_limit_s)
@@ -252,17 +252,20 @@ def _from_cell(wireless: WirelessConfig, seed: int, round_: int, gamma: float) -
     )
 
 
-def _timed(
-    problem: RoundProblem, policy: str, seed: int, round_: int, options: dict[str, Any]
+def _asked(
+    problem: RoundProblem, policy: str, seed: int, round_: int, options: dict[str, Any], *, timed: bool
 ) -> tuple[Schedule, float]:
-    """A schedule and the time it took: the better of two where it is short, the first one warming up."""
+    """A schedule and the time it took: where that is asked for and short, the better of two, the first one warming up.
+
+    Without `timed` policies share what they have computed of the problem.
+    """
     best_s = math.inf
     while True:
         rng = stream(seed, "policy", policy, round_)
-        fresh = replace(problem)  # nothing that another policy has computed counts
+        own = replace(problem) if timed else problem
         start = time.perf_counter()
-        answer = solve(fresh, policy, rng=rng, **options)
+        answer = solve(own, policy, rng=rng, **options)
         took_s = time.perf_counter() - start
-        if best_s < math.inf or took_s > 1.0:
+        if not timed or best_s < math.inf or took_s > 1.0:
             return answer, min(took_s, best_s)
         best_s = took_s

@@ -17,6 +17,7 @@ from flare.cli.console import MAX_ROWS, add_row, console, say, say_json
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut
 from flare.scheduling.nobody import Names, why_nobody
+from flare.scheduling.showing import as_dict
 from flare.text import csv_text
 from flare.types import Floats
 from flare.units import human
@@ -44,7 +45,7 @@ def schedule(
         for line in _in_words(answer, detail):
             say(line)
         return
-    whole = answer.to_dict(names)
+    whole = as_dict(answer, names, detail)
     for device, energy in zip(whole["devices"], energy_j.tolist(), strict=True):
         device["energy_j"] = energy if math.isfinite(energy) else None
     if as_json:

@@ -3,6 +3,7 @@
 from flare.config.option import Limits
 from flare.config.options import Options
 from flare.config.sections import (
+    MAX_SEEDS,
     SECTIONS,
     Config,
     DataConfig,
@@ -16,6 +17,7 @@ from flare.config.setting import setting
 from flare.config.toml import load, override, to_toml, with_settings
 
 __all__ = [
+    "MAX_SEEDS",
     "SECTIONS",
     "Config",
     "DataConfig",

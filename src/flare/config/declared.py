@@ -1,10 +1,18 @@
 """The options that a user's function or class declares by its parameters: which there are, and what they may be.
 
-def spread(problem, *, history, patience=5.0): ...                          a policy: its option is `patience`
-def synthetic(*, alpha: Annotated[float, "how ...", Limits(at_least=0)] = 1.0): ...    with meaning and limits
-@dataclass(frozen=True)
-class Mine(PlainMethod):
-    mu: float = setting(0.1, "weight of the pull", at_least=0.0)            a method: a field is an option
+A policy, whose option is `patience`:
+
+    def spread(problem, *, history, patience=5.0): ...
+
+A data set, whose option `alpha` has a meaning and limits:
+
+    def synthetic(*, alpha: Annotated[float, "how much they differ", Limits(at_least=0)] = 1.0): ...
+
+A method, whose options are its fields:
+
+    @dataclass(frozen=True)
+    class Mine(PlainMethod):
+        mu: float = setting(0.1, "weight of the pull", at_least=0.0)
 """
 
 from __future__ import annotations
@@ -14,11 +22,12 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from flare.config.option import KINDS, NO_LIMITS, REFUSED, Limits, Option, option_of
 from flare.config.options import Options
 from flare.config.setting import declared
+from flare.registry import Named, Registry
 
 _HIDING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -86,12 +95,6 @@ class Interface:
         return values
 
 
-def read_options(options: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values that texts mean; of an option that there is not, what the text looks like."""
-    unknown = Option("", "", ())
-    return {name: options.get(name, unknown).read(text) for name, text in texts.items()}
-
-
 def split_options(given: Iterable[str]) -> dict[str, str]:
     """`name=value` texts as a dict of texts; ValueError where one is not of that form, or a name is given twice."""
     texts: dict[str, str] = {}
@@ -105,68 +108,58 @@ def split_options(given: Iterable[str]) -> dict[str, str]:
     return texts
 
 
-class Found(Protocol):
-    """What things with options have in common, of whatever kind."""
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What is registered by name: a line about it, and the options that it takes. Each kind of things derives its own,
+    with its `interface`."""
 
-    @property
-    def options(self) -> Mapping[str, Option]:
-        """Its options by name."""
-        ...
+    interface: ClassVar[Interface]
+    name: str
+    summary: str
+    options: dict[str, Option]
 
-    def check_options(self, given: Mapping[str, Any]) -> Any:
-        """ValueError for an option that it does not have, or that cannot be."""
-        ...
-
-
-class Finder(Protocol):
-    """Where things with options are found by name: a registry."""
-
-    @property
-    def plural(self) -> str:
-        """What they are called."""
-        ...
-
-    def find(self, name: str) -> Any:
-        """The one of that name, a `Found`; ValueError where there is none."""
-        ...
+    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The given options in their types; ValueError for one that there is not, or that cannot be."""
+        return self.interface.checked(self.name, self.options, given)
 
 
-def settable(thing: Found) -> Mapping[str, Option]:
+def settable(thing: Named) -> Mapping[str, Option]:
     """The options that can be set with a thing: its own, and those that whoever asks it has for all of its kind."""
     options: Mapping[str, Option] = getattr(thing, "settable", thing.options)
     return options
 
 
-def read(thing: Found, texts: Mapping[str, str]) -> dict[str, Any]:
+def read(thing: Named, texts: Mapping[str, str]) -> dict[str, Any]:
     """The values of options that texts mean, checked."""
-    values = read_options(settable(thing), texts)
+    known, unknown = settable(thing), Option("", "", ())  # what a text looks like, for the error
+    values = {name: known.get(name, unknown).read(text) for name, text in texts.items()}
     thing.check_options(values)
     return values
 
 
 def of_each(
-    finder: Finder, names: Sequence[str], given: Options, texts: Mapping[str, str] | None = None
+    registry: Registry[Any], names: Sequence[str], given: Options, texts: Mapping[str, str] | None = None
 ) -> dict[str, Options]:
     """The options of each of several policies, or methods, that are compared: those of the given that it has, changed
     by texts. ValueError for an option that none of them has."""
-    known = {name: settable(finder.find(name)) for name in names}
+    known = {name: settable(registry.find(name)) for name in names}
     said = texts or {}
     unknown = next((one for one in (*given, *said) if not any(one in each for each in known.values())), None)
     if unknown is not None:
         raise ValueError(
-            f"none of the {finder.plural} has an option {unknown!r:.80} (their options: {listed(finder, names)})"
+            f"none of the {registry.plural} has an option {unknown!r:.80} (their options: {listed(registry, names)})"
         )
     return {
         name: changed(
-            given.only(options), read(finder.find(name), {one: text for one, text in said.items() if one in options})
+            given.only(options), read(registry.find(name), {one: text for one, text in said.items() if one in options})
         )
         for name, options in known.items()
     }
 
 
-def listed(finder: Finder, names: Iterable[str]) -> str:
+def listed(registry: Registry[Any], names: Iterable[str]) -> str:
     """Names, each with its options."""
-    return "; ".join(f"{name}: {', '.join(finder.find(name).options) or 'none'}" for name in names)
+    return "; ".join(f"{name}: {', '.join(registry.find(name).options) or 'none'}" for name in names)
 
 
 def changed(options: Options, values: Mapping[str, Any]) -> Options:

@@ -114,6 +114,8 @@ class Option:
         """What a value must be."""
         if self.limits.choices:
             return "one of " + quoted(self.limits.choices)
+        if not self.kinds:
+            return "any value" if self.default is None else "any value but none"
         number = "a finite number" if self.limits.finite else "a number"
         words = {bool: "true or false", int: "a whole number", float: number, str: "text in quotes"}
         if tuple in self.kinds:

@@ -13,6 +13,9 @@ from typing import Any
 from flare.config.options import NO_OPTIONS, Options
 from flare.config.setting import check, setting
 
+MAX_SEEDS = 1000
+"""Seeds of one comparison: each is a run of its own."""
+
 
 @dataclass(frozen=True)
 class WirelessConfig:

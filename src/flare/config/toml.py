@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flare.config.names import MOVED, Moved, meant_by, refuse_unknown
-from flare.config.option import quoted
+from flare.config.option import Option, quoted
 from flare.config.options import Options, Value
 from flare.config.sections import SECTIONS, Config
 from flare.config.setting import quantity, shown
@@ -218,3 +218,13 @@ def literal(value: Value) -> str:
         return f"{value:g}".replace("e+0", "e").replace("e+", "e")
     written = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
     return written.replace("\x7f", "\\u007f")
+
+
+def shown_default(option: Option) -> str:
+    """The default as a file would say it; none, which leaves it out."""
+    if option.default is None:
+        return "none"
+    try:
+        return literal(option.default)
+    except TypeError:  # of a type that no file can say
+        return repr(option.default)

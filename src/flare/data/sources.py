@@ -12,16 +12,15 @@ One that asks for the seed or the number of devices is called for every run, oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from flare.config import DataConfig, Limits
-from flare.config.declared import Interface
-from flare.config.option import Option
+from flare.config.declared import Interface, Kind
 from flare.data import embedded
 from flare.data.catalogue import CATALOGUE, FetchedSet
 from flare.data.dataset import Dataset, Labels, Samples
@@ -39,18 +38,12 @@ INTERFACE = Interface("data set", handed=("folder", "seed", "num_devices", "prog
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Source(Kind):
     """A data set that can be asked for by name: the function that loads it, what it asks for, and its options."""
 
-    name: str
+    interface: ClassVar = INTERFACE
     load: DatasetFunction
-    summary: str
     takes: frozenset[str]
-    options: dict[str, Option]
-
-    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The given options in their types; ValueError for one that the data set does not have, or that cannot be."""
-        return INTERFACE.checked(self.name, self.options, given)
 
     @property
     def of_run(self) -> bool:
@@ -74,7 +67,7 @@ def dataset(name: str) -> Callable[[DatasetFunction], DatasetFunction]:
 
 def _add(name: str, load: DatasetFunction, summary: str) -> None:
     code = load.func if isinstance(load, partial) else load
-    SOURCES.add(Source(name, load, summary, INTERFACE.takes(load), INTERFACE.options_of(name, load)), code)
+    SOURCES.add(Source(name, summary, INTERFACE.options_of(name, load), load, INTERFACE.takes(load)), code)
 
 
 def load_dataset(config: DataConfig, *, num_devices: int, seed: int, progress: Progress | None = None) -> Dataset:

@@ -12,7 +12,9 @@ from functools import lru_cache
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
+from flare.colours import BLUE
 from flare.data.embedded import synthetic
 from flare.experiments.claims import BEYOND, Claim, Comparison, Effect, Verdict, claim, within
 from flare.experiments.drawing import DPI
@@ -176,19 +178,24 @@ def draw(results: Results) -> dict[str, Figure]:
     )
     for place, (theorem, title, quantity) in enumerate(panels):
         _loose(figure.add_subplot(2, 2, place + 1), scale, theorem, title, quantity)
-    axes = figure.add_subplot(2, 2, 4)
-    one = speedup(scale.seeds, _rounds(scale)[1], "equal devices")
-    axes.loglog(one.num_selected, one.errors.T, color="#0072B2", linewidth=0.8, alpha=0.6)
+    _draw_speedup(figure.add_subplot(2, 2, 4), speedup(scale.seeds, _rounds(scale)[1], "equal devices"))
+    legend(figure, dict(zip(PROBLEMS[:-1], looks(len(PROBLEMS) - 1), strict=True)))
+    return {"bounds": figure}
+
+
+def _draw_speedup(axes: Axes, one: SpeedUp) -> None:
+    """The error over the number of devices, beside what Corollary 1 says."""
+    axes.loglog(one.num_selected, one.errors.T, color=BLUE, linewidth=0.8, alpha=0.6)
     guide = one.errors.mean(axis=0)[0] * np.sqrt(one.num_selected[0] / one.num_selected)
-    axes.loglog(one.num_selected, guide, color="#6B6B6B", linestyle="--", linewidth=1.2)
+    axes.loglog(one.num_selected, guide, color=GREY, linestyle="--", linewidth=1.2)
     axes.set_xticks(one.num_selected, [f"{m:g}" for m in one.num_selected])
     axes.minorticks_off()
     axes.set_title(f"Corollary 1: slope {one.slope:.3f}".replace("-", "−"), fontsize=9.5)
     axes.text(0.05, 0.08, "dashed: slope −1/2", transform=axes.transAxes, fontsize=8.0, color=GREY)
     axes.set(xlabel="devices a round, M", ylabel="mean squared gradient,\na line for each seed")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))  # a decade alone would often be a single number
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(color=FAINT, linewidth=0.5)
-    legend(figure, dict(zip(PROBLEMS[:-1], looks(len(PROBLEMS) - 1), strict=True)))
-    return {"bounds": figure}
 
 
 EXPERIMENT = Experiment("bounds", "The bounds against measurements", trials, claims, draw)

@@ -17,7 +17,7 @@ from flare.experiments.measures import LAST, final_accuracy
 from flare.experiments.settings import NAMES
 from flare.experiments.trial import Outcome
 from flare.report.curves import MAX_MARKS, Curve, estimate, evenly, over_seeds
-from flare.report.figures import FAINT
+from flare.report.figures import FAINT, GREY
 from flare.report.run_figures import ROUND, Look, at_whole_numbers, draw_curve, legend, looks
 from flare.types import Floats
 
@@ -151,8 +151,12 @@ def steady(curve: Curve) -> Curve:
 def _end_bars(
     axes: Axes, results: Results, panel: str, lines: Sequence[Line], drawn: Sequence[tuple[Look, Curve]]
 ) -> None:
-    """The final accuracy of each line with its 95 % interval, to the right of all lines, one beside the other."""
+    """The final accuracy of each line with its 95 % interval, behind a line to the right, one beside the other."""
     right = max(float(one.x[-1]) for _, one in drawn)
+    axes.axvline(1.015 * right, color=GREY, linewidth=0.8)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}" if value <= right else "")  # there is no time there
+    axes.annotate("final", (1.015 * right, 0.0), (2.0, 2.0), ("data", "axes fraction"), "offset points", fontsize=7.0,
+                  color=GREY, va="bottom")  # fmt: skip
     for place, ((_, name), (look, _)) in enumerate(zip(lines, drawn, strict=True)):
         final = estimate(results.values(panel, name, final_accuracy))
         x, half = right * (1.03 + 0.02 * place), 0.0 if math.isnan(final.half) else final.half

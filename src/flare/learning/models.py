@@ -16,13 +16,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import nn
 
-from flare.config.declared import Interface
-from flare.config.option import Limits, Option
+from flare.config.declared import Interface, Kind
+from flare.config.option import Limits
 from flare.config.options import NO_OPTIONS
 from flare.registry import Registry, first_line
 from flare.rng import torch_stream
@@ -33,17 +33,11 @@ INTERFACE = Interface("model", _SHAPES, reserved=(*_SHAPES, "seed"))
 
 
 @dataclass(frozen=True, eq=False)
-class ModelKind:
+class ModelKind(Kind):
     """A registered model: the function that builds it, and the options that the function takes."""
 
-    name: str
+    interface: ClassVar = INTERFACE
     build: ModelBuilder
-    summary: str
-    options: dict[str, Option]
-
-    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The given options in their types; ValueError for one that the model does not have, or that cannot be."""
-        return INTERFACE.checked(self.name, self.options, given)
 
 
 MODELS: Registry[ModelKind] = Registry("model", "models")
@@ -55,7 +49,7 @@ def model(name: str) -> Callable[[ModelBuilder], ModelBuilder]:
 
     def register(build: ModelBuilder) -> ModelBuilder:
         options = INTERFACE.options_of(name, build)
-        MODELS.add(ModelKind(name, build, first_line(build), options), build)
+        MODELS.add(ModelKind(name, first_line(build), options, build), build)
         return build
 
     return register

@@ -26,10 +26,10 @@ def draw_schedule(
     The other arguments are those of `Schedule.figure`. Raises ValueError for another suffix and for arguments that do
     not fit the round, OSError where `path` cannot be written.
     """
-    write_figure(path, lambda: schedule_figure(schedule, names=names, distance_m=distance_m, angle_rad=angle_rad))
+    write_figure(path, lambda: house_figure(schedule, names=names, distance_m=distance_m, angle_rad=angle_rad))
 
 
-def schedule_figure(
+def house_figure(
     schedule: Schedule,
     *,
     names: Sequence[str] | None = None,

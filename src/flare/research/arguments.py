@@ -13,14 +13,14 @@ from typing import Any, final
 from numpy.typing import ArrayLike
 from torch import nn
 
-from flare.config import Config, load, with_settings
+from flare.config import MAX_SEEDS, Config, load, with_settings
 from flare.data import Dataset, from_arrays
 from flare.learning.methods import METHODS
 from flare.learning.models import ModelBuilder
 from flare.plugins import load_plugins
 from flare.scheduling import POLICIES
 from flare.sweeps import Own
-from flare.sweeps.entries import of_pairs, pair_of, run_name, with_pair
+from flare.sweeps.entries import of_pairs, pair_of, refuse_twins, run_name, with_pair
 from flare.sweeps.parts import PARTS
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -28,8 +28,6 @@ DataLike = Dataset | Sequence[ArrayLike] | str | None
 ModuleLike = nn.Module | Callable[..., nn.Module] | str | None
 EntryLike = str | Sequence[Any] | Mapping[str, Any]
 
-MAX_SEEDS = 1000
-"""Seeds of one comparison: each is a run of its own."""
 _MAX_NAME = 60  # characters of a label in the name of a folder
 
 
@@ -162,11 +160,8 @@ def entries_of(given: Sequence[EntryLike], whole: Config) -> list[Entry]:
     entries = [_entry(each, whole) for each in given]
     if not entries:
         raise ValueError('there is nothing to compare; give entries such as ["flare:greedy", "fedavg:greedy"]')
-    names = [entry.name(0).lower() for entry in entries]
-    twice = next((entry for place, entry in enumerate(entries) if names[place] in names[:place]), None)
-    if twice is not None:
-        called = twice.label or f"{twice.method}:{twice.policy}"
-        raise ValueError(f"two entries are called '{called}'; each is run once, so give one of them another label")
+    named = [(entry.name(0), entry.label or f"{entry.method}:{entry.policy}") for entry in entries]
+    refuse_twins(named, "give one of them another label")
     return entries
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from flare.config import Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method
-from flare.scheduling import get_policy
+from flare.scheduling import POLICIES
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
 
@@ -68,5 +68,5 @@ class BaseStation:
 def policy_options(config: Config) -> dict[str, Any]:
     """The options of the policy in the settings; ValueError for one that it does not have."""
     given = dict(config.scheduling.options)
-    get_policy(config.scheduling.policy).check_options(given)
+    POLICIES.find(config.scheduling.policy).check_options(given)
     return given

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flare.learning.methods import METHODS
 from flare.rounds.base_station import BaseStation
-from flare.scheduling import POLICIES, get_policy
+from flare.scheduling import POLICIES
 
 _DIGITS = 16  # of a checksum
 
@@ -24,7 +24,7 @@ def code_identity(station: BaseStation) -> dict[str, str]:
     """
     learning, scheduling = station.config.learning, station.config.scheduling
     method = _part("method", learning.method, type(station.method))
-    return method | _part("policy", scheduling.policy, get_policy(scheduling.policy).function)
+    return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function)
 
 
 def code_files(station: BaseStation) -> dict[str, str | None]:

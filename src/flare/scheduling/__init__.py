@@ -6,7 +6,7 @@ from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import lacks_number, tune_num_selected
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, get_policy, policy
+from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, policy
 from flare.scheduling.scheduler import solve, solve_many
 from flare.scheduling.schedule import Schedule, Status
 
@@ -22,7 +22,6 @@ __all__ = [
     "Status",
     "admit",
     "even_split",
-    "get_policy",
     "lacks_number",
     "optimal_split",
     "policy",

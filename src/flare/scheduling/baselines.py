@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from flare.config.option import Limits
 from flare.scheduling.admission import admit
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
@@ -18,8 +19,9 @@ from flare.scheduling.scheduler import solve
 from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
 
-Number = Annotated[int, "how many devices are to send at most, at least 1"]
-NumberOrNone = Annotated[int | None, "how many devices are to send at most, at least 1; none: as many as fit"]
+_AT_LEAST_ONE = Limits(at_least=1.0, finite=False)
+Number = Annotated[int, "how many devices are to send at most", _AT_LEAST_ONE]
+NumberOrNone = Annotated[int | None, "how many devices are to send at most; none: as many as fit", _AT_LEAST_ONE]
 GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
 """How often a device of each of the four groups is called (Fig. 4)."""
 
@@ -27,7 +29,7 @@ GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
 @policy("ps")
 def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: Number = 10) -> Indices:
     """Pre-tuned random: devices in random order while the deadline holds, up to a tuned number of them."""
-    return admit(problem, _shuffled(problem, rng), max_devices=_positive(num_selected))
+    return admit(problem, _shuffled(problem, rng), max_devices=num_selected)
 
 
 def lacks_number(policy: str, options: Mapping[str, Any]) -> bool:
@@ -114,7 +116,7 @@ def cm(problem: RoundProblem) -> Indices:
 @policy("random")
 def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: Number = 10) -> Indices:
     """Uniform draw: blind to channel and speed; of those drawn, the ones that fit send."""
-    return admit(problem, _shuffled(problem, rng)[: _positive(num_selected)])
+    return admit(problem, _shuffled(problem, rng)[:num_selected])
 
 
 @policy("grouped")
@@ -128,9 +130,7 @@ def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, 
     group = drawn_before.astype(np.intp)
     chance = np.array(GROUP_PROBABILITIES)[group] / np.bincount(group, minlength=4)[group]
     order = _canonical(problem, drawn_before)
-    drawn = rng.choice(
-        order, size=min(_positive(num_selected), len(order)), replace=False, p=chance[order] / chance.sum()
-    )
+    drawn = rng.choice(order, size=min(num_selected, len(order)), replace=False, p=chance[order] / chance.sum())
     return Choice(admit(problem, drawn), memory={"device_group": drawn_before})
 
 
@@ -142,7 +142,7 @@ def round_robin(
     # Each device's place in the queue is drawn once; whoever was served goes to its end.
     place_before = _remembered(memory, "device_place")
     queue = _shuffled(problem, rng) if place_before is None else np.argsort(place_before)
-    selected = admit(problem, queue, max_devices=_optional(num_selected))
+    selected = admit(problem, queue, max_devices=num_selected)
     served = np.isin(queue, selected)
     place = np.empty(problem.num_devices)
     place[np.concatenate((queue[~served], queue[served]))] = np.arange(problem.num_devices)
@@ -156,18 +156,16 @@ def proportional_fair(
     rng: np.random.Generator,
     memory: Memory,
     num_selected: NumberOrNone = None,
-    window: Annotated[float, "rounds that the average goes over, at least 1"] = 10.0,
+    window: Annotated[float, "rounds that the average goes over", _AT_LEAST_ONE] = 10.0,
 ) -> Choice:
     """Best relative channel first: a channel against its own average, while the deadline holds."""
     # The average is over about `window` rounds. Equal ratios (the first round, or channels that never change) are
     # ordered at random.
-    if not window >= 1.0:
-        raise ValueError(f"window is {window!r}; it must be at least 1 round")
     before = _remembered(memory, "device_average_snr_hz")
     average = problem.snr_hz.copy() if before is None else before + (problem.snr_hz - before) / window
     order = _shuffled(problem, rng, average)
     order = order[np.argsort(-(problem.snr_hz / average)[order], kind="stable")]
-    return Choice(admit(problem, order, max_devices=_optional(num_selected)), memory={"device_average_snr_hz": average})
+    return Choice(admit(problem, order, max_devices=num_selected), memory={"device_average_snr_hz": average})
 
 
 @policy("all")
@@ -200,13 +198,3 @@ def _canonical(problem: RoundProblem, remembered: Floats | None) -> Indices:
 
 def _shuffled(problem: RoundProblem, rng: np.random.Generator, remembered: Floats | None = None) -> Indices:
     return _canonical(problem, remembered)[rng.permutation(problem.num_devices)]
-
-
-def _positive(num_selected: int) -> int:
-    if num_selected < 1:
-        raise ValueError(f"num_selected is {num_selected!r}; it must be a whole number of at least 1")
-    return int(num_selected)
-
-
-def _optional(num_selected: int | None) -> int | None:
-    return None if num_selected is None else _positive(num_selected)

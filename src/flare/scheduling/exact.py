@@ -25,17 +25,20 @@ from typing import Annotated
 
 import numpy as np
 
+from flare.config.option import Limits
 from flare.scheduling.exact_search import Search
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
 from flare.types import Floats
 
 
-@policy("exact")
+@policy("exact", by_objective=True)
 def exact(
     problem: RoundProblem,
     *,
-    time_limit_s: Annotated[float, "seconds after which the search for a proof ends, greater than 0"] = 10.0,
+    time_limit_s: Annotated[
+        float, "seconds after which the search for a proof ends", Limits(above=0.0, finite=False)
+    ] = 10.0,
 ) -> Choice:
     """Proven optimum of P2: over all numbers of devices; past `time_limit_s` the best found, with its bound."""
     return exact_many([problem], time_limit_s=time_limit_s)[0]
@@ -43,8 +46,6 @@ def exact(
 
 def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) -> list[Choice]:
     """The same for many rounds at once; `time_limit_s` is for each of them."""
-    if not time_limit_s > 0.0:
-        raise ValueError(f"time_limit_s is {time_limit_s!r}; it must be a number of seconds greater than 0")
     orders = [problem.reachable_in_order for problem in problems]
     choices = [Choice(order) for order in orders]
     possible = [at for at, order in enumerate(orders) if order.size]

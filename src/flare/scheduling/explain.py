@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.scheduling.problem import SAME, RoundProblem
+from flare.scheduling.registry import POLICIES
 from flare.scheduling.schedule import Schedule
 from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
@@ -44,10 +45,6 @@ class LeftOut(StrEnum):
         return f"{number} {words}"
 
 
-BY_OBJECTIVE = frozenset({"exact", "greedy", "lp"})
-"""The policies that leave a device out because it would worsen the objective; others go by something else."""
-
-
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """What a schedule means for each device, shape (devices,).
@@ -56,6 +53,7 @@ class Explanation:
     why                  why it does not send; None where it does
     objective_change     what P2's objective would change by if the device sent, too: > 0 is worse; nan where it sends,
                          does not fit, or nobody sends
+    by_objective         whether the policy is known to leave devices out that would worsen the objective
     """
 
     policy: str
@@ -63,6 +61,7 @@ class Explanation:
     finish_s: Floats
     why: list[LeftOut | None]
     objective_change: Floats
+    by_objective: bool = False
 
     @cached_property
     def reason(self) -> list[str]:
@@ -71,7 +70,7 @@ class Explanation:
         by_how_much = [f" by {abs(change):.3g}" for change in changes.tolist()]  # few: it depends on tau alone
         passed_over = f"; {self.policy} passed it over"
         ends = {
-            why: passed_over if why in (LeftOut.BETTER, LeftOut.ALONE) or self.policy not in BY_OBJECTIVE else ""
+            why: passed_over if why in (LeftOut.BETTER, LeftOut.ALONE) or not self.by_objective else ""
             for why in (LeftOut.WORSE, LeftOut.EQUAL, LeftOut.BETTER, LeftOut.ALONE)
         }
         return [
@@ -84,18 +83,19 @@ _BY = (LeftOut.WORSE, LeftOut.BETTER)
 _CODES = (None, *LeftOut)
 
 
-def explain(problem: RoundProblem, schedule: Schedule) -> Explanation:
+def explain(schedule: Schedule) -> Explanation:
     """Upload and finishing times of a schedule, and for each device that does not send, why (`LeftOut`).
 
     A device is asked about alone: what if it sent beside those who do? Where the policy divides the band evenly, it
     fits if all of them finish by the deadline on even shares.
     """
+    problem = schedule.problem
     sends = np.zeros(problem.num_devices, dtype=bool)
     sends[schedule.selected] = True
     upload = np.where(sends, upload_s(problem.payload_bits, schedule.bandwidth_hz, problem.snr_hz), np.nan)
     alone = problem.needed_hz <= problem.capacity_hz
     fits = alone & ~sends
-    fits[fits] = _fits_beside(problem, schedule, np.flatnonzero(fits))
+    fits[fits] = _fits_beside(schedule, np.flatnonzero(fits))
     change = np.full(problem.num_devices, np.nan)
     if schedule.num_selected:
         change[fits] = _objective_change(problem, schedule.selected, problem.tau[fits])
@@ -114,14 +114,17 @@ def explain(problem: RoundProblem, schedule: Schedule) -> Explanation:
         _CODES.index(LeftOut.EQUAL),
     )
     why = [_CODES[one] for one in code.tolist()]
-    return Explanation(schedule.policy, upload, problem.compute_s + upload, why, change)
+    policy = POLICIES.get(schedule.policy)
+    by_objective = policy is not None and policy.by_objective
+    return Explanation(schedule.policy, upload, problem.compute_s + upload, why, change, by_objective)
 
 
 _IN_TURN = (LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.NO_ROOM, LeftOut.WORSE, LeftOut.BETTER, LeftOut.ALONE)
 
 
-def _fits_beside(problem: RoundProblem, schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
+def _fits_beside(schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
     """Whether each of the devices, alone added to those who send, leaves all of them in time."""
+    problem = schedule.problem
     needed = problem.needed_hz[devices]
     if schedule.split_evenly:
         dearest = float(problem.needed_hz[schedule.selected].max(initial=0.0))

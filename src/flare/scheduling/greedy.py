@@ -40,7 +40,7 @@ class _Probe:
         self.free_hz[device] = np.inf
 
 
-@policy("greedy")
+@policy("greedy", by_objective=True)
 def greedy(problem: RoundProblem) -> Indices:
     """Algorithm 1 of the paper: add the device that delays the round least while that lowers the objective."""
     order = problem.reachable_in_order

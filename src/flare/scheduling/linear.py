@@ -21,7 +21,7 @@ from flare.scheduling.registry import policy
 from flare.types import Floats, Indices
 
 
-@policy("lp")
+@policy("lp", by_objective=True)
 def lp(problem: RoundProblem) -> Indices:
     """Linear program P5: for gamma near 0; selects the single largest tau, ties apart (erratum 4)."""
     order = problem.reachable_in_order

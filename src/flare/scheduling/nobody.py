@@ -84,6 +84,14 @@ def why_nobody(problem: RoundProblem, policy: str, names: Names = SETTINGS) -> s
     )
 
 
+def nobody_in_short(problem: RoundProblem) -> str:
+    """The same in fewer words, as they fit into a picture."""
+    deadline, able = human(problem.deadline_s, "s"), problem.reachable.size
+    if able == 0:
+        return f"No device can meet the deadline of {deadline}, not even with the whole band for itself"
+    return f"The policy found no device for the deadline of {deadline}, though {able} could meet it alone"
+
+
 def _rounded(value: float, *, up: bool) -> str:
     """Three digits of a number, rounded to the side where the promise holds."""
     value *= 1.0 + _ROOM if up else 1.0 - _ROOM

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flare.colours import PAPER
+from flare.scheduling.nobody import nobody_in_short
 from flare.scheduling.picture_band import STRIP_IN, draw_band, frame_band, leaders_pt
 from flare.scheduling.picture_cell import CELL_IN, draw_cell
 from flare.scheduling.picture_text import CHARACTER_EM, MAX_BARS, MAX_NAME, POINTS_PER_IN, pt
@@ -142,7 +143,7 @@ def _outcome(schedule: Schedule) -> str:
     """Objective, gap and latency in words; or why nobody sends."""
     problem = schedule.problem
     if schedule.num_selected == 0:
-        return f"{_why_nobody(problem)}."
+        return f"{nobody_in_short(problem)}."
     known = f", gap {100.0 * schedule.gap:.2g} %" if math.isfinite(schedule.gap) else ""
     if schedule.status is Status.OPTIMAL:
         known = ", proven optimal (gap 0)"
@@ -150,13 +151,6 @@ def _outcome(schedule: Schedule) -> str:
         f"Objective {schedule.objective:.4g}{known}.  The round ends after {human(schedule.latency_s, 's')} "
         f"of the {human(problem.deadline_s, 's')} that the deadline allows."
     )
-
-
-def _why_nobody(problem: RoundProblem) -> str:
-    deadline, able = human(problem.deadline_s, "s"), problem.reachable.size
-    if able == 0:
-        return f"No device can meet the deadline of {deadline}, not even with the whole band for itself"
-    return f"The policy found no device for the deadline of {deadline}, though {able} could meet it alone"
 
 
 def _widest_first(schedule: Schedule) -> Indices:
@@ -174,7 +168,7 @@ def _draw_nobody(problem: RoundProblem, *, times: Axes | None = None, band: Axes
         times.spines[:].set_visible(False)
         times.set_facecolor(PAPER)
         times.set_title("Time of each sender", pad=24)
-        why = _why_nobody(problem).replace(", ", ",\n", 1)
+        why = nobody_in_short(problem).replace(", ", ",\n", 1)
         times.text(0.5, 0.5, f"Nobody sends.\n\n{why}.", transform=times.transAxes, **place)
     if band is not None:
         frame_band(band, problem)

@@ -125,7 +125,7 @@ def _draw_devices(axes: Axes, schedule: Schedule, order: Indices, spot: Floats) 
         look: dict[str, Any] = {"s": areas, "fc": BLUE, "ec": EDGE, "linewidth": 0.9, "alpha": 0.9, "zorder": 4}
         label = f"{len(order)} {'sends' if len(order) == 1 else 'send'} (area: bandwidth)"
         axes.scatter(*spot[order].T, gid="sends", label=label, clip_on=False, **look)
-    why = explain(problem, schedule).why
+    why = explain(schedule).why
     for one, marks in _LOOKS.items():
         devices = [device for device, found in enumerate(why) if found is one]
         if devices:

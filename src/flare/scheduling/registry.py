@@ -36,13 +36,13 @@ the deadline and computing the objective are not its business: `solve` does that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from flare.config.declared import Interface, read_options, split_options
+from flare.config.declared import Interface
 from flare.config.option import Option
 from flare.registry import Registry, first_line
 
@@ -76,11 +76,12 @@ MAX_DEVICES = Option("max_devices", None, (int,), "how many devices may send at 
 
 @dataclass(frozen=True)
 class Policy:
-    """A registered policy: its function, its name, what it takes and how it divides the band."""
+    """A registered policy: its function, its name, what it takes, how it divides the band and what it goes by."""
 
     name: str
     function: PolicyFunction
     split_evenly: bool
+    by_objective: bool
     summary: str
     takes: frozenset[str]
     options: dict[str, Option]
@@ -112,25 +113,27 @@ class Policy:
         only when it is asked."""
         return {MAX_DEVICES.name: MAX_DEVICES} | self.options
 
-    def read_options(self, given: Sequence[str]) -> dict[str, Any]:
-        """The options that texts of the form `name=value` set, checked."""
-        values = read_options(self.settable, split_options(given))
-        self.check_options(values)
-        return values
-
 
 POLICIES: Registry[Policy] = Registry("policy", "policies")
 """Every registered policy by name, in the order of registration."""
 
 
-def policy(name: str, *, split_evenly: bool = False) -> Callable[[PolicyFunction], PolicyFunction]:
-    """Register the decorated function as the policy `name`. `split_evenly` divides the band evenly, not by P3."""
+def policy(
+    name: str, *, split_evenly: bool = False, by_objective: bool = False
+) -> Callable[[PolicyFunction], PolicyFunction]:
+    """Register the decorated function as the policy `name`.
+
+    split_evenly    the band is divided evenly, not by P3
+    by_objective    the policy leaves a device out because it would worsen P2's objective: the reasons that users read
+                    do not say then that the policy passed it over
+    """
 
     def register(function: PolicyFunction) -> PolicyFunction:
         made = Policy(
             name=name,
             function=function,
             split_evenly=split_evenly,
+            by_objective=by_objective,
             summary=first_line(function),
             takes=INTERFACE.takes(function),
             options=INTERFACE.options_of(name, function),
@@ -139,8 +142,3 @@ def policy(name: str, *, split_evenly: bool = False) -> Callable[[PolicyFunction
         return function
 
     return register
-
-
-def get_policy(name: str) -> Policy:
-    """The policy of that name; ValueError with the nearest name and the whole list where there is none."""
-    return POLICIES.find(name)

@@ -15,7 +15,7 @@ from flare.scheduling.bandwidth import Allocation, even_split, optimal_split, op
 from flare.scheduling.exact import exact, exact_many
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem, blocks, prepare
-from flare.scheduling.registry import Choice, Memory, Policy, PolicyFunction, get_policy
+from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, PolicyFunction
 from flare.scheduling.schedule import Schedule, Status
 from flare.scheduling.utility_knapsack import best_utility
 from flare.types import Indices
@@ -147,7 +147,7 @@ def _of_problem(number: int) -> Iterator[None]:
 
 def _asked_policy(policy: str, options: dict[str, Any], max_devices: Any) -> tuple[Policy, int | None]:
     """The policy of a name, and the limit on devices, both checked."""
-    chosen = get_policy(policy)
+    chosen = POLICIES.find(policy)
     chosen.check_options(options)
     return chosen, _checked_limit(max_devices)
 

@@ -22,12 +22,14 @@ MAX_ROWS = 50
 """Devices in a table of a notebook."""
 
 
-def as_dict(schedule: Schedule, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """What `Schedule.to_dict` returns."""
+def as_dict(
+    schedule: Schedule, names: Sequence[str] | None = None, detail: Explanation | None = None
+) -> dict[str, Any]:
+    """What `Schedule.to_dict` returns; `detail` is its explanation, where there is one already."""
     problem = schedule.problem
     if names is not None and len(names) != problem.num_devices:
         raise ValueError(f"names has {len(names)} entries, the round has {problem.num_devices} devices")
-    detail = explain(problem, schedule)
+    detail = detail or explain(schedule)
     numbers = {
         "objective": schedule.objective,
         "lower_bound": schedule.lower_bound,
@@ -75,7 +77,7 @@ def schedule_in_a_line(schedule: Schedule) -> str:
     head = f"{schedule.policy}, {schedule.status.value}, {schedule.num_selected} of {problem.num_devices} devices send"
     if schedule.num_selected == 0:
         return f"<Schedule: {head}>"
-    finish_s = explain(problem, schedule).finish_s
+    finish_s = explain(schedule).finish_s
     named = [
         f"{device}: {human(float(schedule.bandwidth_hz[device]), 'Hz')} until {human(float(finish_s[device]), 's')}"
         for device in schedule.selected[:MAX_IN_A_LINE].tolist()
@@ -89,7 +91,7 @@ def schedule_in_a_line(schedule: Schedule) -> str:
 
 def schedule_as_html(schedule: Schedule) -> str:
     """The senders as a table, and how many were left out for which reason."""
-    problem, detail = schedule.problem, explain(schedule.problem, schedule)
+    problem, detail = schedule.problem, explain(schedule)
     rows = [
         (
             str(device),

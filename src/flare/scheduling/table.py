@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -24,12 +24,14 @@ from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import snr_hz
+from flare.wireless.recorded import QUANTITIES
 
 MAX_TABLE_BYTES = 1 << 28
 """A table of a million devices is smaller."""
-_Rule = tuple[Callable[[float], bool], str]
+_Rule = tuple[Callable[[Any], Any], str]
 _POSITIVE: _Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
 _DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
+_GAIN_DB = QUANTITIES["gain_db"]
 _COLUMNS: dict[str, _Rule] = {
     "tau": (lambda x: 1.0 <= x <= ABSURD, "must be at least 1 local step, and finite"),
     "compute_s": (lambda x: 0.0 <= x <= ABSURD, "must be at least 0 and finite"),
@@ -37,10 +39,7 @@ _COLUMNS: dict[str, _Rule] = {
     "cycles_per_sample": _POSITIVE,
     "snr_hz": _POSITIVE,
     "power_dbm": _DECIBEL,
-    "gain_db": (
-        lambda x: -1000.0 <= x <= 0.0,
-        "must lie between -1000 and 0 decibel: a channel loses power (is the minus sign missing?)",
-    ),
+    "gain_db": (_GAIN_DB[0], f"must be {_GAIN_DB[1]}"),
     "distance_m": (lambda x: 1.0 <= x <= 1e9, "must be at least 1 metre, and finite"),
 }
 

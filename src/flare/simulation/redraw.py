@@ -16,7 +16,7 @@ from flare.config import Config
 from flare.learning.methods import METHODS, make_method
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.plan import problem_of
-from flare.scheduling import POLICIES, RoundProblem, Schedule, Status, get_policy
+from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, explain
 from flare.simulation.run import Simulation, observation_of
 from flare.types import Floats
@@ -29,7 +29,7 @@ _SAME = 1e-9  # relative
 def facts_of(simulation: Simulation) -> dict[str, Any]:
     """What a run folder is told so that its rounds can be drawn again: the size of the model, whether the policy
     divides the band evenly and, where the time that a device computes depends on it, how many samples each holds."""
-    policy = get_policy(simulation.config.scheduling.policy)
+    policy = POLICIES.find(simulation.config.scheduling.policy)
     facts: dict[str, Any] = {"num_weights": simulation.model.num_weights, "split_evenly": policy.split_evenly}
     if simulation.station.method.needs_gradients and len(simulation.held) <= _MAX_LISTED:
         facts["num_samples"] = [len(samples) for samples in simulation.held]
@@ -77,7 +77,7 @@ class Redraw:
         if not same:
             raise ValueError(f"round {record.round} comes out otherwise than it was recorded")
         policy, split_evenly = self._config.scheduling.policy, self._split_evenly
-        return Redrawn(drawn, problem, explain(problem, schedule_of(record, problem, policy, split_evenly)))
+        return Redrawn(drawn, problem, explain(schedule_of(record, problem, policy, split_evenly)))
 
 
 def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str, split_evenly: bool) -> Schedule:

@@ -29,10 +29,15 @@ def pair_of(entry: str, where: str = "") -> tuple[str, str]:
     return method, policy
 
 
-def refuse_twins(pairs: Sequence[tuple[str, str]]) -> None:
-    """ValueError where a pair is there twice."""
-    if len(set(pairs)) < len(pairs):
-        raise ValueError("a pair of method and policy is given twice; each is run once")
+def refuse_twins(named: Sequence[tuple[str, str]], remedy: str) -> None:
+    """ValueError where runs of two entries would have one name; `named` are the name of each and what users call it.
+
+    Large and small letters are the same here, as they are in the folders of some systems.
+    """
+    names = [name.lower() for name, _ in named]
+    for place, (_, called) in enumerate(named):
+        if names[place] in names[:place]:
+            raise ValueError(f"two entries are called '{called}'; each is run once, so {remedy}")
 
 
 def with_pair(whole: Config, method: str, policy: str) -> Config:

@@ -9,7 +9,7 @@ from typing import Any
 from flare.config import Config, Options
 from flare.config.declared import changed, listed, read, settable, split_options
 from flare.config.option import Option
-from flare.config.toml import literal
+from flare.config.toml import shown_default
 from flare.data.sources import SOURCES
 from flare.learning.methods import METHODS
 from flare.learning.models import MODELS
@@ -116,15 +116,5 @@ def notes() -> dict[str, list[str]]:
 
 def described(option: Option) -> str:
     """An option in a line: its default, what it means and what it may be."""
-    words = "; ".join([*([option.doc] if option.doc else []), *([option.in_words()] if option.kinds else [])])
-    return f"{option.name} = {shown_default(option)}" + (f" ({words})" if words else "")
-
-
-def shown_default(option: Option) -> str:
-    """The default as a file would say it; none, which leaves it out."""
-    if option.default is None:
-        return "none"
-    try:
-        return literal(option.default)
-    except TypeError:  # of a type that no file can say
-        return repr(option.default)
+    words = "; ".join([*([option.doc] if option.doc else []), option.in_words()])
+    return f"{option.name} = {shown_default(option)} ({words})"

@@ -19,10 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from flare.config.declared import Interface
-from flare.config.option import Option
+from flare.config.declared import Interface, Kind
 from flare.config.options import NO_OPTIONS
 from flare.registry import Registry, first_line
 from flare.uplink.codec import Codec
@@ -33,18 +32,12 @@ _FACTS = ("unbiased", "draws", "keeps_everything")
 C = TypeVar("C", bound=Callable[..., Codec])
 
 
-@dataclass(frozen=True)
-class CodecKind:
+@dataclass(frozen=True, eq=False)
+class CodecKind(Kind):
     """A registered codec: the class or function that makes it, and the options that it takes."""
 
-    name: str
+    interface: ClassVar = INTERFACE
     make: Callable[..., Codec]
-    summary: str
-    options: dict[str, Option]
-
-    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The given options in their types; ValueError for one that the codec does not have, or that cannot be."""
-        return INTERFACE.checked(self.name, self.options, given)
 
 
 CODECS: Registry[CodecKind] = Registry("codec", "codecs")
@@ -65,7 +58,7 @@ def codec(name: str) -> Callable[[C], C]:
                 f"codec '{name}': its option '{taken}' has the name of a part of every codec; rename it, or write a "
                 f"fact about the codec without a type: {_FACTS[0]} = True"
             )
-        CODECS.add(CodecKind(name, made_of, first_line(made_of), options), made_of)
+        CODECS.add(CodecKind(name, first_line(made_of), options, made_of), made_of)
         return made_of
 
     return register

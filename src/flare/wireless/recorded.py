@@ -25,18 +25,23 @@ Allowed = Callable[[Floats], NDArray[np.bool_]]
 
 COEFFICIENTS = "h"
 QUANTITIES: dict[str, tuple[Allowed, str]] = {
-    "gain_db": (lambda db: np.abs(db) <= 1000.0, "a power gain in dB, between -1000 and 1000"),
+    "gain_db": (
+        lambda db: (db >= -1000.0) & (db <= 0.0),
+        "a power gain in dB, between -1000 and 0: a channel loses power (is the minus sign missing?)",
+    ),
     "cpu_hz": (lambda hz: (hz >= 1.0) & (hz <= 1e15), "a speed in Hz, between 1 and 1e15"),
     "tau": (
         lambda tau: (tau >= 1.0) & (tau <= 1e9) & (tau == np.rint(tau)),
         "a whole number of local steps, between 1 and 1e9",
     ),
     COEFFICIENTS: (
-        lambda power: (power >= 1e-100) & (power <= 1e100),
-        "a power gain between 1e-100 and 1e100; where a device is out of reach, give a small coefficient such as 1e-20",
+        lambda power: (power >= 1e-100) & (power <= 1.0),
+        "a power gain between 1e-100 and 1: a channel loses power (does h lack the path loss?); where a device is "
+        "out of reach, give a small coefficient such as 1e-20",
     ),
 }
-"""What is recorded, by name: which values are allowed (of `h`: which power gains), and the same in words."""
+"""What is recorded, by name: which values are allowed (of `h`: which power gains), and the same in words. Tables of
+devices have the same rule for `gain_db`."""
 
 
 @dataclass(frozen=True, eq=False)

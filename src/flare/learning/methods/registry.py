@@ -13,13 +13,12 @@ The fields of the dataclass are the options of the method: `[learning.options]` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import Field, dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from flare.config import LearningConfig
-from flare.config.declared import Interface
-from flare.config.option import Option
+from flare.config.declared import Interface, Kind
 from flare.learning.methods.base import Method
 from flare.registry import Registry, first_line
 
@@ -31,18 +30,12 @@ _PARTS = (
 M = TypeVar("M", bound=type[Any])
 
 
-@dataclass(frozen=True)
-class MethodKind:
+@dataclass(frozen=True, eq=False)
+class MethodKind(Kind):
     """A registered method: the class that it is made of, and the options that the class takes."""
 
-    name: str
+    interface: ClassVar = INTERFACE
     make: Callable[..., Method]
-    summary: str
-    options: dict[str, Option]
-
-    def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The given options in their types; ValueError for one that the method does not have, or that cannot be."""
-        return INTERFACE.checked(self.name, self.options, given)
 
 
 METHODS: Registry[MethodKind] = Registry("method", "methods")
@@ -58,7 +51,7 @@ def method(name: str) -> Callable[[M], M]:
         taken = next((option for option in options if option in _PARTS), None)
         if taken is not None:
             raise ValueError(f"method '{name}': its option '{taken}' has the name of a part of every method; rename it")
-        METHODS.add(MethodKind(name, made_of, first_line(made_of), options), made_of)
+        METHODS.add(MethodKind(name, first_line(made_of), options, made_of), made_of)
         return made_of
 
     return register
