@@ -81,6 +81,7 @@ def _round(config: Config, round_: int, *, nobody: bool, bound: bool) -> dict[st
     compute_s = [min(0.5, 0.03 * steps) * latency_s for steps in tau]
     late = 0.9 if config.scheduling.policy == "dm" else 1.0  # an even split: some finish early
     objective = 10.0 / number + sum(1.0 / steps for steps in tau) / number if number else None
+    scaled = config.learning.method in ("flare", "fedlin")
     proven = config.scheduling.policy == "exact"
     return {
         "round": round_,
@@ -89,7 +90,7 @@ def _round(config: Config, round_: int, *, nobody: bool, bound: bool) -> dict[st
         "selected": selected,
         "tau": tau,
         "tau_bar": max(tau, default=None),
-        "lr": [config.learning.local_lr * max(tau) / steps for steps in tau],
+        "lr": [config.learning.local_lr * (max(tau) / steps if scaled else 1.0) for steps in tau],
         "bandwidth_hz": [config.wireless.total_bandwidth_hz / number for _ in tau],
         "compute_s": compute_s,
         "upload_s": [(latency_s - each_s) * late for each_s in compute_s],

@@ -483,6 +483,7 @@ def test_a_file_too_large_for_a_configuration(tmp_path):
         load(path)
 
 
-def test_a_setting_given_twice_in_a_dict_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"run\.rounds is given twice, below its section and by its dotted name"):
-        with_settings(Config(), {"run.rounds": 3, "run": {"rounds": 4}})
+def test_of_a_setting_that_is_in_a_dict_both_ways_the_later_counts() -> None:
+    mine = {"run": {"rounds": 4}}
+    assert with_settings(Config(), {**mine, "run.rounds": 3}).run.rounds == 3
+    assert with_settings(Config(), {"run.rounds": 3, **mine}).run.rounds == 4

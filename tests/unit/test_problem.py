@@ -156,3 +156,17 @@ def test_canonical_order_sorts_by_what_the_devices_are() -> None:
     assert (np.diff(cell.needed_hz[order])[same_tau] >= 0.0).all()
     shuffle = np.random.default_rng(1).permutation(40)
     np.testing.assert_array_equal(shuffle[reordered(cell, shuffle).canonical_order], order)
+
+
+def test_where_devices_stand_is_checked_like_the_rest() -> None:
+    known = {"tau": [1, 2], "compute_s": [0.1, 0.1], "snr_hz": [1e7, 1e7], "payload_bits": 1e6}
+    known |= {"total_bandwidth_hz": 1e6, "deadline_s": 1.0}
+    stands = RoundProblem(**known, distance_m=[0.0, 20.0], angle_rad=[-1.0, 9.0])
+    assert stands.distance_m is not None
+    assert stands.angle_rad is not None
+    assert (stands.distance_m.tolist(), stands.angle_rad.tolist()) == ([0.0, 20.0], [-1.0, 9.0])
+    assert dataclasses.replace(stands, gamma=1.0).distance_m is not None
+    with pytest.raises(ValueError, match="distance_m of device 1 is -3; it must be at least 0"):
+        RoundProblem(**known, distance_m=[1.0, -3.0])
+    with pytest.raises(ValueError, match="angle_rad has 1 devices, tau has 2"):
+        RoundProblem(**known, angle_rad=[1.0])

@@ -22,6 +22,7 @@ from flare.config import Config, override
 from flare.report.curves import accuracy_against_rounds, accuracy_against_time
 from flare.research import tables
 from flare.research.progress import terminal_lines
+from flare.research.quantities import QUANTITIES
 from flare.rounds import RoundRecord, RunStatus
 from flare.rounds.plan import problem_of
 from flare.scheduling import solve
@@ -255,6 +256,38 @@ def test_curves_go_as_far_as_those_of_a_report(x: str, tmp_path: Path) -> None:
     wanted = curve(runs.groups[0])
     assert line.get_xdata().max() == pytest.approx(wanted.x.max())
     assert line.get_ydata()[-1] == pytest.approx(wanted.mean[-1])
+
+
+def test_curves_on_given_axes_are_named_unless_their_drawer_will(
+    in_memory: flare.Run, compared: tuple[flare.Runs, Path]
+) -> None:
+    runs, _ = compared
+    _, (left, right, single) = pyplot.subplots(1, 3)
+    runs.plot("accuracy", ax=left)
+    assert [text.get_text() for text in left.get_legend().get_texts()] == [group.label for group in runs.groups]
+    runs.plot("accuracy", ax=right, legend=False)
+    assert right.get_legend() is None
+    assert right.get_legend_handles_labels()[1] == [group.label for group in runs.groups]
+    in_memory.plot(ax=single)
+    assert single.get_legend() is None
+    in_memory.plot(ax=single, label="again")
+    assert [text.get_text() for text in single.get_legend().get_texts()] == [in_memory.name, "again"]
+
+
+def test_a_band_ends_at_zero_and_labels_fit_a_small_figure(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path / str(seed), settings(seed=seed), rounds=6)
+    runs = flare.load(tmp_path)
+    band = runs.plot("num_selected").collections[0].get_paths()[0].get_extents()
+    assert band.y0 == 0.0
+    for name in sorted(QUANTITIES, key=lambda one: len(QUANTITIES[one].label))[-3:]:
+        with mpl.rc_context({"figure.figsize": (2.6, 2.6)}):
+            axes = runs.plot(name)
+        axes.figure.draw_without_rendering()
+        label, whole = axes.yaxis.label.get_window_extent(), axes.figure.bbox
+        assert whole.x0 <= label.x0
+        assert whole.y0 <= label.y0 < label.y1 <= whole.y1
+        pyplot.close()
 
 
 def test_names_of_quantities_are_checked(in_memory: flare.Run, compared: tuple[flare.Runs, Path]) -> None:

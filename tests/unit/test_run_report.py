@@ -9,7 +9,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
 from flare.cli.report import report
 from flare.records import RunFolder
@@ -304,3 +306,61 @@ def test_real_time_is_drawn_where_it_was_recorded(tmp_path: Path) -> None:
     assert "flare:greedy 0.25" in found["wall-time"].alt
     assert "faults" not in found
     assert "wall-time" not in pictures(write_run(tmp_path / "old", settings(), rounds=3, wall_s=None))
+
+
+def drawn_axes(panel: Panel) -> Axes:
+    assert panel.draw is not None
+    return panel.draw().axes[0]
+
+
+def test_runs_in_lockstep_have_one_curve_of_real_time(tmp_path: Path) -> None:
+    together = [write_run(tmp_path / policy, settings(policy), rounds=3) for policy in ("greedy", "cp")]
+    shared = pictures(*together)["wall-time"]
+    assert "lockstep: it is the time of all of them together" in shared.caption
+    assert not shared.keyed
+    assert len({line.get_color() for line in drawn_axes(shared).lines}) == 1
+    apart = pictures(*together, write_run(tmp_path / "own", settings("dm"), rounds=3, wall_s=0.7))["wall-time"]
+    assert apart.keyed
+    assert len({line.get_color() for line in drawn_axes(apart).lines}) == 3
+
+
+def test_axes_of_gaps_that_are_all_zero_begin_at_zero(tmp_path: Path) -> None:
+    found = pictures(write_run(tmp_path / "run", settings("exact"), rounds=5))
+    for low, high in (drawn_axes(found["gap"]).get_xlim(), drawn_axes(found["gap-rounds"]).get_ylim()):
+        assert -0.001 < low <= 0.0
+        assert 0.005 < high < 0.02
+
+
+@pytest.mark.parametrize(("policy", "waits"), [("greedy", False), ("dm", True)])
+def test_waiting_is_named_where_somebody_waits(tmp_path: Path, policy: str, waits: bool) -> None:
+    panel = pictures(write_run(tmp_path / "run", settings(policy), rounds=12))["latency"]
+    assert panel.draw is not None
+    (key,) = panel.draw().legends
+    assert ("waiting" in [text.get_text() for text in key.get_texts()]) == waits
+
+
+def test_captions_say_only_what_is_there(tmp_path: Path) -> None:
+    few = pictures(write_run(tmp_path / "few", settings(method="fedavg"), rounds=5))
+    assert not [panel.name for panel in few.values() if "At most" in panel.caption]
+    assert "τ̄" not in few["steps"].caption
+    many = pictures(write_run(tmp_path / "many", settings(), rounds=121))
+    assert "At most 120 points" in many["train-loss"].caption
+    assert "At most 30 points" in many["gap-rounds"].caption
+    assert "τ̄" in many["steps"].caption
+    both = drawn_axes(pictures(tmp_path / "few", tmp_path / "many")["steps"])
+    (upright,) = [line for line in both.collections if len(np.asarray(line.get_offsets()))]
+    assert np.isfinite(np.ma.filled(upright.get_offsets(), np.nan)).all(axis=1).sum() == 1  # FedAvg has no τ̄
+
+
+def test_accuracy_over_time_begins_where_all_seeds_have_been_tested(tmp_path: Path) -> None:
+    runs = [read_run(write_run(tmp_path / str(seed), settings(seed=seed), rounds=12)) for seed in range(3)]
+    first_s = [float(run.of_round["clock_s"][run.evaluated[0]]) for run in runs]
+    axes = drawn_axes(pictures(*(run.folder for run in runs))["accuracy-time"])
+    begins_s = min(float(line.get_xdata()[0]) for line in axes.lines)
+    step_s = float(np.diff(axes.lines[0].get_xdata())[0])
+    assert max(first_s) <= begins_s <= max(first_s) + step_s
+    assert min(first_s) < begins_s
+
+
+def test_the_paper_names_are_explained_without_others_of_its_names() -> None:
+    assert "maximum strategy (MaS)" in PAPER_NAMES["SPF"]

@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
@@ -240,6 +241,79 @@ def test_every_share_of_the_band_has_its_name(devices: int, policy: str) -> None
     assert len(set(written)) == len(written)
     title = band.title if band.get_title() else band._left_title  # the house writes titles on the left
     assert all(box[3] <= title.get_window_extent().y0 for box in boxes)
+
+
+def three_reasons() -> RoundProblem:
+    """Eight devices; the best channels take the band, and the others are left out for three reasons."""
+    return RoundProblem(
+        tau=[5, 5, 5, 5, 3, 2, 1, 9],
+        compute_s=[0.1, 0.1, 0.2, 0.1, 0.1, 0.1, 2.0, 0.1],
+        snr_hz=[1e8, 1e8, 1e8, 1e8, 1e8, 2e7, 1e8, 1e2],
+        payload_bits=4e6,
+        total_bandwidth_hz=2e6,
+        deadline_s=1.0,
+    )
+
+
+def lies_within(inner: Artist, outer: Artist) -> bool:
+    box, room = inner.get_window_extent(), outer.get_window_extent()
+    return bool(room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1)
+
+
+@pytest.mark.parametrize("in_the_style_of_the_house", [True, False])
+def test_the_legend_of_the_cell_lies_within_the_figure(in_the_style_of_the_house: bool) -> None:
+    schedule = solve(three_reasons(), "cp")
+    figure = house_figure(schedule) if in_the_style_of_the_house else schedule.figure()
+    figure.draw_without_rendering()
+    key = panel(figure, "cell").get_legend()
+    assert key is not None
+    assert len(key.get_texts()) == 5
+    assert lies_within(key, figure)
+    assert all(lies_within(text, figure) for text in figure.texts)
+    label = panel(figure, "cell").xaxis.label.get_window_extent()
+    assert key.get_window_extent().y1 <= label.y0
+
+
+def test_where_the_devices_stand_comes_with_the_problem_and_changes_no_answer() -> None:
+    drawn = Cell(replace(CELLS["paper"], deadline_s=1.0), 3).draw(0)
+    problem = round_problem(drawn)
+    bare = RoundProblem(
+        drawn.tau, drawn.compute_s, drawn.snr_hz, problem.payload_bits, problem.total_bandwidth_hz, problem.deadline_s
+    )
+    schedule, without = solve(problem), solve(bare)
+    assert schedule.to_dict() == without.to_dict()
+    figure = schedule.figure()
+    assert panel(figure, "cell").get_xlabel() == "radius: distance from the base station"
+    sends = marks(figure, "sends")
+    assert sends is not None
+    found = np.sort_complex(np.asarray(sends.get_offsets()) @ np.array([1.0, 1j]))
+    stands = (drawn.distance_m * np.exp(1j * drawn.angle_rad))[schedule.selected]
+    np.testing.assert_allclose(found, np.sort_complex(stands))
+    assert "rank of the channel" in panel(without.figure(), "cell").get_xlabel()
+    assert "500 m" in words(without.figure(distance_m=drawn.distance_m), "cell")
+
+
+@pytest.mark.parametrize("deadline_s", [0.3, 0.5, 1.0])
+def test_panels_in_small_axes_keep_their_words_apart(deadline_s: float) -> None:
+    schedule = solve(round_problem(Cell(replace(CELLS["paper"], deadline_s=deadline_s), 3).draw(0)))
+    figure = Figure(figsize=(12.0, 3.2), layout="constrained")
+    cell_axes, times, band = figure.subplots(1, 3)
+    for name, axes in (("cell", cell_axes), ("times", times), ("band", band)):
+        schedule.plot(name, ax=axes)
+    figure.draw_without_rendering()
+    key = cell_axes.get_legend()
+    assert key is not None
+    assert key.get_window_extent().y1 <= cell_axes.xaxis.label.get_window_extent().y0
+    assert all(lies_within(one, figure) for one in (key, times.title, band.title, cell_axes.title))
+    shares = bars(band)
+    for name, share in zip([one for one in band.texts if one.get_gid() == "share-name"], shares, strict=True):
+        assert lies_within(name, share)
+    ticks = [label.get_window_extent() for label in times.get_yticklabels()]
+    assert all(lower.y1 - upper.y0 < 0.35 * upper.height for upper, lower in pairwise(ticks))
+    rings = [box_of(text) for text in cell_axes.texts if text.get_gid() == "ring"]
+    sends = next(one for one in cell_axes.collections if one.get_gid() == "sends")
+    for x, y in cell_axes.transData.transform(np.asarray(sends.get_offsets())):
+        assert not [1 for box in rings if overlaps(box, (x - 1.0, y - 1.0, x + 1.0, y + 1.0))]
 
 
 def test_places_are_spread_no_farther_than_they_must_be() -> None:

@@ -57,17 +57,14 @@ def override(config: Config, settings: Iterable[str]) -> Config:
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
     """The configuration with settings changed by a dict: sections as dicts in it, `{"run": {"rounds": 5}}`, or dotted
-    names, `{"run.rounds": 5}`. Raises ValueError that names the key, as for a file."""
+    names, `{"run.rounds": 5}`; of one that is in it both ways the later counts, so that `{**mine, "run.rounds": 5}` is
+    `mine` with five rounds. Raises ValueError that names the key, as for a file."""
     named: dict[str, Any] = {}
     for name, value in settings.items():
         if not isinstance(name, str):
             raise ValueError(f'a setting is named {name!r:.80}; write its name as text, such as "run.rounds"')
         inner = value if name in SECTIONS and isinstance(value, Mapping) else None
-        own = {name: value} if inner is None else {f"{name}.{key}": each for key, each in inner.items()}
-        twice = next((key for key in own if key in named), None)
-        if twice is not None:
-            raise ValueError(f"{twice} is given twice, below its section and by its dotted name; give it once")
-        named |= own
+        named |= {name: value} if inner is None else {f"{name}.{key}": each for key, each in inner.items()}
     return _with_settings(config, ((name, value) for name, value in named.items()))
 
 

@@ -17,7 +17,8 @@ MAX_CHARACTERS = 48
 
 METHOD, POLICY = "learning.method", "scheduling.policy"
 PAPER_NAMES = {
-    "SPF": "the paper's scheduling policy with FLARE: Algorithm 1 selects, FLARE sets the learning rates, τ̄ by MaS",
+    "SPF": "the paper's scheduling policy with FLARE: Algorithm 1 selects, FLARE sets the learning rates, τ̄ "
+    "by the maximum strategy (MaS): the most steps of a selected device",
     "SP": "the same scheduling policy without FLARE's learning rates",
     "PS": "pre-tuned scheduling: devices drawn at random, their number tuned beforehand",
     "CP": "channel proportion: the best channels, as many as the deadline allows",

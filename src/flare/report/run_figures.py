@@ -32,6 +32,10 @@ MAX_BARS = 60
 MAX_CHARACTERS = 30
 """Of a label beside a bar."""
 ROW_IN, LEGEND_ROW_IN = 0.25, 0.2
+ALL_ZERO = 0.01
+"""How far an axis reaches where all values are 0: one per cent of a share."""
+SEEN = 1e-4
+"""Parts of a bar that are smaller than this share of the longest are errors of rounding, and not named."""
 ROUND, DEVICES = "round", "devices"
 WHOLE = (ROUND, DEVICES)
 """What axes are called whose ticks are whole numbers."""
@@ -135,7 +139,9 @@ def _reach(curves: Sequence[Curve]) -> tuple[float, float]:
     means = np.concatenate([curve.mean for curve in curves])
     bands = np.concatenate([part for curve in curves for part in (curve.low, curve.high)] + [means])
     low, high = np.nanmin(means), np.nanmax(means)
-    room = (high - low) or abs(high) or 1.0
+    if low == high == 0.0:
+        return -0.04 * ALL_ZERO, ALL_ZERO
+    room = (high - low) or abs(high)
     bottom = max(np.nanmin(bands), low - 0.3 * room, min(low, 0.0)) - 0.04 * room
     return bottom, min(np.nanmax(bands), high + 0.3 * room) + 0.04 * room
 
@@ -193,20 +199,23 @@ def ranges(
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
+    if not np.concatenate(known).any():
+        axes.set_xlim(-0.04 * ALL_ZERO, ALL_ZERO)
     axes.set_xlabel(x_label)
     return figure
 
 
 def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s: Sequence[float]) -> Figure:
     """Where the time of a round goes, `splits_s` of shape (groups, 4) in the order of `SPLIT`, and the deadline."""
-    named = ["deadline", *(name for name, values_s in zip(SPLIT, splits_s.T, strict=True) if values_s.any())]
+    seen = splits_s.max(axis=0) > SEEN * splits_s.sum(axis=1).max()
+    named = ["deadline", *(name for name, shown in zip(SPLIT, seen, strict=True) if shown)]
     one_row_in = sum(0.4 + 0.065 * len(name) for name in named)
     columns = len(named) if one_row_in <= matplotlib.rcParams["figure.figsize"][0] else 3
     figure, axes = _rows(labels, extra_in=0.1 + LEGEND_ROW_IN * -(-len(named) // columns))
     left_s = np.zeros(len(labels))
     looks_of_parts = ((ORANGE, ""), (BLUE, ""), (PALE, "////"), (FAINT, "...."))
-    for name, values_s, (colour, hatch) in zip(SPLIT, splits_s.T, looks_of_parts, strict=True):
-        if values_s.any():
+    for name, values_s, shown, (colour, hatch) in zip(SPLIT, splits_s.T, seen, looks_of_parts, strict=True):
+        if shown:
             axes.barh(
                 range(len(labels)), values_s, left=left_s, height=0.66, color=colour, hatch=hatch, edgecolor=GREY,
                 linewidth=0.4, label=name,

@@ -181,7 +181,11 @@ def _provenance(groups: Sequence[Group]) -> str:
     runs = [(group, run) for group in groups for run in group.runs]
     made_by = [tuple(_shown(run.manifest.get(fact)) for fact in ("flare", "commit", "hardware")) for _, run in runs]
     places = {facts: str(place) for place, facts in enumerate(dict.fromkeys(made_by), start=1)}
-    origins = [[place, *map(escape, facts), str(made_by.count(facts))] for facts, place in places.items()]
+    origins = [
+        [place, escape(flare), f"<code>{escape(commit)}</code>", escape(hardware), str(made_by.count(facts))]
+        for facts, place in places.items()
+        for flare, commit, hardware in [facts]
+    ]
     folders = [
         [
             f"<code>{escape(str(run.folder))}</code>",

@@ -22,7 +22,7 @@ from flare.report.curves import (
 from flare.report.panels import Panel, Section, labels_of, line_panel, nothing, range_panel, spoken
 from flare.report.run_figures import DEVICES, ROUND
 from flare.report.run_groups import Group
-from flare.types import Indices
+from flare.types import Floats, Indices
 from flare.units import human
 
 BAND = (
@@ -31,7 +31,7 @@ BAND = (
 )
 NO_BAND = f"No bands: a 95 % interval takes {MIN_SEEDS} seeds."
 MAX_FAULT_PANELS, MAX_FAULT_KINDS = 4, 5
-BINS = f"At most {MAX_POINTS} points, each the mean of the rounds around it."
+MAX_GAP_POINTS = 30
 
 
 def all_sections(groups: Sequence[Group]) -> list[Section]:
@@ -44,9 +44,25 @@ def _band(groups: Sequence[Group]) -> str:
     return BAND if any(len(group.runs) >= MIN_SEEDS for group in groups) else NO_BAND
 
 
+def _bins(groups: Sequence[Group], max_points: int = MAX_POINTS) -> str:
+    """What a point of a curve over rounds stands for, where it is more than one round."""
+    if max(run.num_rounds for group in groups for run in group.runs) <= max_points:
+        return ""
+    return f" At most {max_points} points, each the mean of the rounds around it."
+
+
+def _since_all_have_begun(curve: Curve) -> Curve:
+    """The curve from where the most seeds have begun: before, each that begins would bend the mean."""
+    if not len(curve.x):
+        return curve
+    rest = slice(int(np.argmax(curve.seeds)), None)
+    tests = None if curve.tests is None else curve.tests[curve.tests >= curve.x[rest.start]]
+    return Curve(curve.x[rest], curve.mean[rest], curve.half[rest], curve.seeds[rest], tests)
+
+
 def _accuracy(groups: Sequence[Group]) -> Section:
     rounds = [accuracy_against_rounds(group) for group in groups]
-    seconds = [accuracy_against_time(group) for group in groups]
+    seconds = [_since_all_have_begun(accuracy_against_time(group)) for group in groups]
     panels = [
         line_panel(
             "accuracy-rounds",
@@ -59,7 +75,7 @@ def _accuracy(groups: Sequence[Group]) -> Section:
         line_panel(
             "accuracy-time",
             "Accuracy against simulated time",
-            "What a second on the air is worth.",
+            "What a second on the air is worth. A curve begins where all of its seeds have been tested.",
             ("simulated time (s)", "test accuracy (%)"),
             groups,
             seconds,
@@ -75,7 +91,7 @@ def _loss(groups: Sequence[Group]) -> Section:
         line_panel(
             "train-loss",
             "Training loss",
-            f"Mean over the senders' steps. {BINS}",
+            f"Mean over the senders' steps.{_bins(groups)}",
             (ROUND, "training loss"),
             groups,
             train,
@@ -129,6 +145,9 @@ def _ranked(group: Group) -> Curve:
 
 def _work(groups: Sequence[Group]) -> Section:
     def mean_tau_bar(group: Group) -> float:
+        """Where rates are scaled by it; other methods record one and do not use it."""
+        if all((run.of_selected["lr"] == run.config.learning.local_lr).all() for run in group.runs):
+            return math.nan
         known = np.concatenate([run.of_round["tau_bar"] for run in group.runs])
         return float(known[np.isfinite(known)].mean()) if np.isfinite(known).any() else math.nan
 
@@ -145,7 +164,8 @@ def _work(groups: Sequence[Group]) -> Section:
         range_panel(
             "steps",
             "Local steps",
-            "τ of every selected device; the upright line is the mean of the reference τ̄.",
+            "τ of every selected device."
+            + (" Upright line: the mean of τ̄, which scales the rates." if np.isfinite(tau_bars).any() else ""),
             "local steps τ",
             groups,
             lambda run: run.of_selected["tau"],
@@ -221,10 +241,10 @@ def _schedules(groups: Sequence[Group]) -> Section:
         line_panel(
             "gap-rounds",
             "Gap over the rounds",
-            "At most 30 points, each the mean of the rounds around it.",
+            f"Mean over the seeds.{_bins(groups, MAX_GAP_POINTS)}",
             (ROUND, "gap (%)"),
             groups,
-            [against_rounds(group, RunNumbers.gap, max_points=30) for group in groups],
+            [against_rounds(group, RunNumbers.gap, max_points=MAX_GAP_POINTS) for group in groups],
         ),
     ]
     return Section("Schedules", text, panels)
@@ -232,13 +252,7 @@ def _schedules(groups: Sequence[Group]) -> Section:
 
 def _real(groups: Sequence[Group]) -> Section | None:
     """What the runs took outside the simulated cell, where that was recorded."""
-    wall_s = [against_rounds(group, lambda run: run.of_round["wall_s"]) for group in groups]
-    panels = []
-    if any(len(curve.x) for curve in wall_s):
-        about = "What the computers took, not the simulated clock. Runs that go in lockstep share it."
-        panels.append(
-            line_panel("wall-time", "Real time of a round", f"{about} {BINS}", (ROUND, "wall time (s)"), groups, wall_s)
-        )
+    panels = [] if (real := _wall_time(groups)) is None else [real]
     failed = [group for group in groups if any(run.faults for run in group.runs)]
     for place, group in enumerate(failed[:MAX_FAULT_PANELS]):
         panels.append(_faults(group, "faults" if place == 0 else f"faults-{place + 1}"))
@@ -246,6 +260,27 @@ def _real(groups: Sequence[Group]) -> Section | None:
         silent = len(failed) - MAX_FAULT_PANELS
         panels += [nothing(f"Faults of {silent} more groups are in their records.")] if silent > 0 else []
     return Section("Real time and faults" if failed else "Real time", _band(groups), panels) if panels else None
+
+
+def _wall_time(groups: Sequence[Group]) -> Panel | None:
+    """What a round took on the computers; one curve where all runs went in lockstep, since they share their time."""
+    curves = [against_rounds(group, lambda run: run.of_round["wall_s"]) for group in groups]
+    if not any(len(curve.x) for curve in curves):
+        return None
+    title, axes = "Real time of a round", (ROUND, "wall time (s)")
+    about = f"What the computers took, not the simulated clock.{_bins(groups)}"
+    if not _in_lockstep([run.of_round["wall_s"] for group in groups for run in group.runs]):
+        return line_panel("wall-time", title, f"{about} Runs that go in lockstep share it.", axes, groups, curves)
+    longest = max(curves, key=lambda curve: len(curve.x))
+    about += " All runs here went in lockstep: it is the time of all of them together."
+    alt = f"One curve, which ends at: {longest.mean[-1]:.3g}."
+    return Panel("wall-time", title, about, alt, lambda: draw.lines(*axes, [longest], draw.looks(1)))
+
+
+def _in_lockstep(times_s: Sequence[Floats]) -> bool:
+    """Whether several runs have the same times, as far as each goes."""
+    longest = max(times_s, key=len)
+    return len(times_s) > 1 and all(np.array_equal(each, longest[: len(each)], equal_nan=True) for each in times_s)
 
 
 def _faults(group: Group, name: str) -> Panel:

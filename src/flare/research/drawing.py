@@ -18,26 +18,37 @@ if TYPE_CHECKING:
 _BAND_ALPHA = 0.2
 
 
-def draw_run(numbers: RunNumbers, quantity: str, x: str, ax: Any, label: str, style: dict[str, Any]) -> Axes:
+def draw_run(
+    numbers: RunNumbers, quantity: str, x: str, ax: Any, label: str, style: dict[str, Any], *, legend: bool = True
+) -> Axes:
     """One run as a line through the rounds that have a value; its axes."""
     values, axis = get_quantity(quantity).values(numbers), get_axis(x).values(numbers)
     known = np.isfinite(values)
     axes = _axes(ax, quantity, x)
     axes.plot(axis[known], values[known], **({"label": label} | style))
+    _name_curves(axes, legend)
     return axes
 
 
-def draw_groups(groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any]) -> Axes:
+def draw_groups(
+    groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any], *, legend: bool = True
+) -> Axes:
     """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go; the axes."""
     curves = [_curve(group, quantity, x) for group in groups]
     axes = _axes(ax, quantity, x)
     for group, curve in zip(groups, curves, strict=True):
         (line,) = axes.plot(curve.x, curve.mean, **({"label": group.label} | style))
         if band and np.isfinite(curve.half).any():
-            axes.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
-    if ax is None and len(groups) > 1:
-        axes.legend()
+            low = np.maximum(curve.low, 0.0)  # no quantity is negative
+            axes.fill_between(curve.x, low, curve.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
+    _name_curves(axes, legend)
     return axes
+
+
+def _name_curves(axes: Axes, legend: bool) -> None:
+    """A legend where there is more than one curve with a name, those drawn before among them."""
+    if legend and len(axes.get_legend_handles_labels()[1]) > 1:
+        axes.legend()
 
 
 def _curve(group: Group, quantity: str, x: str) -> Curve:
@@ -56,7 +67,7 @@ def _axes(given: Any, quantity: str, x: str) -> Axes:
     labels = {"xlabel": get_axis(x).label, "ylabel": get_quantity(quantity).label}
     axes: Axes = given
     if axes is None:
-        _, axes = pyplot.subplots()
+        _, axes = pyplot.subplots(layout="constrained")  # no label is cut off, however small the figure
         if x == "rounds":
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     elif not hasattr(axes, "plot") or not hasattr(axes, "fill_between"):

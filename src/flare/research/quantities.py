@@ -32,14 +32,14 @@ QUANTITIES: Mapping[str, Quantity] = {
     "train_loss": Quantity("training loss", _recorded("train_loss")),
     "num_selected": Quantity("selected devices", lambda run: run.num_selected.astype(np.float64)),
     "num_sent": Quantity("devices that sent", lambda run: run.num_sent.astype(np.float64)),
-    "mean_tau": Quantity("mean local steps of the selected devices", lambda run: run.round_mean("tau")),
+    "mean_tau": Quantity("mean local steps", lambda run: run.round_mean("tau")),
     "tau_bar": Quantity("τ̄ of the round", _recorded("tau_bar")),
     "latency_s": Quantity("latency of the round (s)", _recorded("latency_s")),
     "clock_s": Quantity("simulated time (s)", _recorded("clock_s")),
     "energy_j": Quantity("energy of the round (J)", lambda run: run.round_energy_j()),
     "total_energy_j": Quantity("energy so far (J)", lambda run: np.cumsum(run.round_energy_j())),
     "objective": Quantity("objective of the schedule", _recorded("objective")),
-    "gap": Quantity("gap to the proven bound, as a share of it", lambda run: run.gap()),
+    "gap": Quantity("gap to the proven bound", lambda run: run.gap()),
 }
 """Every quantity by name."""
 AXES: Mapping[str, Quantity] = {

@@ -130,16 +130,25 @@ class Run:
         warn_untold({self.name: untold})
         return frame_of(columns)
 
-    def plot(self, quantity: str = "accuracy", *, x: str = "rounds", ax: Axes | None = None, **style: Any) -> Axes:
+    def plot(
+        self,
+        quantity: str = "accuracy",
+        *,
+        x: str = "rounds",
+        ax: Axes | None = None,
+        legend: bool = True,
+        **style: Any,
+    ) -> Axes:
         """Draw a quantity of the run and return the matplotlib axes.
 
         quantity   a name in `flare.research.quantities.QUANTITIES`: accuracy, test_loss, train_loss, num_selected,
                    num_sent, mean_tau, tau_bar, latency_s, clock_s, energy_j, total_energy_j, objective, gap
         x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
+        legend     False: none; without, there is one where the axes have more than one curve
         style      what matplotlib's `plot` takes: color, linestyle, marker, label, ...
         """
-        return draw_run(self.numbers, quantity, x, ax, self.name, style)
+        return draw_run(self.numbers, quantity, x, ax, self.name, style, legend=legend)
 
     def round_columns(self) -> Columns:
         """The table of rounds as arrays by name."""

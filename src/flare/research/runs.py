@@ -79,6 +79,7 @@ class Runs(Sequence[Run]):
         x: str = "rounds",
         ax: Axes | None = None,
         band: bool = True,
+        legend: bool = True,
         **style: Any,
     ) -> Axes:
         """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, as far as half
@@ -86,11 +87,12 @@ class Runs(Sequence[Run]):
 
         quantity   as for `Run.plot`
         x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
-        ax         axes to draw on; None: new ones with a legend, in the style that matplotlib is set to
-        band       False: means alone
+        ax         axes to draw on; None: new ones, in the style that matplotlib is set to
+        band       False: means alone; a band ends at 0, since no quantity is negative
+        legend     False: none, for one of your own; without, there is one where the axes have more than one curve
         style      what matplotlib's `plot` takes, for every curve
         """
-        return draw_groups(self.groups, quantity, x, ax, band, style)
+        return draw_groups(self.groups, quantity, x, ax, band, style, legend=legend)
 
     def summary(self) -> pd.DataFrame:
         """A pandas frame with one row a group, named by its label: what became of it, as means over its seeds.

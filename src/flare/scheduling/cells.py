@@ -7,7 +7,8 @@ from flare.wireless.cell import CellRound
 
 
 def round_problem(drawn: CellRound, *, gamma: float = 10.0) -> RoundProblem:
-    """Problem P2 of a drawn round, with the band, the deadline and the payload of its cell."""
+    """Problem P2 of a drawn round, with the band, the deadline and the payload of its cell; and, for pictures,
+    where its devices stand."""
     return RoundProblem(
         tau=drawn.tau,
         compute_s=drawn.compute_s,
@@ -16,4 +17,6 @@ def round_problem(drawn: CellRound, *, gamma: float = 10.0) -> RoundProblem:
         total_bandwidth_hz=drawn.config.total_bandwidth_hz,
         deadline_s=drawn.config.deadline_s,
         gamma=gamma,
+        distance_m=drawn.distance_m,
+        angle_rad=drawn.angle_rad,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from flare.colours import PAPER
 from flare.scheduling.nobody import nobody_in_short
@@ -27,6 +28,7 @@ from flare.units import human
 from flare.wireless.rate import upload_s
 
 WIDTH_IN = 11.4
+MARGIN_IN = 0.12
 PANELS = ("times", "band", "cell")
 
 
@@ -41,6 +43,7 @@ def draw_panel(
     """What `Schedule.plot` draws."""
     if panel not in PANELS:
         raise ValueError(f"there is no panel {panel!r:.80}; give one of {', '.join(PANELS)}")
+    distance_m, angle_rad = _positions(schedule.problem, distance_m, angle_rad)
     labels, order = _labels(schedule.problem, names, distance_m, angle_rad), _widest_first(schedule)
     if axes is None:
         axes = _new_axes(panel)
@@ -75,11 +78,13 @@ def schedule_figure(
     ----------
     schedule : the answer to a round.
     names : what to call each device, shape (devices,); None counts them from 0.
-    distance_m : distance of each device from the base station; None places them by the rank of their channel.
-    angle_rad : direction of each device; None spreads them evenly.
+    distance_m : distance of each device from the base station; None takes that of the problem, and where it has none
+        places the devices by the rank of their channel.
+    angle_rad : direction of each device; None takes that of the problem, and where it has none spreads them evenly.
 
     Raises ValueError for arguments that do not fit the round.
     """
+    distance_m, angle_rad = _positions(schedule.problem, distance_m, angle_rad)
     labels = _labels(schedule.problem, names, distance_m, angle_rad)
     order = _widest_first(schedule)
     figure, cell, times, band = _panels(schedule, order, labels)
@@ -90,7 +95,32 @@ def schedule_figure(
         draw_band(band, schedule, order, labels)
     else:
         _draw_nobody(schedule.problem, times=times, band=band)
+    _make_room(figure, cell, times)
     return figure
+
+
+def _make_room(figure: Figure, cell: Axes, times: Axes) -> None:
+    """A higher figure where the legend below the cell would leave it; the bars get higher, too."""
+    key = cell.get_legend()
+    lack_in = 0.0 if key is None else pt(MARGIN_IN) - key.get_window_extent().y0 / figure.dpi
+    if lack_in <= 0.0:
+        return
+    before_in = figure.get_figheight()
+    figure.set_figheight(before_in + lack_in)
+    for axes in figure.axes:
+        x, y, width, tall = axes.get_position(original=True).bounds
+        y_in, tall_in = y * before_in + lack_in * (axes is cell), tall * before_in + lack_in * (axes is times)
+        axes.set_position((x, y_in / (before_in + lack_in), width, tall_in / (before_in + lack_in)))
+
+
+def _positions(
+    problem: RoundProblem, distance_m: Floats | None, angle_rad: Floats | None
+) -> tuple[Floats | None, Floats | None]:
+    """Where the devices stand, as far as that is given here or with the round."""
+    return (
+        problem.distance_m if distance_m is None else np.asarray(distance_m, dtype=np.float64),
+        problem.angle_rad if angle_rad is None else np.asarray(angle_rad, dtype=np.float64),
+    )
 
 
 def _labels(
@@ -130,13 +160,14 @@ def _panels(schedule: Schedule, order: Indices, labels: list[str]) -> tuple[Figu
 
 
 def _draw_title(figure: Figure, schedule: Schedule) -> None:
-    problem, height = schedule.problem, figure.get_figheight() / pt(1.0)
+    problem = schedule.problem
     count, devices = schedule.num_selected or "none", "device" if problem.num_devices == 1 else "devices"
     sends = "send" if schedule.num_selected > 1 else "sends"
     headline = f"Policy {one_line(schedule.policy)}: {count} of {problem.num_devices} {devices} {sends}"
-    place: dict[str, Any] = {"x": 0.3 / WIDTH_IN, "ha": "left", "va": "top", "parse_math": False}
-    figure.text(y=1.0 - 0.18 / height, s=headline, fontsize=pt(15.0), fontweight="bold", **place)
-    figure.text(y=1.0 - 0.55 / height, s=_outcome(schedule), fontsize=pt(10.5), **place)
+    place: dict[str, Any] = {"x": 0.3 / WIDTH_IN, "y": 1.0, "ha": "left", "va": "top", "parse_math": False}
+    for down_in, text, size, weight in ((0.18, headline, 15.0, "bold"), (0.55, _outcome(schedule), 10.5, "normal")):
+        below_top = figure.transFigure + ScaledTranslation(0.0, -pt(down_in), figure.dpi_scale_trans)
+        figure.text(s=text, fontsize=pt(size), fontweight=weight, transform=below_top, **place)
 
 
 def _outcome(schedule: Schedule) -> str:

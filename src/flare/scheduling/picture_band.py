@@ -15,9 +15,11 @@ from flare.scheduling.picture_text import (
     MAX_BARS,
     MAX_NAME,
     POINTS_PER_IN,
+    TITLE_ROOM,
     extent_pt,
     pt,
     spread,
+    wrapped,
 )
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
@@ -137,4 +139,5 @@ def frame_band(axes: Axes, problem: RoundProblem, remark: str = "", *, leaders_p
     axes.spines[:].set_visible(True)
     axes.xaxis.set_major_formatter(lambda hz, _: f"{hz * 1e-6:g}")
     axes.set_xlabel("bandwidth (MHz)", labelpad=2)
-    axes.set_title(f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}{remark}", pad=6.0 + leaders_pt)
+    title = f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}{remark}"
+    axes.set_title(wrapped(title, "axes.titlesize", TITLE_ROOM * extent_pt(axes)[0]), pad=6.0 + leaders_pt)

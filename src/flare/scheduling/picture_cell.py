@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.patches import Circle
+from matplotlib.transforms import ScaledTranslation
 
 from flare.colours import BLUE, EDGE, FAINT, GREY, ORANGE
 from flare.scheduling.explain import LeftOut, explain
@@ -17,11 +18,15 @@ from flare.scheduling.picture_text import (
     CHARACTER_EM,
     LINE,
     MAX_NAME,
+    POINTS_PER_IN,
+    TITLE_ROOM,
     Box,
     extent_pt,
     ink,
     overlaps,
     pt,
+    size_pt,
+    wrapped,
 )
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
@@ -29,7 +34,7 @@ from flare.text import cut
 from flare.types import Floats, Indices
 
 MAX_CELL_LABELS = 12
-"""Names written into the cell; with more senders they would cover each other."""
+"""Names written into a cell of full size, less in a smaller one; with more senders they would cover each other."""
 CELL_IN = 4.3
 """Width and height of the panel, beside text of 9 points."""
 GOLDEN_ANGLE_RAD = math.pi * (3.0 - math.sqrt(5.0))
@@ -62,16 +67,36 @@ def draw_cell(
     axes.set(xlim=(-edge, edge), ylim=(-edge, edge), xticks=[], yticks=[], aspect="equal")
     axes.spines[:].set_visible(False)
     axes.set_title("The cell from above", pad=17)
-    per_pt = 2.0 * edge / min(extent_pt(axes))
-    written = _draw_rings(axes, rings, spot, per_pt)
-    areas = _draw_devices(axes, schedule, order, spot)
-    if 0 < schedule.num_selected <= MAX_CELL_LABELS:
-        _name_senders(axes, order, spot, per_pt, np.sqrt(areas / math.pi), labels, written)
     meaning = "radius: rank of the channel, the strongest inmost (no distances given)"
     if distance_m is not None:
         meaning = "radius: distance from the base station"
-    axes.set_xlabel(meaning + ("\nangle: arbitrary, only to spread the devices" if angle_rad is None else ""))
-    key = axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, handletextpad=0.3, columnspacing=1.2)
+    meaning += "\nangle: arbitrary, only to spread the devices" if angle_rad is None else ""
+    axes.set_xlabel(wrapped(meaning, "axes.labelsize", TITLE_ROOM * extent_pt(axes)[0]))
+    marks = _draw_devices(axes, schedule, order, spot)
+    _draw_key(axes)
+    side_pt = min(extent_pt(axes))  # now that all is there which the layout of a figure makes room for
+    per_pt = 2.0 * edge / side_pt
+    smaller = min(1.0, side_pt / pt(CELL_IN * POINTS_PER_IN))
+    areas = _areas(schedule.bandwidth_hz[order]) * smaller**2
+    for mark in marks:
+        mark.set_sizes(areas if mark.get_gid() == "sends" else mark.get_sizes() * smaller)
+    reach = np.full(problem.num_devices, 4.0)
+    reach[order] = np.sqrt(areas / math.pi)
+    written = _draw_rings(axes, rings, spot, order, reach, per_pt)
+    if 0 < schedule.num_selected <= MAX_CELL_LABELS * min(1.0, 1.3 * smaller):
+        _name_senders(axes, order, spot, per_pt, reach[order], labels, written)
+
+
+def _draw_key(axes: Axes) -> None:
+    """The legend below the axis label: in two columns, or in one where those would be wider than the panel."""
+    lines = 1 + axes.get_xlabel().count("\n")
+    down_in = (axes.xaxis.labelpad + 1.25 * size_pt("axes.labelsize") * lines + 8.0) / POINTS_PER_IN
+    below = axes.transAxes + ScaledTranslation(0.0, -down_in, axes.figure.dpi_scale_trans)
+    look: dict[str, Any] = {"borderaxespad": 0.0, "handletextpad": 0.3, "columnspacing": 1.2}
+    for columns in (2, 1):
+        key = axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns, **look)
+        if key.get_window_extent().width <= TITLE_ROOM * axes.get_window_extent().width:
+            break
     for handle in key.legend_handles:
         if isinstance(handle, PathCollection):
             handle.set_sizes([45.0])
@@ -96,35 +121,58 @@ def _rings(distance_m: Floats) -> dict[float, str]:
     return {step * ring: f"{step * ring:g} m" for ring in range(1, count + 1)}
 
 
-def _draw_rings(axes: Axes, rings: dict[float, str], spot: Floats, per_pt: float) -> list[Box]:
-    """Circles, labelled along the direction that keeps farthest from all devices; where the labels lie, in points."""
-    radii = np.array(list(rings))
+def _draw_rings(
+    axes: Axes, rings: dict[float, str], spot: Floats, order: Indices, reach: Floats, per_pt: float
+) -> list[Box]:
+    """Circles, labelled along the direction that keeps farthest from all devices; a label that would cover a mark
+    there, of a radius of `reach` points, moves along its circle, and is left out where it would cover a sender or
+    another label everywhere, unless it is the outermost. Returns where the labels lie, in points."""
     directions = np.linspace(0.0, 2.0 * math.pi, 72, endpoint=False)
-    points = radii[:, None, None] * np.stack([np.cos(directions), np.sin(directions)], axis=-1)  # (rings, 72, 2)
-    nearest = [min(np.hypot(*(spot - point).T).min() for point in points[:, j]) for j in range(len(directions))]
-    best = int(np.argmax(nearest))
+    around = np.column_stack([np.cos(directions), np.sin(directions)])
+    nearest = [min(np.hypot(*(spot - radius * way).T).min() for radius in rings) for way in around]
+    turned = np.arange(72) - int(np.argmax(nearest))
+    nearest_first = around[np.argsort(np.minimum(turned % 72, -turned % 72), kind="stable")]
+    marks = [_around(x, y, far) for (x, y), far in zip((spot / per_pt).tolist(), reach.tolist(), strict=True)]
+    others = np.delete(np.array(marks), order, axis=0)
+    never = np.array([_around(0.0, 0.0, 7.0), *(marks[i] for i in order)])  # the base station and the senders
     boxes: list[Box] = []
-    for (radius, label), (x, y) in zip(rings.items(), points[:, best].tolist(), strict=True):
+    for radius, label in reversed(rings.items()):
         axes.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=FAINT, linewidth=0.9, zorder=0, clip_on=False))
-        paper = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-        axes.text(x, y, label, fontsize=pt(RING_PT), color=GREY, ha="center", va="center", bbox=paper, zorder=3)
         half_wide, half_high = len(label) * CHARACTER_EM * pt(RING_PT) / 2.0 + 3.0, 0.6 * pt(RING_PT) + 1.0
-        x, y = x / per_pt, y / per_pt
-        boxes.append((x - half_wide, y - half_high, x + half_wide, y + half_high))
+        places = (nearest_first * (radius / per_pt)).tolist()
+        sides = [(x - half_wide, y - half_high, x + half_wide, y + half_high) for x, y in places]
+        costs = [1000 * _met(side, never) + _met(side, others) for side in sides]
+        best = int(np.argmin(costs))
+        if costs[best] >= 1000 and boxes:
+            continue
+        boxes.append(sides[best])
+        never, (x, y) = np.vstack([never, boxes[-1:]]), places[best]
+        paper = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
+        axes.text(
+            x * per_pt, y * per_pt, label, fontsize=pt(RING_PT), color=GREY, ha="center", va="center", bbox=paper,
+            zorder=3, gid="ring",
+        )  # fmt: skip
     return boxes
 
 
-def _draw_devices(axes: Axes, schedule: Schedule, order: Indices, spot: Floats) -> Floats:
-    """The marks, senders above all others; returns the areas of theirs, in square points."""
-    problem, areas = schedule.problem, _areas(schedule.bandwidth_hz[order])
+def _met(box: Box, others: Floats) -> int:
+    """How many of the boxes, shape (boxes, 4), a box overlaps."""
+    left, bottom, right, top = box
+    return int(((others[:, 0] < right) & (others[:, 2] > left) & (others[:, 1] < top) & (others[:, 3] > bottom)).sum())
+
+
+def _draw_devices(axes: Axes, schedule: Schedule, order: Indices, spot: Floats) -> list[PathCollection]:
+    """The marks of the base station, the senders, above all others, and those others, by reason."""
+    problem = schedule.problem
     small = float(np.clip(1600.0 / problem.num_devices, 4.0, 30.0))
     crowd = problem.num_devices > 200  # its marks are faint, so that the senders among them are seen
     thin, faint = (0.6, 0.55) if crowd else (0.9, 1.0)
-    axes.scatter([0.0], [0.0], s=95, marker="^", color=ink(), zorder=5, label="base station", clip_on=False)
+    station = axes.scatter([0.0], [0.0], s=95, marker="^", color=ink(), zorder=5, label="base station", clip_on=False)
+    drawn = [station]
     if len(order):
-        look: dict[str, Any] = {"s": areas, "fc": BLUE, "ec": EDGE, "linewidth": 0.9, "alpha": 0.9, "zorder": 4}
+        look: dict[str, Any] = {"fc": BLUE, "ec": EDGE, "linewidth": 0.9, "alpha": 0.9, "zorder": 4}
         label = f"{len(order)} {'sends' if len(order) == 1 else 'send'} (area: bandwidth)"
-        axes.scatter(*spot[order].T, gid="sends", label=label, clip_on=False, **look)
+        drawn.append(axes.scatter(*spot[order].T, gid="sends", label=label, clip_on=False, **look))
     why = explain(schedule).why
     for one, marks in _LOOKS.items():
         devices = [device for device, found in enumerate(why) if found is one]
@@ -132,8 +180,8 @@ def _draw_devices(axes: Axes, schedule: Schedule, order: Indices, spot: Floats) 
             look = {"s": small, "linewidth": thin, "alpha": faint, "zorder": 2.5, "clip_on": False, **marks}
             if "ec" in marks:
                 look["fc"] = axes.get_facecolor()
-            axes.scatter(*spot[devices].T, gid=one.name, label=one.counted(len(devices)), **look)
-    return areas
+            drawn.append(axes.scatter(*spot[devices].T, gid=one.name, label=one.counted(len(devices)), **look))
+    return drawn
 
 
 def _areas(bandwidth_hz: Floats) -> Floats:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import textwrap
+from typing import Any, Literal
 
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.font_manager import FontProperties
 
 from flare.colours import GREY
 
@@ -14,11 +16,14 @@ MAX_BARS = 30
 MAX_NAME = 18
 """Characters of a name in a picture."""
 POINTS_PER_IN = 72.0
+TITLE_ROOM = 1.15
+"""How much wider than its axes a title may be: to both sides there is some room."""
 CHARACTER_EM = 0.56
 """Width of an average character of the font, in font sizes."""
 LINE: dict[str, Any] = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 0.0, "shrinkB": 0.0}
 """The line from a name to what it names."""
 
+FontSetting = Literal["axes.titlesize", "axes.labelsize"]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
@@ -28,11 +33,27 @@ def ink() -> str:
 
 
 def extent_pt(axes: Axes) -> tuple[float, float]:
-    """Width and height of axes as they stand now, in points."""
-    box = axes.get_window_extent()
+    """Width and height of axes in points; where a figure lays its axes out when it is drawn, what they will have left
+    at least."""
     figure = axes.get_figure(root=True)
-    per_dot = POINTS_PER_IN / (figure.dpi if figure is not None else POINTS_PER_IN)
+    engine, sure = None if figure is None else figure.get_layout_engine(), 1.0
+    if figure is not None and engine is not None:
+        engine.execute(figure)
+        sure = 0.9  # what is drawn later, here and in other axes, may take some more
+    box = axes.get_window_extent()
+    per_dot = sure * POINTS_PER_IN / (figure.dpi if figure is not None else POINTS_PER_IN)
     return float(box.width * per_dot), float(box.height * per_dot)
+
+
+def size_pt(setting: FontSetting) -> float:
+    """A font size of the style of the moment, such as that of `axes.titlesize`."""
+    return float(FontProperties(size=rcParams[setting]).get_size_in_points())
+
+
+def wrapped(text: str, setting: FontSetting, wide_pt: float) -> str:
+    """A text in lines that are about so wide, at a font size of the style of the moment."""
+    characters = max(12, int(wide_pt / (CHARACTER_EM * size_pt(setting))))
+    return "\n".join(textwrap.fill(line, characters) for line in text.split("\n"))
 
 
 def pt(size: float) -> float:

@@ -9,7 +9,17 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
 
 from flare.colours import BLUE, GREY, ORANGE
-from flare.scheduling.picture_text import MAX_BARS, MAX_NAME, ink, pt
+from flare.scheduling.picture_text import (
+    MAX_BARS,
+    MAX_NAME,
+    POINTS_PER_IN,
+    TITLE_ROOM,
+    extent_pt,
+    ink,
+    pt,
+    size_pt,
+    wrapped,
+)
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
 from flare.text import cut
@@ -31,20 +41,25 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
 
     spare = max(0.0, 5.0 - len(shown)) / 2.0  # few bars stay slim
     axes.set_ylim(len(shown) - 0.4 + spare + (1.0 if more else 0.0), -0.6 - spare)
-    small = pt(9.0 if len(shown) <= 16 else 7.5)
-    axes.set_yticks(place, [cut(labels[i], MAX_NAME) for i in shown], fontsize=small, parse_math=False)
+    axes.set_yticks(place, [cut(labels[i], MAX_NAME) for i in shown], parse_math=False)
     axes.tick_params(axis="y", length=0)
-    _note_steps(axes, problem, shown, small)
     if more:
         axes.text(0.0, len(shown), f" and {more} more senders", fontsize=pt(9.0), style="italic", va="center")
     _mark_times(axes, problem, schedule, float((compute_s + sending_s).max()))
     even = np.ptp(schedule.bandwidth_hz[order]) < 1e-6 * problem.total_bandwidth_hz
     sorting = f", {'last to finish' if even else 'widest share of the band'} first" if len(order) > 1 else ""
-    axes.set_title(f"Time of each sender{sorting}", pad=24)
-    axes.set_xlabel("time since the start of the round (s)", labelpad=2)
-    below = axes.transAxes + ScaledTranslation(0.0, -pt(0.42), axes.figure.dpi_scale_trans)
+    wide_pt = TITLE_ROOM * extent_pt(axes)[0]
+    axes.set_title(wrapped(f"Time of each sender{sorting}", "axes.titlesize", wide_pt), pad=24)
+    label = wrapped("time since the start of the round (s)", "axes.labelsize", wide_pt)
+    axes.set_xlabel(label, labelpad=2)
+    lines_in = label.count("\n") * 1.2 * size_pt("axes.labelsize") / POINTS_PER_IN
+    below = axes.transAxes + ScaledTranslation(0.0, -pt(0.42) - lines_in, axes.figure.dpi_scale_trans)
     place_at: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below}
     axes.legend(loc="upper center", ncols=2, borderaxespad=0.0, **place_at)
+    row_pt = extent_pt(axes)[1] / float(np.ptp(axes.get_ylim()))  # now that the layout has made room for the rest
+    small_pt = min(pt(9.0 if len(shown) <= 16 else 7.5), 0.9 * row_pt)
+    axes.tick_params(axis="y", labelsize=small_pt)
+    _note_steps(axes, problem, shown, small_pt)
 
 
 def _note_steps(axes: Axes, problem: RoundProblem, shown: Indices, size_pt: float) -> None:

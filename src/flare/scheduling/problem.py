@@ -49,6 +49,8 @@ class RoundProblem:
     total_bandwidth_hz : the band to divide, > 0.
     deadline_s : when the round must be over, > 0.
     gamma : weight of participation, >= 0.
+    distance_m, angle_rad : where the devices stand, seen from the base station, shape (devices,); for pictures alone,
+        no answer depends on them. None: not known.
 
     Raises ValueError that names the argument, the device and the reason.
     """
@@ -60,6 +62,8 @@ class RoundProblem:
     total_bandwidth_hz: float
     deadline_s: float
     gamma: float
+    distance_m: Floats | None
+    angle_rad: Floats | None
 
     def __init__(
         self,
@@ -70,6 +74,9 @@ class RoundProblem:
         total_bandwidth_hz: float,
         deadline_s: float,
         gamma: float = 10.0,
+        *,
+        distance_m: ArrayLike | None = None,
+        angle_rad: ArrayLike | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "tau", _vector("tau", tau, at_least=1.0))
@@ -79,11 +86,12 @@ class RoundProblem:
         put(self, "total_bandwidth_hz", _scalar("total_bandwidth_hz", total_bandwidth_hz, at_most=WIDEST_HZ))
         put(self, "deadline_s", _scalar("deadline_s", deadline_s))
         put(self, "gamma", _scalar("gamma", gamma, zero_allowed=True))
-        for name in ("compute_s", "snr_hz"):
-            if len(getattr(self, name)) != len(self.tau):
-                raise ValueError(
-                    f"{name} has {len(getattr(self, name))} devices, tau has {len(self.tau)}: give one value a device"
-                )
+        put(self, "distance_m", None if distance_m is None else _vector("distance_m", distance_m, at_least=0.0))
+        put(self, "angle_rad", None if angle_rad is None else _vector("angle_rad", angle_rad))
+        for name in ("compute_s", "snr_hz", "distance_m", "angle_rad"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.tau):
+                raise ValueError(f"{name} has {len(values)} devices, tau has {len(self.tau)}: give one value a device")
 
     def __repr__(self) -> str:
         from flare.scheduling.showing import problem_in_a_line  # here: it knows what a problem is

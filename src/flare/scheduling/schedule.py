@@ -118,8 +118,8 @@ class Schedule:
             devices from above: who sends, and why the others do not).
         ax : the axes to draw into; None makes a figure.
         names : what to call the devices; without, they are counted from 0.
-        distance_m, angle_rad : where the devices stand, such as those of `Cell.draw(...)`, for "cell"; without, they
-            lie by the rank of their channels.
+        distance_m, angle_rad : where the devices stand, for "cell"; without, where the problem says (that of
+            `round_problem` does), and where it does not say, they lie by the rank of their channels.
         """
         from flare.scheduling.picture import draw_panel
 
