@@ -39,6 +39,10 @@ _PAPER: dict[str, Any] = {
 }
 
 
+MAX_PIXELS = 1e8
+"""Of one picture."""
+
+
 def write_paper_figures(
     runs: Sequence[RunNumbers], folder: Path, formats: Sequence[str] = ("pdf",), style: str = ""
 ) -> list[Path]:
@@ -62,14 +66,15 @@ def write_paper_figures(
     written = []
     for panel in (panel for section in sections for panel in section.panels if panel.draw is not None):
         try:
-            with house_style(_PAPER, own), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of fonts and layouts that a style cannot have: the picture shows it
-                figure = _drawn(panel, groups, own)
-                for kind in dict.fromkeys(formats):
-                    written.append(folder / f"{panel.name}.{kind}")
-                    save(figure, written[-1])
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
-            if not style:
+                with house_style(_PAPER, own):
+                    figure = _drawn(panel, groups, own)
+                    for kind in dict.fromkeys(formats):
+                        written.append(folder / f"{panel.name}.{kind}")
+                        save(figure, written[-1])
+        except Exception as error:  # of whatever kind: what a style sets reaches every corner of matplotlib
+            if not style or isinstance(error, OSError):
                 raise
             raise ValueError(
                 f"--style {style}: {panel.name} cannot be drawn with it: {one_line(str(error))[:300]}"
@@ -115,7 +120,20 @@ def read_style(style: str) -> dict[str, Any]:
         found = matplotlib.rc_params_from_file(str(path.resolve()), use_default_template=False)
     if complaints:
         raise ValueError(f"--style {style}: {complaints[0]}; give a matplotlib style file (KEY: VALUE, a line each)")
+    _refuse_huge(style, found)
     return {key: value for key, value in found.items() if not key.startswith(("backend", "interactive", "toolbar"))}
+
+
+def _refuse_huge(style: str, settings: Mapping[str, Any]) -> None:
+    """ValueError where a picture of that size would take minutes and gigabytes to draw."""
+    width, height = settings.get("figure.figsize", (COLUMN_IN, COLUMN_IN))
+    dots = [settings.get(name, 0.0) for name in ("figure.dpi", "savefig.dpi")]
+    per_inch = max([100.0, *(each for each in dots if isinstance(each, int | float))])
+    if not width * height * per_inch**2 <= MAX_PIXELS:
+        raise ValueError(
+            f"--style {style}: its figures would be {width:g} x {height:g} inches at {per_inch:g} dots an inch, more than "
+            f"{MAX_PIXELS:.0e} pixels; make figure.figsize or savefig.dpi smaller"
+        )
 
 
 class _Complaints(logging.Handler):

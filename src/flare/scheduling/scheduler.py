@@ -13,6 +13,7 @@ import numpy as np
 from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split, optimal_splits
 from flare.scheduling.exact import exact, exact_many
+from flare.scheduling.explain import explain
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem, blocks, prepare
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, PolicyFunction
@@ -232,12 +233,12 @@ def _certified(
     bandwidth_hz = np.zeros(problem.num_devices)
     bandwidth_hz[selected] = allocation.bandwidth_hz
     objective = problem.objective(selected)
-    if not choice.proven and choice.lower_bound > objective * (1.0 + 1e-9):
+    if choice.lower_bound > objective * (1.0 + 1e-9):
         raise ValueError(
             f"policy '{chosen.name}' gave the lower bound {choice.lower_bound:g}, above the objective {objective:g} of "
             "its own devices: no bound of P2 can be"
         )
-    return Schedule(
+    schedule = Schedule(
         problem=problem,
         selected=selected,
         bandwidth_hz=bandwidth_hz,
@@ -253,6 +254,20 @@ def _certified(
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
         split_evenly=chosen.split_evenly,
     )
+    if choice.proven and not POLICIES.origin(chosen.name).built_in:
+        _refuse_false_proof(schedule)
+    return schedule
+
+
+def _refuse_false_proof(schedule: Schedule) -> None:
+    """ValueError where one more device would better a schedule that a user's own policy calls proven optimal."""
+    change = explain(schedule).objective_change
+    better = np.flatnonzero(change < -1e-9 * schedule.objective)
+    if better.size:
+        raise ValueError(
+            f"policy '{schedule.policy}' says proven=True, and with device {better[0]} beside its own the objective would "
+            f"fall by {-change[better[0]]:.3g}; leave `proven` out where it does not prove that its devices are the best"
+        )
 
 
 def _asked_for(
