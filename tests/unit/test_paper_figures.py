@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
 from flare.records.run import RunNumbers, read_run
 from flare.report import paper_figures
-from flare.report.figures import save
+from flare.report.figures import FAINT, save
 from flare.report.panels import Section
 from flare.report.paper_figures import COLUMN_IN, contents, read_style, write_paper_figures
 from flare.report.run_groups import Group
@@ -124,6 +125,43 @@ def test_the_users_style_is_used(runs: list[RunNumbers], tmp_path: Path) -> None
     assert "#0072b2" in (plain / "accuracy-rounds.svg").read_text()
 
 
+def test_a_style_sets_the_grid_the_size_the_place_of_the_key_and_the_colours_of_every_figure(
+    runs: list[RunNumbers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(paper_figures, "save", lambda figure, path: drawn.update({path.stem: figure}))
+    style = tmp_path / "mine.mplstyle"
+    style.write_text(
+        "figure.figsize: 3.4, 2.2\naxes.grid: False\nlegend.loc: lower right\nlegend.fontsize: 6\n"
+        "axes.prop_cycle: cycler('color', ['123456', 'abcdef', 'fedcba'])\n"
+    )
+    write_paper_figures(runs, tmp_path, ["svg"], str(style))
+    assert len(drawn) > 14
+    assert {tuple(figure.get_size_inches()) for figure in drawn.values()} == {(3.4, 2.2)}
+    lines = [line for figure in drawn.values() for axes in figure.axes for line in axes.get_xgridlines()]
+    assert not any(line.get_visible() for line in lines)
+    key = drawn["accuracy-rounds"].axes[0].get_legend()
+    assert not drawn["accuracy-rounds"].legends
+    assert key is not None
+    assert (key._loc, {text.get_fontsize() for text in key.get_texts()}) == (4, {6.0})  # 4: lower right
+    (times,) = drawn["latency"].legends
+    assert {text.get_fontsize() for text in times.get_texts()} == {6.0}
+    bars = {to_hex(bar.get_facecolor()) for bars in drawn["latency"].axes[0].containers for bar in bars}
+    assert {"#123456", "#abcdef"} <= bars <= {"#123456", "#abcdef", "#fedcba", FAINT.lower()}
+
+
+def test_the_grid_of_a_style_has_its_colour(
+    runs: list[RunNumbers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(paper_figures, "save", lambda figure, path: drawn.update({path.stem: figure}))
+    (tmp_path / "mine.mplstyle").write_text("grid.color: 00ff00\n")
+    write_paper_figures(runs, tmp_path, ["svg"], str(tmp_path / "mine.mplstyle"))
+    assert {line.get_color() for line in drawn["latency"].axes[0].get_xgridlines()} == {"#00ff00"}
+    write_paper_figures(runs, tmp_path, ["svg"])
+    assert {line.get_color() for line in drawn["latency"].axes[0].get_xgridlines()} == {FAINT}
+
+
 def test_a_style_that_matplotlib_knows_goes_by_its_name() -> None:
     assert read_style("ggplot")["axes.facecolor"] == "#E5E5E5"
     with pytest.raises(ValueError, match=r"no such file, and matplotlib knows no such style; did you mean 'ggplot'\?"):
@@ -191,3 +229,23 @@ def test_a_png_keeps_colours_of_few_pixels(tmp_path: Path) -> None:
     with Image.open(tmp_path / "figure.png") as image:
         pixels = np.asarray(image.convert("RGB")).astype(int)
     assert (np.abs(pixels - [0x00, 0x9E, 0x73]).max(axis=2) <= 24).sum() >= 10
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("figure.figsize: 300, 300\nsavefig.dpi: 600\n", "its figures would be 300 x 300 inches at 600 dots an inch"),
+        ("lines.linewidth: inf\n", "cannot be drawn with it"),
+        ("path.effects: []\n", "cannot be drawn with it"),
+    ],
+)
+def test_a_style_that_cannot_be_drawn_with_is_one_clear_error(
+    text: str, words: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    style = tmp_path / "odd.mplstyle"
+    style.write_text(text)
+    arguments = ["--figures", str(tmp_path / "out"), "--format", "png", "--style", str(style)]
+    code, _, said = flare(capsys, "report", str(folder), *arguments)
+    assert code == 2
+    assert said.startswith(f"error: --style {style}: ")
+    assert words in said

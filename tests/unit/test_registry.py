@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from flare import CELLS, Cell, round_problem
 from flare.config.declared import read, split_options
 from flare.rng import stream
 from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Status, admit, policy, solve
@@ -422,3 +424,22 @@ def test_utilities_prove_nothing_of_p2(claim: dict[str, float]) -> None:
     name = answering(Choice(utility=np.array([0.0, 0.0, 0.0, 1.0]), **claim))
     with pytest.raises(ValueError, match=r"'fixed' gave utilities with `proven` or `lower_bound`.*leave them out"):
         solve(CELL, name)
+
+
+def answering(answer: Choice) -> Callable[[RoundProblem], Choice]:
+    return lambda problem: answer
+
+
+def test_a_false_proof_is_refused() -> None:
+    problem = round_problem(Cell(replace(CELLS["paper"], deadline_s=2.0), seed=3).draw(0))
+    answers = {
+        "first alone": (Choice(selected=[0], proven=True), "says proven=True, and with device 2 beside its own the"),
+        "far above": (Choice(selected=[0], lower_bound=1e9, proven=True), "gave the lower bound 1e\\+09, above the"),
+    }
+    for name, (answer, words) in answers.items():
+        policy(name)(answering(answer))
+        try:
+            with pytest.raises(ValueError, match=words):
+                solve(problem, name)
+        finally:
+            del POLICIES[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -21,7 +22,7 @@ from flare.report.group_labels import PAPER_NAMES
 from flare.report.panels import Panel
 from flare.report.run_figures import MAX_CURVES
 from flare.report.run_groups import group_runs
-from flare.report.run_report import contents, read_runs, refuse_other_names, write_page
+from flare.report.run_report import contents, read_runs, refuse_other_names, report_page, write_page
 from flare.research.loading import run_folders_in
 from tests.made_up_runs import settings, write_run
 
@@ -364,3 +365,12 @@ def test_accuracy_over_time_begins_where_all_seeds_have_been_tested(tmp_path: Pa
 
 def test_the_paper_names_are_explained_without_others_of_its_names() -> None:
     assert "maximum strategy (MaS)" in PAPER_NAMES["SPF"]
+
+
+def test_a_commit_stays_in_one_line(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", settings(), rounds=2)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"commit": "c0ffee" * 6 + "<b>"}))
+    text = report_page([read_run(folder)])
+    assert f'<td class="text"><code>{"c0ffee" * 6}&lt;b&gt;</code></td>' in text
+    assert "td code { white-space: nowrap }" in text

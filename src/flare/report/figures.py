@@ -33,6 +33,8 @@ _STYLE = {
     "xtick.color": GREY,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
     "hatch.linewidth": 0.7,
     "lines.linewidth": 1.6,
     "lines.markersize": 4.2,

@@ -49,7 +49,8 @@ def write_paper_figures(
     """Write every picture of the report on runs into a folder as NAME.FORMAT; the paths of the files.
 
     `style` is a file of matplotlib settings (or the name of a style that matplotlib knows); what it sets takes the
-    place of ours, its figure.figsize that of a column. A file that is there is replaced, whole or not at all.
+    place of ours, its figure.figsize that of a column. The key stands below the axes; where a style sets legend.loc,
+    within them, there. A file that is there is replaced, whole or not at all.
 
     Raises ValueError for an unknown format, a style that cannot be read or drawn with, and a `folder` that is none;
     OSError where it cannot be written.
@@ -88,10 +89,15 @@ def _drawn(panel: Panel, groups: Sequence[Group], own: Mapping[str, Any]) -> Fig
     figure = panel.draw()
     if panel.keyed and len(groups) > 1:
         drawn = dict(zip((group.label for group in groups), looks(len(groups)), strict=True))
-        legend(figure, drawn, fontsize=None)
-        if "figure.figsize" not in own:  # the curves keep their room
+        legend(figure, drawn, inside="legend.loc" in own)
+        if "legend.loc" not in own:  # the curves keep their room
             rows = -(-len(drawn) // columns_for(list(drawn), COLUMN_IN))
             figure.set_figheight(float(figure.get_figheight()) + LEGEND_ROW_IN * rows)
+    if "figure.figsize" in own:
+        figure.set_size_inches(own["figure.figsize"])
+    if own.get("axes.grid") is False:
+        for axes in figure.axes:
+            axes.grid(visible=False)
     return figure
 
 
@@ -120,8 +126,9 @@ def read_style(style: str) -> dict[str, Any]:
         found = matplotlib.rc_params_from_file(str(path.resolve()), use_default_template=False)
     if complaints:
         raise ValueError(f"--style {style}: {complaints[0]}; give a matplotlib style file (KEY: VALUE, a line each)")
-    _refuse_huge(style, found)
-    return {key: value for key, value in found.items() if not key.startswith(("backend", "interactive", "toolbar"))}
+    settings: dict[str, Any] = {str(key): value for key, value in found.items()}
+    _refuse_huge(style, settings)
+    return {key: value for key, value in settings.items() if not key.startswith(("backend", "interactive", "toolbar"))}
 
 
 def _refuse_huge(style: str, settings: Mapping[str, Any]) -> None:
@@ -131,8 +138,8 @@ def _refuse_huge(style: str, settings: Mapping[str, Any]) -> None:
     per_inch = max([100.0, *(each for each in dots if isinstance(each, int | float))])
     if not width * height * per_inch**2 <= MAX_PIXELS:
         raise ValueError(
-            f"--style {style}: its figures would be {width:g} x {height:g} inches at {per_inch:g} dots an inch, more than "
-            f"{MAX_PIXELS:.0e} pixels; make figure.figsize or savefig.dpi smaller"
+            f"--style {style}: its figures would be {width:g} x {height:g} inches at {per_inch:g} dots an inch, more "
+            f"than {MAX_PIXELS:.0e} pixels; make figure.figsize or savefig.dpi smaller"
         )
 
 

@@ -74,8 +74,9 @@ def _colours() -> Sequence[str]:
     return [to_hex(colour) for colour in cycle.by_key()["color"]]
 
 
-def legend(figure: Figure, drawn: Mapping[str, Look], fontsize: float | None = 8.0) -> None:
-    """The key to the curves, below all panels; groups in the background are one entry."""
+def legend(figure: Figure, drawn: Mapping[str, Look], *, inside: bool = False) -> None:
+    """The key to the curves, below all panels, or `inside` the first, where the style of the moment says; groups in
+    the background are one entry."""
     named = {label: look for label, look in drawn.items() if look.marker}
     if len(named) < len(drawn):
         named[f"{len(drawn) - len(named)} others"] = Look(FAINT, (), "")
@@ -90,8 +91,17 @@ def legend(figure: Figure, drawn: Mapping[str, Look], fontsize: float | None = 8
         )
         for label, look in named.items()
     ]
+    if inside:
+        figure.axes[0].legend(handles=handles, fontsize=_key_size())
+        return
     columns = columns_for(list(named), float(figure.get_figwidth()))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=fontsize)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=_key_size())
+
+
+def _key_size() -> float | str:
+    """The size of the text of a key: that of the style of the moment, where it has one of its own."""
+    size: float | str = matplotlib.rcParams["legend.fontsize"]
+    return 8.0 if size == matplotlib.rcParamsDefault["legend.fontsize"] else size
 
 
 def columns_for(labels: Sequence[str], width_in: float) -> int:
@@ -130,7 +140,7 @@ def lines(
     if x_label in WHOLE:
         at_whole_numbers(axes)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.grid(color=FAINT, linewidth=0.5)
+    axes.grid()
     return figure
 
 
@@ -213,7 +223,7 @@ def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s
     columns = len(named) if one_row_in <= matplotlib.rcParams["figure.figsize"][0] else 3
     figure, axes = _rows(labels, extra_in=0.1 + LEGEND_ROW_IN * -(-len(named) // columns))
     left_s = np.zeros(len(labels))
-    looks_of_parts = ((ORANGE, ""), (BLUE, ""), (PALE, "////"), (FAINT, "...."))
+    looks_of_parts = zip(_colours_of_parts(), ("", "", "////", "...."), strict=True)
     for name, values_s, shown, (colour, hatch) in zip(SPLIT, splits_s.T, seen, looks_of_parts, strict=True):
         if shown:
             axes.barh(
@@ -224,8 +234,14 @@ def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s
     axes.scatter(deadline_s, range(len(labels)), marker="|", s=110.0, color=INK, label="deadline", zorder=3)
     axes.set_xlim(0.0, 1.05 * max([*left_s, *deadline_s]))
     axes.set_xlabel(x_label)
-    figure.legend(loc="outside upper left", ncols=columns, fontsize=8.0, handlelength=1.2, columnspacing=1.0)
+    figure.legend(loc="outside upper left", ncols=columns, fontsize=_key_size(), handlelength=1.2, columnspacing=1.0)
     return figure
+
+
+def _colours_of_parts() -> tuple[str, str, str, str]:
+    """Of the parts of a round: ours, or the first ones of a style that brings its own."""
+    own = _colours()
+    return (ORANGE, BLUE, PALE, FAINT) if own is _COLOURS else (own[1 % len(own)], own[0], own[2 % len(own)], FAINT)
 
 
 def differences(
@@ -260,8 +276,8 @@ def counts_by_kind(y_label: str, rounds: int, kinds: Mapping[str, Indices]) -> F
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     at_whole_numbers(axes)
     axes.set(xlabel=ROUND, ylabel=y_label, xlim=(0.5, max(1, rounds) + 0.5), ylim=(0.0, 1.08 * max(1.0, below.max())))
-    axes.grid(axis="y", color=FAINT, linewidth=0.5)
-    figure.legend(loc="outside lower center", fontsize=8.0)
+    axes.grid(axis="y")
+    figure.legend(loc="outside lower center", fontsize=_key_size())
     return figure
 
 
@@ -291,7 +307,8 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
     `shares` has shape (groups, devices). The colour is see-through, so that the page shows where nobody sent.
     """
     largest = float(np.nanmax(shares, initial=0.0)) or 1.0
-    colours = LinearSegmentedColormap.from_list("share", [(*to_rgb(BLUE), 0.04), (*to_rgb(BLUE), 1.0)])
+    colour = _colours()[0]
+    colours = LinearSegmentedColormap.from_list("share", [(*to_rgb(colour), opaque) for opaque in (0.04, 1.0)])
     figure, axes = _rows(labels, min_in=0.35)
     groups, devices = shares.shape
     if devices > MAX_CELLS:
@@ -326,7 +343,7 @@ def _rows(labels: Sequence[str], *, extra_in: float = 0.0, min_in: float = ROW_I
     axes.set_yticks(range(len(labels)), short, parse_math=False)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color=FAINT, linewidth=0.5)
+    axes.grid(axis="x")
     return figure, axes
 
 

@@ -35,6 +35,8 @@ from flare.types import Floats, Indices
 
 MAX_CELL_LABELS = 12
 """Names written into a cell of full size, less in a smaller one; with more senders they would cover each other."""
+CROWD = 200
+"""Devices whose marks can be told apart; those of more are faint, and may be written on."""
 CELL_IN = 4.3
 """Width and height of the panel, beside text of 9 points."""
 GOLDEN_ANGLE_RAD = math.pi * (3.0 - math.sqrt(5.0))
@@ -133,7 +135,7 @@ def _draw_rings(
     turned = np.arange(72) - int(np.argmax(nearest))
     nearest_first = around[np.argsort(np.minimum(turned % 72, -turned % 72), kind="stable")]
     marks = [_around(x, y, far) for (x, y), far in zip((spot / per_pt).tolist(), reach.tolist(), strict=True)]
-    others = np.delete(np.array(marks), order, axis=0)
+    others = np.delete(np.array(marks), order if len(spot) <= CROWD else slice(None), axis=0)
     never = np.array([_around(0.0, 0.0, 7.0), *(marks[i] for i in order)])  # the base station and the senders
     boxes: list[Box] = []
     for radius, label in reversed(rings.items()):
@@ -165,7 +167,7 @@ def _draw_devices(axes: Axes, schedule: Schedule, order: Indices, spot: Floats) 
     """The marks of the base station, the senders, above all others, and those others, by reason."""
     problem = schedule.problem
     small = float(np.clip(1600.0 / problem.num_devices, 4.0, 30.0))
-    crowd = problem.num_devices > 200  # its marks are faint, so that the senders among them are seen
+    crowd = problem.num_devices > CROWD  # its marks are faint, so that the senders among them are seen
     thin, faint = (0.6, 0.55) if crowd else (0.9, 1.0)
     station = axes.scatter([0.0], [0.0], s=95, marker="^", color=ink(), zorder=5, label="base station", clip_on=False)
     drawn = [station]

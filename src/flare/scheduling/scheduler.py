@@ -265,8 +265,8 @@ def _refuse_false_proof(schedule: Schedule) -> None:
     better = np.flatnonzero(change < -1e-9 * schedule.objective)
     if better.size:
         raise ValueError(
-            f"policy '{schedule.policy}' says proven=True, and with device {better[0]} beside its own the objective would "
-            f"fall by {-change[better[0]]:.3g}; leave `proven` out where it does not prove that its devices are the best"
+            f"policy '{schedule.policy}' says proven=True, and with device {better[0]} beside its own the objective "
+            f"would fall by {-change[better[0]]:.3g}; leave `proven` out where nothing proves that no others are better"
         )
 
 
