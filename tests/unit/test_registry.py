@@ -426,7 +426,7 @@ def test_utilities_prove_nothing_of_p2(claim: dict[str, float]) -> None:
         solve(CELL, name)
 
 
-def answering(answer: Choice) -> Callable[[RoundProblem], Choice]:
+def always(answer: Choice) -> Callable[[RoundProblem], Choice]:
     return lambda problem: answer
 
 
@@ -437,7 +437,7 @@ def test_a_false_proof_is_refused() -> None:
         "far above": (Choice(selected=[0], lower_bound=1e9, proven=True), "gave the lower bound 1e\\+09, above the"),
     }
     for name, (answer, words) in answers.items():
-        policy(name)(answering(answer))
+        policy(name)(always(answer))
         try:
             with pytest.raises(ValueError, match=words):
                 solve(problem, name)
