@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flare.config import Options, load
+from flare.config import Options, load, override
 from flare.scheduling import POLICIES, RoundProblem, policy
 from flare.types import Floats
 from tests.hostile import flare
@@ -186,3 +186,24 @@ def test_a_schedule_with_nobody_says_which_options_would_help(capsys: pytest.Cap
         assert seconds is not None
         helped = flare(capsys, "schedule", "--cell", "paper", "--payload", "68Mbit", "--deadline", f"{seconds[1]}s")[1]
         assert "Nobody sends" not in helped
+
+
+def test_config_prints_what_a_file_and_settings_come_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.toml").write_text("[run]\nrounds = 7\n")
+    code, out, err = flare(capsys, "config", "mine.toml", "--set", "wireless.deadline_s=400ms")
+    assert (code, err) == (0, "")
+    (tmp_path / "all.toml").write_text(out)
+    assert load(tmp_path / "all.toml") == override(load(tmp_path / "mine.toml"), ["wireless.deadline_s=0.4"])
+
+
+def test_a_schedule_takes_settings_for_its_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--set", "wireless.deadline_s=2s"], ["--deadline", "2s"]):
+        code, out, _ = flare(capsys, "schedule", "--cell", "paper", "--seed", "1", "--json", *arguments)
+        assert code == 0
+        assert json.loads(out)["deadline_s"] == 2.0
+
+
+def test_the_number_that_ps_is_tuned_to_is_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert flare(capsys, "run", *SMALL, "--set", "scheduling.policy=ps", "--out", "ps")[0] == 0
+    tuned = json.loads((tmp_path / "ps" / "manifest.json").read_text())["tuned_options"]["num_selected"]
+    assert max(senders(tmp_path / "ps")) <= tuned

@@ -281,6 +281,8 @@ def test_a_changed_plugin_is_refused_unless_allowed_and_then_written_down(tmp_pa
     assert (change["path"], change["was"], change["is"]) == (str(path), was, file_checksum(path))  # type: ignore[has-type]
     assert change["after_rounds"] == 2  # type: ignore[has-type]
     assert flare(capsys, "run", "--resume", "run", "--quiet")[0] == 0  # it is the run's own now
+    assert flare(capsys, "report", "run", "--out", "page.html")[0] == 0
+    assert "a plugin was changed while it was under way" in (tmp_path / "page.html").read_text()
 
 
 def test_a_missing_plugin_is_refused_whatever_is_allowed(tmp_path: Path, capsys: Capsys) -> None:

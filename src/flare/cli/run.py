@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flare.cli.console import say_json
-from flare.cli.plugins import Plugins, load_named, with_plugins
+from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
 
+ConfigFile = Annotated[
+    Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; what it leaves out keeps its default.")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, such as wireless.deadline_s=0.4; may be given again.")
 ]
@@ -38,18 +40,20 @@ AllowChanged = Annotated[
 ]
 
 
-def config(plugin: Plugins = None) -> None:
-    """Print the complete default configuration, with a comment for each key and for each option of what there is."""
+def config(
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+    plugin: Plugins = None,
+) -> None:
+    """Print the complete configuration, with a comment for each key and for each option of what there is: the default,
+    or that of a file, with the settings of --set."""
     from flare.sweeps.parts import notes  # here, because torch takes its time to import
 
-    load_named(plugin)
-    print(to_toml(replace(Config(), plugins=tuple(map(str, plugin or ()))), notes()), end="")
+    print(to_toml(_settings_of(config_file, settings or [], plugin), notes()), end="")
 
 
 def run(
-    config_file: Annotated[
-        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; what it leaves out keeps its default.")
-    ] = None,
+    config_file: ConfigFile = None,
     settings: Settings = None,
     option: PartOptions = None,
     plugin: Plugins = None,

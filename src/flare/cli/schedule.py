@@ -17,7 +17,8 @@ import typer
 from flare.cli import quantities, schedule_output
 from flare.cli.console import say
 from flare.cli.plugins import Plugins, with_plugins
-from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load
+from flare.cli.run import Settings
+from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load, override
 from flare.config.declared import changed, of_each, read, split_options
 from flare.report import FIGURE_FORMATS
 from flare.rng import stream
@@ -82,6 +83,7 @@ def schedule(
     gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. (default: 10)")] = None,
     policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. (default: exact)")] = None,
     option: PolicyOptions = None,
+    set_: Settings = None,
     plugin: Plugins = None,
     cell: CellName = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything drawn. (default: 0)")] = None,
@@ -107,7 +109,7 @@ def schedule(
         raise ValueError(
             "give either a table of devices (a CSV file, or - for standard input) or --cell, such as --cell paper"
         )
-    whole = with_plugins(Config() if cell is None else _named_cell(cell), plugin)
+    whole = with_plugins(override(Config() if cell is None else _named_cell(cell), set_ or []), plugin)
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
     gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma

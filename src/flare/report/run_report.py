@@ -204,10 +204,24 @@ def _provenance(groups: Sequence[Group]) -> str:
         "<p>The same configuration on the same machine gives the same run. Take the <code>config.toml</code> of a "
         "folder, or save one of the files above under that name, with the seed you want:</p>\n"
         "<pre>flare run config.toml</pre>\n"
+        + _changes(runs)
         + table("Versions", ["made by", "flare", "commit", "hardware", "runs"], origins, text=(1, 2, 3))
         + f"<details{' open' * (len(folders) <= 10)}><summary>{plural(len(folders), 'run folder')}</summary>"
         + table("Run folders", header, folders, text=(1, 4, 5))
         + "</details>\n</section>\n"
+    )
+
+
+def _changes(runs: Sequence[tuple[Group, RunNumbers]]) -> str:
+    """Which runs went on with other code than they began with."""
+    changed = [run for _, run in runs if run.manifest.get("changed_plugins")]
+    if not changed:
+        return ""
+    named = ", ".join(f"<code>{escape(str(run.folder))}</code>" for run in changed[:10])
+    more = f" and {len(changed) - 10} more" if len(changed) > 10 else ""
+    return (
+        f"<p>Not so {named}{more}: a plugin was changed while it was under way (--allow-changed-plugin), and its "
+        "rounds are by different code. The manifest says which, and after which round.</p>\n"
     )
 
 

@@ -255,6 +255,9 @@ def _made_of(simulation: Simulation, task: Task) -> dict[str, Any]:
     facts = {"num_classes": simulation.dataset.num_classes} | facts_of(simulation) | _seed_facts(simulation)
     facts |= {} if task.trained else {"trained": False}
     facts |= {"label": task.label} if task.label else {}
+    used = dict(simulation.station.policy_options)
+    if used != dict(task.config.scheduling.options):  # the number of devices of `ps`, tuned at the start
+        facts["tuned_options"] = used
     return {"identity": simulation.identity, "facts": facts}
 
 
