@@ -98,7 +98,7 @@ if sys.argv[2] in ("resume", "die"):
         try:
             RunFolder.open(path).restore()
         except ValueError as error:
-            print(error)
+            print(error, flush=True)
         write(folder, weights, done, 8)
         if sys.argv[2] == "die":
             os.kill(os.getpid(), signal.SIGKILL)
