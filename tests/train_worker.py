@@ -20,9 +20,9 @@ SETTINGS = (
     "learning.device=cpu",
     "scheduling.policy=round-robin",
     "run.payload=wireless",
-    "run.rounds=150",
+    "run.rounds=60",
     "run.evaluate_every=7",
-    "run.checkpoint_every=5",
+    "run.checkpoint_every=4",
 )
 
 

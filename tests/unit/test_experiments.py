@@ -510,7 +510,8 @@ def all_numbers(content: Any) -> list[float]:
 @pytest.fixture
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer rounds, and fewer points on the longest axes."""
-    monkeypatch.setattr(settings, "QUICK_ROUNDS", 4)
+    monkeypatch.setattr(settings, "QUICK_ROUNDS", 3)
+    monkeypatch.setattr(fig8, "QUICK_SECONDS", 3.0)
     monkeypatch.setattr(rates, "RATES", (0.005, 0.04, 0.64))
     monkeypatch.setattr(fig8, "DEADLINES_S", (0.4, 0.6, 1.0, 2.0))
     monkeypatch.setattr(

@@ -30,9 +30,12 @@ CONSISTENT = 1.0
 """Percentage points within which we call accuracies consistent."""
 
 
+QUICK_SECONDS = 6.0
+
+
 def seconds(scale: Scale) -> float:
     """How long a run lasts, simulated."""
-    return 6.0 if scale.quick else SECONDS
+    return QUICK_SECONDS if scale.quick else SECONDS
 
 
 def curve(line: str, deadline_s: float) -> str:
