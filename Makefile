@@ -14,9 +14,9 @@ demo: $(VENV)/.package
 		--entry flare:exact --entry flare:greedy --entry fedavg:greedy \
 		--entry fedavg:ps --entry fedavg:cp --entry fedavg:dm --entry fedavg:cm
 
-# One thread a process, which no test needs: the tests fill the cores by running side by side. Two more of them than
+# One thread a process, which no test needs: the tests fill the cores by running side by side. One more of them than
 # there are cores, for some wait; the longest first (tests/conftest.py), each when a process is free.
-WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 2 )))
+WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
 
 test: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist load --maxschedchunk=4
