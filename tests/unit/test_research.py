@@ -318,3 +318,9 @@ def test_a_damaged_folder_is_said_to_be(tmp_path: Path) -> None:
         flare.load(tmp_path / "empty")
     with pytest.raises(ValueError, match="a folder is given as a int"):
         flare.load(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("held", [5, {0: [0]}, "ab", (row for row in [[0]])])
+def test_who_holds_what_is_a_list(held: object) -> None:
+    with pytest.raises(ValueError, match=r"held is a .*; it must be a list with, for each device"):
+        flare.simulate(SMALL, **own_data(), held=held)  # type: ignore[arg-type]

@@ -148,3 +148,16 @@ def test_blocks_hold_every_problem_once_and_are_bounded() -> None:
     cut = blocks(problems, max_numbers=10)
     assert [sizes[one] for one in cut] == [[3, 4], [30], [1, 1, 1], [8], [1]]
     assert blocks([]) == []
+
+
+def test_what_are_no_rounds_is_refused_in_words() -> None:
+    one = paper_cell(seed=1)
+    with pytest.raises(ValueError, match="problems is a RoundProblem; give a list of rounds"):
+        solve_many(one)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="problems is a NoneType; give a list of rounds"):
+        solve_many(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="problem 1 is a int; each must be a RoundProblem"):
+        solve_many([one, 2])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="rng must be a list with one entry for each of the 2 problems"):
+        solve_many([one, one], "random", rng="ab")  # type: ignore[arg-type]
+    assert [each.selected.tolist() for each in solve_many(each for each in [one])] == [solve(one).selected.tolist()]

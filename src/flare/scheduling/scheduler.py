@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -82,7 +82,7 @@ def solve_many(
 
     Returns one schedule for each problem. Raises ValueError as `solve` does, and says of which problem.
     """
-    problems = list(problems)
+    problems = _listed(problems)
     rngs, histories = _one_each("rng", rng, len(problems)), _one_each("history", history, len(problems))
     memories = _one_each("memory", memory, len(problems))
     chosen, limit = _asked_policy(policy, options, max_devices)
@@ -96,10 +96,21 @@ def solve_many(
     return answers
 
 
+def _listed(problems: Any) -> list[RoundProblem]:
+    """The rounds as a list; ValueError where there is something else among them."""
+    if isinstance(problems, RoundProblem) or not isinstance(problems, Iterable):
+        raise ValueError(f"problems is a {type(problems).__name__}; give a list of rounds (`solve` takes a single one)")
+    rounds = list(problems)
+    odd = next((at for at, each in enumerate(rounds) if not isinstance(each, RoundProblem)), None)
+    if odd is not None:
+        raise ValueError(f"problem {odd} is a {type(rounds[odd]).__name__}; each must be a RoundProblem")
+    return rounds
+
+
 def _one_each(name: str, given: Sequence[_T] | None, number: int) -> Sequence[_T | None]:
     if given is None:
         return [None] * number
-    if not isinstance(given, Sequence) or len(given) != number:
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != number:
         raise ValueError(f"{name} must be a list with one entry for each of the {number} problems")
     return given
 
@@ -280,7 +291,7 @@ def _asked_for(
     """What the policy asks for by name, beside its options."""
     arguments: dict[str, Any] = {}
     if chosen.draws:
-        if rng is None:
+        if not isinstance(rng, np.random.Generator):
             raise ValueError(
                 f"policy '{chosen.name}' draws at random: pass rng=flare.rng.stream(seed, 'policy', round)"
             )

@@ -13,7 +13,7 @@ gives the same numbers alone and in company, and continues after any round from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -259,6 +259,11 @@ def _shared_dataset(data: DataConfig, num_devices: int, seed: int) -> Dataset:
 
 
 def _checked_held(held: Sequence[ArrayLike], num_devices: int, num_samples: int) -> list[Indices]:
+    if isinstance(held, Mapping | str) or not isinstance(held, Sequence | np.ndarray):
+        raise ValueError(
+            f"held is a {type(held).__name__}; it must be a list with, for each device, the numbers of its training "
+            "samples"
+        )
     if len(held) != num_devices:
         raise ValueError(
             f"held names the samples of {len(held)} devices, wireless.num_devices is {num_devices}: "
@@ -266,7 +271,10 @@ def _checked_held(held: Sequence[ArrayLike], num_devices: int, num_samples: int)
         )
     checked = []
     for device, given in enumerate(held):
-        samples = np.asarray(given)
+        try:
+            samples = np.asarray(given)
+        except ValueError:  # rows of unequal length
+            samples = np.zeros((1, 1))
         if samples.size == 0:
             raise ValueError(f"device {device} holds no training samples; every device needs at least one")
         whole = samples.ndim == 1 and samples.dtype.kind in "iu"
