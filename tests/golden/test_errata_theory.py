@@ -60,6 +60,24 @@ def test_erratum_5_lemma_1_as_printed_promises_descent_where_the_loss_rises() ->
         assert broken_conditions(step, constants, form=form)  # no such promise with L in its place
 
 
+def test_erratum_5_continued_no_fixed_q_keeps_theorem_2_as_printed() -> None:
+    alone = Quadratic(np.full((1, 1, 1), 10.0), np.zeros((1, 1)), 0.0)
+    step, now = Rates(local_lr=0.001, global_lr=300.0, tau_bar=1.0), Moments.at(np.ones(1))
+    constants = Constants(smoothness=10.0, sigma_sq=0.0, g_const=0.0, h_const=1.0, rho=1.0)
+    gap, squares = alone.gap(now), []
+    for rounds in range(1, 13):
+        assert now.mean[0] == pytest.approx((-2.0) ** (rounds - 1))
+        squares.append(alone.gradient_sq(now))
+        assert paper_rho(constants, squares[-1]) == 1.0
+        assert np.mean(squares) == pytest.approx(100 * (4**rounds - 1) / (3 * rounds))
+        told = theorem_2(step, constants, gap=gap, rounds=rounds, num_selected=1, kappa=1, q=0.1, form=Form.PRINTED)
+        assert told.total == pytest.approx(100 / (3 * 0.1 * rounds))
+        largest_q = told.total * 0.1 / np.mean(squares)  # the greatest for which the bound would hold
+        assert largest_q == pytest.approx(1 / (4**rounds - 1))
+        now = flare_round(alone, step, np.ones(1), np.array([0]), now).after
+    assert says(5, "(-2)^{r-1}", "100 (4^R - 1)/(3 R) ≤ 100/(3 q R)")
+
+
 @given(scale=rates)
 def test_erratum_5_the_printed_condition_depends_on_the_unit_of_the_loss(scale: Fraction) -> None:
     def margin(smoothness: Fraction, local_lr: Fraction, *, with_l: bool) -> Fraction:

@@ -182,6 +182,57 @@ def test_lemma_1_as_corrected_has_not_failed_for_the_rho_with_which_the_paper_en
     assert says(10, f"Among {TRIALS:,} random", f"eigenvalue in {negative} of them", f"failed in {step_c_fails}.")
 
 
+sizes = st.floats(1e-3, 1e3)
+
+
+@given(
+    smoothness=sizes,
+    sigma_sq=st.one_of(st.just(0.0), sizes),
+    g_const=st.one_of(st.just(0.0), sizes),
+    h_const=st.floats(1.0, 5.0),
+    p_share=st.floats(0.01, 0.99),
+    c_share=st.floats(0.01, 0.99),
+    q_share=st.floats(0.01, 0.999),
+    gradient_sq=sizes,
+    tau=st.lists(steps, min_size=1, max_size=5),
+    tau_bar=st.integers(1, 12),
+)
+def test_where_all_take_part_corrected_is_above_proven_as_far_as_the_page_says(
+    smoothness: float,
+    sigma_sq: float,
+    g_const: float,
+    h_const: float,
+    p_share: float,
+    c_share: float,
+    q_share: float,
+    gradient_sq: float,
+    tau: list[int],
+    tau_bar: int,
+) -> None:
+    rho = 1.0 / math.sqrt(h_const**2 + g_const**2 / gradient_sq)
+    p = p_share * min(0.58, 1.0 / (math.sqrt(2.4) * h_const))
+    far = c_share * rho**2 * (1.0 - 2.4 * h_const**2 * p**2)  # L c
+    assume(far > 1e-6)
+    rates = Rates(p / (smoothness * tau_bar), far / p, float(tau_bar))
+    constants = Constants(smoothness, sigma_sq, g_const, h_const, rho)
+    proven, corrected = (
+        lemma_1(rates, tau, constants, gradient_sq, form=form) for form in (Form.PROVEN, Form.CORRECTED)
+    )
+    c, inverse = rates.global_step, sum(1.0 / each for each in tau)
+    noise = far / (1.0 - far) * sigma_sq / len(tau) ** 2 * inverse
+    above = smoothness * c**2 / 2.0 * (g_const**2 + h_const**2 * gradient_sq - noise)
+    scale = sum(abs(each) for bound in (proven, corrected) for each in (bound.descent, bound.phi_1, bound.phi_2))
+    assert abs(corrected.total - proven.total - above) <= 1e-9 * scale
+    one_q = replace(constants, rho=1.0)
+    limit = 1.0 - 2.4 * h_const**2 * p**2 - far
+    assume(limit > 1e-6)
+    in_all_rounds = {"gap": 1.0, "rounds": 10, "num_selected": len(tau), "kappa": tau_bar / min(tau)}
+    larger = theorem_2(rates, one_q, q=q_share * limit, **in_all_rounds)
+    smaller = theorem_2(rates, one_q, form=Form.PROVEN, **in_all_rounds)
+    for name in ("descent", "phi_1", "phi_2_drift", "phi_2_noise"):
+        assert getattr(smaller, name) <= getattr(larger, name) * (1.0 + SLACK), name
+
+
 class Trial(NamedTuple):
     """A round and Lemma 1 as proven for it; `weights_differ`: not all c_i are 1/K."""
 
