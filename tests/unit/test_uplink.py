@@ -15,11 +15,11 @@ import torch
 import flare
 from flare.config import setting
 from flare.rng import stream
-from flare.uplink import CODECS, Codec, NotFiniteError, Qsgd, Sign, Ternary, TopK, keys, make_codec, send
+from flare.uplink import CODECS, Codec, NotFiniteError, Qsgd, Sign, Ternary, TopK, arrive, keys, make_codec, send
 from flare.uplink.draws import DRAWS, draw, draw_words
 from flare.uplink.packing import pack, packed_bytes, unpack
 from flare.uplink.rounding import round_at_random
-from flare.uplink.topk import largest_places
+from flare.uplink.topk import _last_size, largest_places
 from tests import codec_oracles as plain
 
 EVERY_CODEC = [
@@ -138,6 +138,36 @@ def test_an_update_in_company_of_another_round_is_coded_as_alone(codec: Codec) -
         assert message == bytes(together[i].numpy())
         assert torch.equal(codec.decode(message, 2500), back[i])
     assert codec.encode_many(updates[:0], own[:0]).shape[0] == 0
+    assert torch.equal(codec.arrive_many(updates, own), back)
+
+
+@each_codec
+def test_what_arrives_is_what_is_decoded_to_the_bit(codec: Codec) -> None:
+    updates, own = normal(4, 2500), keys(3, 7, range(4))
+    updates[1] = updates[1].round()  # many entries of one size, zeros and -0 among them
+    updates[2] *= 1e-40  # denormal
+    updates[3] = -0.0
+    sent, arrived = send(codec, updates, own), arrive(codec, updates, own)
+    assert torch.equal(arrived.received.view(torch.int32), sent.received.view(torch.int32))
+    assert (arrived.memory is None) == (sent.memory is None)
+    if codec.error_feedback:
+        memory = normal(4, 2500).flip(0)
+        sent, arrived = send(codec, updates, own, memory), arrive(codec, updates, own, memory)
+        assert torch.equal(arrived.received, sent.received)
+        assert torch.equal(arrived.memory, sent.memory)
+    if not codec.keeps_everything:
+        updates[[0, 2], 7] = torch.tensor([float("nan"), float("inf")])
+        with pytest.raises(NotFiniteError, match="update 0 of 4") as caught:
+            arrive(codec, updates, own)
+        assert caught.value.rows == (0, 2)
+
+
+def test_the_last_size_that_is_sent_is_found_also_where_a_sample_misleads() -> None:
+    sizes = np.zeros(100_000, dtype=np.int32)
+    sizes[:: 100_000 // 4096] = 7  # every entry of the sample is large, and hardly any other
+    sizes[1] = 9
+    for count in (1, 2, 50, 4000, 20_000, 100_000):
+        assert _last_size(sizes, count) == np.sort(sizes)[-count]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: that codecs give the same bytes there is not tested")
@@ -149,6 +179,16 @@ def test_a_gpu_gives_the_same_bytes(codec: Codec) -> None:
     assert there.messages.device.type == there.received.device.type == "cuda"
     assert torch.equal(there.messages.cpu(), here.messages)
     assert torch.equal(there.received.cpu(), here.received)
+    arrived = arrive(codec, updates.cuda(), own.cuda())
+    assert torch.equal(arrived.received.cpu().view(torch.int32), here.received.view(torch.int32))
+    updates[1], updates[2] = updates[1].round(), updates[2] * 1e-40
+    arrived = arrive(codec, updates.cuda(), own.cuda())
+    here = send(codec, updates, own)
+    assert torch.equal(arrived.received.cpu().view(torch.int32), here.received.view(torch.int32))
+    if not codec.keeps_everything:
+        updates[17, 3] = float("nan")
+        with pytest.raises(NotFiniteError, match="update 17 of 300"):
+            arrive(codec, updates.cuda(), own.cuda())
 
 
 @each_codec

@@ -5,12 +5,13 @@ from flare.uplink.draws import keys
 from flare.uplink.plain import Float16, Plain
 from flare.uplink.quantisers import Qsgd, Ternary
 from flare.uplink.registry import CODECS, codec, make_codec
-from flare.uplink.send import Sent, send
+from flare.uplink.send import Arrived, Sent, arrive, send
 from flare.uplink.sign import Sign
 from flare.uplink.topk import TopK
 
 __all__ = [
     "CODECS",
+    "Arrived",
     "Codec",
     "Float16",
     "NotFiniteError",
@@ -20,6 +21,7 @@ __all__ = [
     "Sign",
     "Ternary",
     "TopK",
+    "arrive",
     "codec",
     "keys",
     "make_codec",

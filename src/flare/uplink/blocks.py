@@ -8,6 +8,8 @@ from torch.nn.functional import pad
 
 BLOCK = 1024
 MAX_BLOCK = 1 << 24
+MAX_KERNEL_BLOCK = 1 << 14
+"""Larger blocks do not fit into one program of a GPU's kernel."""
 _SPAN = 1 << 16
 
 

@@ -14,7 +14,12 @@ update becomes the same bytes alone and in company, on a CPU and on a GPU.
     draws                whether it draws random numbers: then it needs a key for each update (`flare.uplink.keys`)
 
 Updates with an entry that is infinite or not a number are refused (`NotFiniteError`), except by a codec that says
-`keeps_everything`. Messages come from others: what `encode` cannot have produced is refused with a ValueError before
+`keeps_everything`.
+
+`arrive_many` gives what the base station decodes of what the devices encode, to the bit, without laying out messages:
+a simulation needs no more, as their length is known. Codecs may have an `arrive` of their own for it, to be quick.
+
+Messages come from others: what `encode` cannot have produced is refused with a ValueError before
 anything is allocated that depends on it, and what is decoded is finite.
 """
 
@@ -67,6 +72,13 @@ class Codec(ABC):
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Updates, float32 of shape (devices, weights), from messages of the right length; else ValueError."""
 
+    def arrive(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """What `unpack` makes of what `pack` makes of updates (devices, weights); NotFiniteError where one is not
+        finite, unless the codec keeps everything."""
+        if not self.keeps_everything:
+            refuse_not_finite(updates)
+        return self.unpack(self.pack(updates, keys), updates.shape[1])
+
     def encode(self, update: Tensor, key: int = 0) -> bytes:
         """The message of one update, float32 of shape (weights,)."""
         if update.ndim != 1:
@@ -89,18 +101,9 @@ class Codec(ABC):
 
         `keys` (devices,) fixes the random draws; it may be left out for codecs that draw nothing.
         """
-        _check_stack(updates)
-        if keys is None:
-            if self.draws:
-                raise ValueError(
-                    f"{type(self).__name__} draws random numbers: give a key for each update (uplink.keys)"
-                )
-            keys = torch.zeros(len(updates), dtype=torch.int64, device=updates.device)
-        if keys.shape != (len(updates),) or keys.dtype != torch.int64:
-            raise ValueError(f"keys are {keys.dtype} {tuple(keys.shape)}; give one int64 for each update")
+        keys = self._checked_keys(updates, keys)
         if not self.keeps_everything:
-            _refuse_not_finite(updates)
-        keys = keys.to(updates.device)
+            refuse_not_finite(updates)
         portions = _portions(len(updates), updates.shape[1], updates.device)
         if len(portions) == 1:
             return self.pack(updates, keys)
@@ -109,6 +112,22 @@ class Codec(ABC):
         for rows in portions:
             messages[rows] = self.pack(updates[rows], keys[rows])
         return messages
+
+    def arrive_many(self, updates: Tensor, keys: Tensor | None = None) -> Tensor:
+        """`decode_many(encode_many(updates, keys), weights)`, sooner."""
+        keys = self._checked_keys(updates, keys)
+        portions = _portions(len(updates), updates.shape[1], updates.device)
+        if len(portions) == 1:
+            return self.arrive(updates, keys)
+        received, lost = torch.empty_like(updates), []
+        for rows in portions:
+            try:
+                received[rows] = self.arrive(updates[rows], keys[rows])
+            except NotFiniteError as error:  # all of them are named
+                lost += [rows.start + row for row in error.rows]
+        if lost:
+            raise NotFiniteError(lost, len(updates))
+        return received
 
     def decode_many(self, messages: Tensor, num_weights: int) -> Tensor:
         """The updates (devices, weights) of a stack of messages, where they are; ValueError where one is none."""
@@ -123,6 +142,19 @@ class Codec(ABC):
         for rows in portions:
             updates[rows] = self.unpack(messages[rows], num_weights)
         return updates
+
+    def _checked_keys(self, updates: Tensor, keys: Tensor | None) -> Tensor:
+        """A key for each update, where they are; ValueError for tensors that are no updates or no keys."""
+        _check_stack(updates)
+        if keys is None:
+            if self.draws:
+                raise ValueError(
+                    f"{type(self).__name__} draws random numbers: give a key for each update (uplink.keys)"
+                )
+            keys = torch.zeros(len(updates), dtype=torch.int64, device=updates.device)
+        if keys.shape != (len(updates),) or keys.dtype != torch.int64:
+            raise ValueError(f"keys are {keys.dtype} {tuple(keys.shape)}; give one int64 for each update")
+        return keys.to(updates.device)
 
     def _check_length(self, length: int, num_weights: int) -> None:
         wanted = self.bits(num_weights) // 8
@@ -144,12 +176,17 @@ def _check_stack(updates: Tensor) -> None:
     check_num_weights(updates.shape[1])
 
 
-def _refuse_not_finite(updates: Tensor) -> None:
+def refuse_not_finite(updates: Tensor) -> None:
+    """NotFiniteError where updates (devices, weights) have entries that are infinite or not a number."""
     if len(updates) == 0:
         return
-    lost = ~torch.isfinite(torch.stack([updates.amin(dim=1), updates.amax(dim=1)])).all(0)  # of a NaN, both are NaN
+    refuse_lost(~torch.isfinite(torch.stack([updates.amin(dim=1), updates.amax(dim=1)])).all(0))  # of NaN, both are NaN
+
+
+def refuse_lost(lost: Tensor) -> None:
+    """NotFiniteError where one of the updates is marked as not finite (devices,)."""
     if bool(lost.any()):
-        raise NotFiniteError(lost.nonzero()[:, 0].tolist(), len(updates))
+        raise NotFiniteError(lost.nonzero()[:, 0].tolist(), len(lost))
 
 
 def _portions(devices: int, num_weights: int, device: torch.device) -> list[slice]:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from flare.uplink.blocks import as_bytes, read_numbers
-from flare.uplink.codec import Codec
+from flare.uplink.codec import Codec, refuse_lost, refuse_not_finite
 from flare.uplink.registry import codec
 
 _TOP = 15  # the largest entry is scaled to at least 2^14 and below 2^15, a factor 2 below what float16 can hold
+_LARGEST = torch.finfo(torch.float32).max  # it is rounded to 2^128
 _EXPONENTS = (-148, 128)  # of float32 numbers, as m 2^e with 1/2 <= m < 1
 
 
@@ -36,6 +37,10 @@ class Plain(Codec):
     def pack(self, updates: Tensor, keys: Tensor) -> Tensor:
         """The numbers as they lie in memory, little end first."""
         return as_bytes(updates)
+
+    def arrive(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """The updates themselves."""
+        return updates.clone()
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Every message of the right length is an update."""
@@ -66,10 +71,23 @@ class Float16(Codec):
 
     def pack(self, updates: Tensor, keys: Tensor) -> Tensor:
         """The exponent, then the numbers."""
-        largest = torch.maximum(updates.amax(dim=1, keepdim=True), -updates.amin(dim=1, keepdim=True))
-        exponents = torch.frexp(largest).exponent
+        exponents = _exponents(updates)
         scaled = _times_power(updates, _TOP - exponents)
         return torch.cat([as_bytes(exponents.to(torch.int16)), as_bytes(scaled.half())], dim=1)
+
+    def arrive(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """Rounded, and not packed."""
+        if updates.is_cuda:
+            from flare.uplink import kernels  # here: Triton is there where GPUs are
+
+            received, lost = kernels.halves(updates.contiguous(), _exponents(updates), _TOP)
+            refuse_lost(lost)
+            return received
+        refuse_not_finite(updates)
+        exponents = _exponents(updates)
+        return _times_power(_times_power(updates, _TOP - exponents).half().float(), exponents - _TOP).clamp_(
+            -_LARGEST, _LARGEST
+        )
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses exponents that no float32 number has, and numbers that are larger than scaled ones, or not finite."""
@@ -79,8 +97,13 @@ class Float16(Codec):
             raise ValueError(f"a message has an exponent outside {_EXPONENTS[0]} to {_EXPONENTS[1]}")
         if not bool((scaled.amax() <= 2.0**_TOP) & (scaled.amin() >= -(2.0**_TOP))):
             raise ValueError(f"a message has an entry that is above {2**_TOP}, infinite or not a number")
-        largest = torch.finfo(torch.float32).max  # it is rounded to 2^128
-        return _times_power(scaled, exponents.int() - _TOP).clamp_(-largest, largest)
+        return _times_power(scaled, exponents.int() - _TOP).clamp_(-_LARGEST, _LARGEST)
+
+
+def _exponents(updates: Tensor) -> Tensor:
+    """The exponent of the largest entry of each update, int32 (devices, 1)."""
+    largest = torch.maximum(updates.amax(dim=1, keepdim=True), -updates.amin(dim=1, keepdim=True))
+    return torch.frexp(largest).exponent
 
 
 def _times_power(numbers: Tensor, exponents: Tensor) -> Tensor:

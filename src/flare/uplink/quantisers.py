@@ -75,6 +75,10 @@ class Qsgd(Codec):
         scales, codes = rounding.quantise(updates, keys, self.block, self.levels)
         return torch.cat([of_blocks.as_bytes(scales), *packing.pack(codes, self.bits_per_weight)], dim=1)
 
+    def arrive(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """Rounded, and not packed."""
+        return rounding.arrive(updates, keys, self.block, self.levels)
+
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses scales that are none, and a number above 2 s."""
         blocks = of_blocks.num_blocks(num_weights, self.block)
@@ -119,6 +123,10 @@ class Ternary(Codec):
         """The scales, then the signs."""
         scales, codes = rounding.quantise(updates, keys, self.block, 1)
         return torch.cat([of_blocks.as_bytes(scales), packing.pack_trits(codes)], dim=1)
+
+    def arrive(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """Rounded, and not packed."""
+        return rounding.arrive(updates, keys, self.block, 1)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses scales that are none, and bytes that hold no five signs."""

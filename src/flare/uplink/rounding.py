@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flare.uplink import blocks as of_blocks
+from flare.uplink.codec import refuse_lost, refuse_not_finite
 from flare.uplink.draws import DRAWS, draw
 
 
@@ -37,6 +38,27 @@ def quantise(updates: Tensor, keys: Tensor, block: int, levels: int) -> tuple[Te
         exact = of_blocks.join(in_levels(blocks, scales[-1], levels), end - begin)
         codes[:, begin:end] = round_at_random(exact, draw(keys, end - begin, begin)).add_(levels)
     return torch.cat(scales, dim=1), codes
+
+
+def arrive(updates: Tensor, keys: Tensor, block: int, levels: int) -> Tensor:
+    """`restore` of what `quantise` gives, without the numbers between; NotFiniteError where an update is not finite."""
+    block = of_blocks.largest_block(updates.shape[1], block)
+    if updates.is_cuda and block <= of_blocks.MAX_KERNEL_BLOCK:
+        from flare.uplink import kernels  # here: Triton is there where GPUs are
+
+        received, lost = kernels.rounded(updates.contiguous(), keys, block, levels)
+        refuse_lost(lost)
+        return received
+    refuse_not_finite(updates)
+    received = torch.empty_like(updates)
+    for begin, end in of_blocks.spans(updates.shape[1], block, updates.device):
+        blocks = of_blocks.split(updates[:, begin:end], block)
+        scales = of_blocks.largest(blocks)
+        exact = of_blocks.join(in_levels(blocks, scales, levels), end - begin)
+        level = round_at_random(exact, draw(keys, end - begin, begin)).add_(levels).sub_(levels)  # no -0
+        whole = torch.tensor(float(levels), device=updates.device)  # no plain number: as in `restore`
+        received[:, begin:end] = of_blocks.times_scales(level.div_(whole), scales, block)
+    return received
 
 
 def restore(codes: Tensor, scales: Tensor, block: int, levels: int) -> Tensor:

@@ -24,12 +24,35 @@ class Sent:
     memory: Tensor | None  # (devices, weights): what the devices keep; None for a codec without error feedback
 
 
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """What arrives of a stack of updates, and what the devices keep."""
+
+    received: Tensor  # (devices, weights): what the base station decodes
+    memory: Tensor | None  # (devices, weights): what the devices keep; None for a codec without error feedback
+
+
 def send(codec: Codec, updates: Tensor, keys: Tensor | None = None, memory: Tensor | None = None) -> Sent:
     """Code updates (devices, weights) and decode them again.
 
     `memory` is what these devices kept when they last sent; None stands for zeros, those of devices that never did.
     Neither it nor the updates are written to.
     """
+    wanted = _wanted(codec, updates, memory)
+    messages = codec.encode_many(wanted, keys)
+    received = codec.decode_many(messages, updates.shape[1])
+    return Sent(messages, received, wanted - received if codec.error_feedback else None)
+
+
+def arrive(codec: Codec, updates: Tensor, keys: Tensor | None = None, memory: Tensor | None = None) -> Arrived:
+    """What `send` gives, to the bit, without the messages: what a simulation needs, sooner."""
+    wanted = _wanted(codec, updates, memory)
+    received = codec.arrive_many(wanted, keys)
+    return Arrived(received, wanted - received if codec.error_feedback else None)
+
+
+def _wanted(codec: Codec, updates: Tensor, memory: Tensor | None) -> Tensor:
+    """What the devices would like to arrive: their updates, and what they kept."""
     if memory is not None and not codec.error_feedback:
         raise ValueError(f"{type(codec).__name__} keeps nothing of what is lost; hand it no memory")
     if memory is not None and (memory.shape != updates.shape or memory.dtype != torch.float32):
@@ -37,7 +60,4 @@ def send(codec: Codec, updates: Tensor, keys: Tensor | None = None, memory: Tens
             f"the memory is {memory.dtype} {tuple(memory.shape)}; it must be float32 {tuple(updates.shape)}, a row for "
             "each update"
         )
-    wanted = updates if memory is None else updates + memory.to(updates.device)
-    messages = codec.encode_many(wanted, keys)
-    received = codec.decode_many(messages, updates.shape[1])
-    return Sent(messages, received, wanted - received if codec.error_feedback else None)
+    return updates if memory is None else updates + memory.to(updates.device)

@@ -11,7 +11,7 @@ from torch import Tensor
 from flare.config.setting import check, setting
 from flare.uplink import blocks as of_blocks
 from flare.uplink import packing
-from flare.uplink.codec import Codec
+from flare.uplink.codec import Codec, refuse_lost, refuse_not_finite
 from flare.uplink.registry import codec
 
 
@@ -46,6 +46,19 @@ class Sign(Codec):
         """The scales, then the signs."""
         scales = of_blocks.mean_size(updates, self.block)
         return torch.cat([of_blocks.as_bytes(scales), *packing.pack(updates >= 0.0, 1)], dim=1)
+
+    def arrive(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """Means and signs, and not packed."""
+        block = of_blocks.largest_block(updates.shape[1], self.block)
+        if updates.is_cuda and block <= of_blocks.MAX_KERNEL_BLOCK and block & (block - 1) == 0:  # a power of two
+            from flare.uplink import kernels  # here: Triton is there where GPUs are
+
+            received, lost = kernels.signs(updates.contiguous(), block)
+            refuse_lost(lost)
+            return received
+        refuse_not_finite(updates)
+        positive = (updates >= 0.0).float()
+        return of_blocks.times_scales(positive.mul_(2.0).sub_(1.0), of_blocks.mean_size(updates, block), block)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses scales that are none."""

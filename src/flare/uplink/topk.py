@@ -6,17 +6,19 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from flare.config.setting import check, setting
 from flare.uplink.blocks import as_bytes, read_numbers
-from flare.uplink.codec import Codec
+from flare.uplink.codec import Codec, refuse_lost, refuse_not_finite
 from flare.uplink.places import layout, pack_places, unpack_places
 from flare.uplink.registry import codec
 
-_HALF = 16  # bits of a float32 that are looked at in each of two passes
-_ABOVE = 1 << _HALF  # stands for all that is larger than the numbers of the second pass
+_SAMPLE = 4096  # entries from which it is guessed how large the last one that is sent may be
+_SURPLUS = 1.2
 
 
 @codec("topk")
@@ -56,6 +58,25 @@ class TopK(Codec):
         places = largest_places(updates, self.num_sent(updates.shape[1]))
         return torch.cat([as_bytes(updates.gather(1, places)), *pack_places(places, updates.shape[1])], dim=1)
 
+    def arrive(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """The largest entries in their places."""
+        count = self.num_sent(updates.shape[1])
+        if updates.is_cuda:
+            from flare.uplink import kernels  # here: Triton is there where GPUs are
+
+            received, (lost, ties) = kernels.largest(updates.contiguous(), count)
+            if not bool((lost | ties).any()):
+                return received
+            refuse_lost(lost)
+        else:
+            refuse_not_finite(updates)
+            sizes = sizes_of(updates)
+            taken = sizes >= last_sizes(sizes, count)
+            if int(taken.sum()) == count * len(updates):
+                return updates * taken.float()
+        places = largest_places(updates, count)
+        return torch.zeros_like(updates).scatter_(1, places, updates.gather(1, places))
+
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses values that are not finite, and places that are not k different ones in ascending order."""
         sent = self.num_sent(num_weights)
@@ -69,26 +90,39 @@ class TopK(Codec):
 def largest_places(updates: Tensor, count: int) -> Tensor:
     """The places of the `count` entries of each row that are largest in absolute value, ascending: (devices, count).
 
-    Of equal sizes the first are taken. The last size that is taken is found by counting the upper halves of all
-    numbers, then the lower halves of the few that are not below by their upper half.
+    Of equal sizes the first are taken.
     """
-    sizes = updates.abs().view(torch.int32)  # of floats that are not negative, the order is that of their bits
-    upper = sizes >> _HALF
-    if len(sizes) > 1:
-        upper = upper + (torch.arange(len(sizes), device=sizes.device) << _HALF).unsqueeze(1)
-    begin = _kth_largest(upper, len(sizes), 1 << _HALF, count) << _HALF
-    rows, places = (sizes >= begin.unsqueeze(1)).nonzero().unbind(1)  # (candidates,)
-    within = (sizes[rows, places] - begin[rows]).clamp_max_(_ABOVE)
-    cut = _kth_largest(within + rows * (_ABOVE + 1), len(sizes), _ABOVE + 1, count)[rows]
-    larger, equal = within > cut, within == cut
-    wanted = count - torch.bincount(rows[larger], minlength=len(sizes))
-    ties = torch.bincount(rows[equal], minlength=len(sizes))
-    order = equal.cumsum(0) - (ties.cumsum(0) - ties)[rows]  # 1 for the first tie of a row, 2 for the next, ...
-    return places[larger | (equal & (order <= wanted[rows]))].view(len(sizes), count)
+    sizes = sizes_of(updates)
+    least = last_sizes(sizes, count)
+    taken = sizes >= least
+    if bool((taken.sum(1) > count).any()):  # not all of the last size are to be taken
+        equal = sizes == least
+        larger = taken & ~equal
+        taken = larger | (equal & (equal.cumsum(1) <= count - larger.sum(1, keepdim=True)))
+    return taken.nonzero()[:, 1].view(len(sizes), count)
 
 
-def _kth_largest(numbers: Tensor, rows: int, size: int, k: int) -> Tensor:
-    """The k-th largest number of each row, (rows,); a number x below `size` of row r is given as r size + x."""
-    counts = torch.bincount(numbers.flatten(), minlength=rows * size).view(rows, size)
-    among_last = counts.flip(1).cumsum(1)  # (rows, size): how many numbers are in the last 1, 2, ... buckets
-    return size - 1 - (among_last < k).sum(1, dtype=torch.int32)
+def sizes_of(updates: Tensor) -> Tensor:
+    """Whole numbers in the order of the absolute values of entries: their bits but for the sign, int32."""
+    return updates.view(torch.int32) & 0x7FFFFFFF
+
+
+def last_sizes(sizes: Tensor, count: int) -> Tensor:
+    """The `count`-th largest number of each row, (devices, 1)."""
+    if sizes.is_cuda:
+        return sizes.topk(count, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
+    found = [_last_size(row, count) for row in sizes.numpy()]
+    return torch.tensor(found, dtype=torch.int32).unsqueeze(1)
+
+
+def _last_size(sizes: npt.NDArray[np.int32], count: int) -> int:
+    """The `count`-th largest of some numbers.
+
+    Few of them can be it: those that are at least as large as a guess, made from a few of them, if they are enough.
+    """
+    few = np.sort(sizes[:: max(1, len(sizes) // _SAMPLE)])
+    guess = few[max(0, len(few) - 1 - int(_SURPLUS * count * len(few) / len(sizes)) - 8)]
+    candidates = sizes[sizes >= guess]
+    if len(candidates) < count:  # the few were not like the others
+        candidates = sizes
+    return int(np.partition(candidates, len(candidates) - count)[len(candidates) - count])
