@@ -68,11 +68,19 @@ def mean_size(updates: Tensor, block: int) -> Tensor:
 
     Summed in float64 by halves, always in this order: neither company nor the kind of processor changes a bit of it.
     """
+    block = largest_block(updates.shape[1], block)
+    parts = [_mean_size(updates[:, begin:end], block) for begin, end in spans(updates.shape[1], block, updates.device)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _mean_size(updates: Tensor, block: int) -> Tensor:
     num_weights = updates.shape[1]
-    sums = split(updates, block).abs().double()
-    size = sums.shape[2]
-    counts = torch.full((sums.shape[1], 1), float(size), dtype=torch.float64, device=updates.device)
-    counts[-1] = num_weights - size * (sums.shape[1] - 1)
+    missing = num_blocks(num_weights, block) * block - num_weights
+    filled = pad(updates, (0, missing)) if missing else updates
+    sums = filled.reshape(len(updates), -1, block).abs().double()
+    counts = torch.full((sums.shape[1], 1), float(block), dtype=torch.float64, device=updates.device)
+    counts[-1] = block - missing
+    size = block
     while size > 1:
         half = size // 2
         added = sums[:, :, :half] + sums[:, :, half : 2 * half]

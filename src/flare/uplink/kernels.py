@@ -15,7 +15,6 @@ from triton.language.extra import libdevice
 
 from flare.uplink.draws import DRAWS
 
-_TOP_BITS, _LOW_BITS = 11, 10  # the bits of a size that are looked at in the first pass, and in each of the next two
 _CHUNK = 8192
 
 
@@ -41,14 +40,14 @@ def _rounded(updates, keys, out, lost, num_weights, block, levels, draws: tl.con
     if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
         tl.store(lost + device, 1)
     scale = tl.max(tl.abs(entries), 0)
-    exact = libdevice.div_rn(entries, tl.where(scale > 0.0, scale, 1.0) + tl.zeros_like(entries)) * levels
-    below = libdevice.floor(exact)
+    exact = tl.div_rn(entries, tl.where(scale > 0.0, scale, 1.0) + tl.zeros_like(entries)) * levels
+    below = tl.floor(exact)
     word = (at // 2 + 1).to(tl.uint64) * tl.full((), 0x9E3779B97F4A7C15, tl.uint64)
     word = _splitmix(word + tl.load(keys + device).to(tl.uint64, bitcast=True))
     drawn = (tl.where(at % 2 == 0, word, word >> 32) & (draws - 1)).to(tl.float32)
     level = below + tl.where(drawn < (exact - below) * draws, 1.0, 0.0)
     level = (level + levels) - levels  # no negative zero
-    received = libdevice.div_rn(level, levels + tl.zeros_like(entries)) * scale
+    received = tl.div_rn(level, levels + tl.zeros_like(entries)) * scale
     tl.store(out + device * num_weights + at, received, mask=inside)
 
 
@@ -91,62 +90,35 @@ def _power(exponent):
 
 
 @triton.jit
-def _count(
-    updates,
-    prefixes,
-    counts,
-    lost,
-    num_weights,
-    above,
-    shift,
-    bins: tl.constexpr,
-    size: tl.constexpr,
-    first: tl.constexpr,
-):
+def _largest(updates, least, out, kept, lost, num_weights, size: tl.constexpr):
     device = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0).to(tl.int64) * size + tl.arange(0, size)
     inside = at < num_weights
     entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
+    if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
+        tl.store(lost + device, 1)
     sizes = entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    if first:
-        if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
-            tl.store(lost + device, 1)
-        wanted = inside
-    else:
-        wanted = inside & ((sizes >> above) == tl.load(prefixes + device))
-    found = tl.histogram((sizes >> shift) & (bins - 1), bins, mask=wanted)
-    place = tl.arange(0, bins)
-    tl.atomic_add(counts + device * bins + place, found, mask=found > 0, sem="relaxed")
+    large = inside & (sizes >= tl.load(least + device))
+    tl.atomic_add(kept + device, tl.sum(large.to(tl.int32), 0), sem="relaxed")
+    tl.store(out + device * num_weights + at, tl.where(large, entries, 0.0), mask=inside)
 
 
 @triton.jit
-def _pick(counts, prefixes, wanted, ties, bins: tl.constexpr, first: tl.constexpr, last: tl.constexpr):
+def _drop_last(least, out, kept, num_weights, count, size: tl.constexpr):
     device = tl.program_id(0).to(tl.int64)
-    place = tl.arange(0, bins)
-    found = tl.load(counts + device * bins + place)
-    at_least = tl.sum(found, 0) - tl.cumsum(found, 0) + found  # how many sizes are in this bin or above
-    need = tl.load(wanted + device)
-    bin_ = tl.max(tl.where(at_least >= need, place, 0), 0)
-    own = tl.sum(tl.where(place == bin_, found, 0), 0)
-    need -= tl.sum(tl.where(place == bin_, at_least, 0), 0) - own
-    prefix = bin_
-    if not first:
-        prefix += tl.load(prefixes + device) * bins
-    tl.store(prefixes + device, prefix)
-    tl.store(wanted + device, need)
-    if last:
-        tl.store(ties + device, (own != need).to(tl.int32))
-
-
-@triton.jit
-def _largest(updates, least, out, num_weights, size: tl.constexpr):
-    device = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0).to(tl.int64) * size + tl.arange(0, size)
-    inside = at < num_weights
-    entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
-    sizes = entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    kept = sizes >= tl.load(least + device)
-    tl.store(out + device * num_weights + at, tl.where(kept, entries, 0.0), mask=inside)
+    surplus = tl.load(kept + device) - count
+    smallest = tl.load(least + device)
+    begin = ((num_weights - 1) // size) * size
+    while (surplus > 0) & (begin >= 0):
+        at = begin + tl.arange(0, size)
+        entries = tl.load(out + device * num_weights + at, mask=at < num_weights, other=0.0)
+        equal = ((entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF) == smallest) & (at < num_weights)
+        found = equal.to(tl.int32)
+        total = tl.sum(found, 0)
+        from_last = total - tl.cumsum(found, 0)  # 0 for the last of them
+        tl.store(out + device * num_weights + at, tl.zeros_like(entries), mask=equal & (from_last < surplus))
+        surplus -= total
+        begin -= size
 
 
 def rounded(updates: Tensor, keys: Tensor, block: int, levels: int) -> tuple[Tensor, Tensor]:
@@ -179,26 +151,16 @@ def halves(updates: Tensor, exponents: Tensor, top: int) -> tuple[Tensor, Tensor
     return out, lost
 
 
-def largest(updates: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest entries of each row and zeros, and what is not as it should be, two flags a row (2, devices):
-    entries that are not finite, and entries of the last size of which not all are to be taken, but are here."""
-    devices, num_weights = updates.shape
-    out, flags = torch.empty_like(updates), torch.zeros(2, devices, dtype=torch.int32, device=updates.device)
-    prefixes = torch.empty(devices, dtype=torch.int32, device=updates.device)
-    wanted = torch.full((devices,), count, dtype=torch.int32, device=updates.device)
-    widths = (_TOP_BITS, _LOW_BITS, _LOW_BITS)
-    counts = torch.zeros(devices * sum(1 << width for width in widths), dtype=torch.int32, device=updates.device)
-    grid, above = (triton.cdiv(num_weights, _CHUNK), devices), sum(widths)
-    for step, width in enumerate(widths):
-        own, counts = counts[: devices << width], counts[devices << width :]
-        first, last = step == 0, step == len(widths) - 1
-        _count[grid](
-            updates, prefixes, own, flags[0], num_weights, above, above - width, 1 << width, _CHUNK, first, num_warps=8
-        )
-        _pick[(devices,)](own, prefixes, wanted, flags[1], 1 << width, first, last)
-        above -= width
-    _largest[grid](updates, prefixes, out, num_weights, _CHUNK)
-    return out, flags
+def largest(updates: Tensor, least: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` entries of each update that are largest, and zeros; and which updates are not finite.
+
+    `least`, int32 (devices, 1), is the last size that is taken, as bits without the sign; of that size the first are.
+    """
+    out, kept, lost = torch.empty_like(updates), _flags(updates), _flags(updates)
+    grid = (triton.cdiv(updates.shape[1], _CHUNK), len(updates))
+    _largest[grid](updates, least, out, kept, lost, updates.shape[1], _CHUNK)
+    _drop_last[(len(updates),)](least, out, kept, updates.shape[1], count, _CHUNK)
+    return out, lost
 
 
 def _flags(updates: Tensor) -> Tensor:

@@ -64,18 +64,12 @@ class TopK(Codec):
         if updates.is_cuda:
             from flare.uplink import kernels  # here: Triton is there where GPUs are
 
-            received, (lost, ties) = kernels.largest(updates.contiguous(), count)
-            if not bool((lost | ties).any()):
-                return received
+            least = last_sizes(sizes_of(updates), count)
+            received, lost = kernels.largest(updates.contiguous(), least, count)
             refuse_lost(lost)
-        else:
-            refuse_not_finite(updates)
-            sizes = sizes_of(updates)
-            taken = sizes >= last_sizes(sizes, count)
-            if int(taken.sum()) == count * len(updates):
-                return updates * taken.float()
-        places = largest_places(updates, count)
-        return torch.zeros_like(updates).scatter_(1, places, updates.gather(1, places))
+            return received
+        refuse_not_finite(updates)
+        return torch.where(largest_entries(updates, count), updates, 0.0)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses values that are not finite, and places that are not k different ones in ascending order."""
@@ -92,14 +86,19 @@ def largest_places(updates: Tensor, count: int) -> Tensor:
 
     Of equal sizes the first are taken.
     """
+    return largest_entries(updates, count).nonzero()[:, 1].view(len(updates), count)
+
+
+def largest_entries(updates: Tensor, count: int) -> Tensor:
+    """Which entries those are, (devices, weights)."""
     sizes = sizes_of(updates)
     least = last_sizes(sizes, count)
     taken = sizes >= least
-    if bool((taken.sum(1) > count).any()):  # not all of the last size are to be taken
-        equal = sizes == least
-        larger = taken & ~equal
-        taken = larger | (equal & (equal.cumsum(1) <= count - larger.sum(1, keepdim=True)))
-    return taken.nonzero()[:, 1].view(len(sizes), count)
+    surplus = taken.sum(1) - count  # entries of the last size that are not taken
+    for row in surplus.nonzero()[:, 0].tolist():
+        equal = (sizes[row] == least[row]).nonzero()[:, 0]
+        taken[row, equal[-int(surplus[row]) :]] = False
+    return taken
 
 
 def sizes_of(updates: Tensor) -> Tensor:
