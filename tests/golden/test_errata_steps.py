@@ -155,7 +155,7 @@ def test_erratum_16_the_steps_follow_from_assumption_2_and_not_from_assumption_1
 
 
 def test_erratum_17_a_rise_in_a_round_of_large_q_breaks_the_telescope() -> None:
-    losses, qs = [Fraction(1), Fraction(2), Fraction(0)], [Fraction(1), Fraction(1, 2)]
+    losses, qs = [Fraction(1), Fraction(2), Fraction(0)], [Fraction(4, 5), Fraction(2, 5)]
     summed = sum((losses[r] - losses[r + 1]) / qs[r] for r in range(2))
     claimed = (losses[0] - min(losses)) / min(qs)
     assert says(17, f"q = {qs[0]}, {qs[1]} give {summed} on the left and {claimed} on the right", "F* = 0")

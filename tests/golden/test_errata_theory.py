@@ -61,21 +61,28 @@ def test_erratum_5_lemma_1_as_printed_promises_descent_where_the_loss_rises() ->
 
 
 def test_erratum_5_continued_no_fixed_q_keeps_theorem_2_as_printed() -> None:
-    alone = Quadratic(np.full((1, 1, 1), 10.0), np.zeros((1, 1)), 0.0)
-    step, now = Rates(local_lr=0.001, global_lr=300.0, tau_bar=1.0), Moments.at(np.ones(1))
+    def slope(w: float) -> float:
+        return 10.0 * min(max(w, -1.0), 1.0)
+
+    def loss(w: float) -> float:
+        return 5.0 * w**2 if abs(w) <= 1.0 else 10.0 * abs(w) - 5.0
+
+    step = Rates(local_lr=0.001, global_lr=300.0, tau_bar=1.0)
     constants = Constants(smoothness=10.0, sigma_sq=0.0, g_const=0.0, h_const=1.0, rho=1.0)
-    gap, squares = alone.gap(now), []
+    limit = lemma_1(step, [1], constants, 100.0, form=Form.PRINTED).q
+    w, squares = 1.0, []
     for rounds in range(1, 13):
-        assert now.mean[0] == pytest.approx((-2.0) ** (rounds - 1))
-        squares.append(alone.gradient_sq(now))
-        assert paper_rho(constants, squares[-1]) == 1.0
-        assert np.mean(squares) == pytest.approx(100 * (4**rounds - 1) / (3 * rounds))
-        told = theorem_2(step, constants, gap=gap, rounds=rounds, num_selected=1, kappa=1, q=0.1, form=Form.PRINTED)
-        assert told.total == pytest.approx(100 / (3 * 0.1 * rounds))
-        largest_q = told.total * 0.1 / np.mean(squares)  # the greatest for which the bound would hold
-        assert largest_q == pytest.approx(1 / (4**rounds - 1))
-        now = flare_round(alone, step, np.ones(1), np.array([0]), now).after
-    assert says(5, "(-2)^{r-1}", "100 (4^R - 1)/(3 R) ≤ 100/(3 q R)")
+        assert w == pytest.approx(1.0 if rounds % 2 else -2.0)
+        squares.append(slope(w) ** 2)
+        assert paper_rho(constants, squares[-1]) == 1.0  # and with it the limit of q is the same in every round
+        in_all = {"gap": loss(1.0), "rounds": rounds, "num_selected": 1, "kappa": 1.0, "form": Form.PRINTED}
+        assert theorem_2(step, constants, q=0.1, **in_all).total == pytest.approx(100 / (3 * 0.1 * rounds))
+        broken = theorem_2(step, constants, q=0.99 * limit, **in_all).total < np.mean(squares)
+        assert broken == (0.99 * limit > 1 / (3 * rounds))
+        w -= step.global_step * slope(w)
+    assert np.mean(squares) == pytest.approx(100.0)
+    rise = loss(1.0 - step.global_step * slope(1.0)) - loss(1.0)
+    assert says(5, f"F rises by {rise:.3g}; continued", "1, -2, 1, -2", "100 ≤ 100/(3 q R)")
 
 
 @given(scale=rates)

@@ -223,6 +223,13 @@ def test_where_all_take_part_corrected_is_above_proven_as_far_as_the_page_says(
     above = smoothness * c**2 / 2.0 * (g_const**2 + h_const**2 * gradient_sq - noise)
     scale = sum(abs(each) for bound in (proven, corrected) for each in (bound.descent, bound.phi_1, bound.phi_2))
     assert abs(corrected.total - proven.total - above) <= 1e-9 * scale
+    printed_limit = 1.0 - 2.4 * h_const**2 * p**2 - c / rho**2
+    if printed_limit > 1e-6:  # L c < 1 by the choice above
+        printed = lemma_1(rates, tau, constants, gradient_sq, form=Form.PRINTED)
+        above = c**2 / 2.0 * (gradient_sq / rho**2 - smoothness * noise)
+        assert abs(printed.total - proven.total - above) <= 1e-9 * (scale + abs(printed.total))
+        if smoothness * (1.0 - 2.4 * h_const**2 * p**2) <= 1.0 / rho**2:
+            assert printed_limit <= (1.0 - 2.4 * h_const**2 * p**2) * (1.0 - far) * (1.0 + SLACK)
     one_q = replace(constants, rho=1.0)
     limit = 1.0 - 2.4 * h_const**2 * p**2 - far
     assume(limit > 1e-6)
