@@ -25,6 +25,8 @@ Line = tuple[str, str]
 """What a line is called in the legend, and the curve it shows."""
 MakeCurve = Callable[[Sequence[Outcome]], Curve]
 WIDTH_IN, HEIGHT_IN, DPI = 3.55, 2.55, 130
+EXTRA_ROW_IN = 0.1
+"""Height of each further row of a long legend."""
 ROUGH = 0.5
 """Width of the bands against the distance of the curves from which bands are left away."""
 _POINTS = 100
@@ -94,19 +96,21 @@ def panels(
 ) -> Figure:
     """A panel of curves for each panel of the results, with one legend.
 
+    The first line of every panel looks alike, the second, and so on. Where they have other names in other panels, the
+    legend has a column for each set of names.
+
     Where the bands of accuracies would bury the curves, each point is the mean of the last five tests, and the final
     accuracies stand to the right with their intervals.
     """
     names = results.panels
     rows = -(-len(names) // columns)
-    figure = Figure(
-        figsize=(WIDTH_IN * min(columns, len(names)), HEIGHT_IN * rows + 0.55), layout="constrained", dpi=DPI
-    )
     every: dict[str, Look] = {}
     for panel in names:
-        for label, _ in lines(panel):
-            every.setdefault(label, Look("", (), ""))
-    every = dict(zip(every, looks(len(every)), strict=True))
+        labels = [label for label, _ in lines(panel)]
+        every |= dict(zip(labels, looks(len(labels)), strict=True))
+    sets = len(every) // len(labels)
+    height_in = HEIGHT_IN * rows + 0.55 + (EXTRA_ROW_IN * len(labels) if sets > 1 else 0.0)
+    figure = Figure(figsize=(WIDTH_IN * min(columns, len(names)), height_in), layout="constrained", dpi=DPI)
     for place, panel in enumerate(names):
         axes = figure.add_subplot(rows, min(columns, len(names)), place + 1)
         drawn = [(label, curve(results.runs(panel, name))) for label, name in lines(panel)]
@@ -119,7 +123,7 @@ def panels(
         quantity = f"{y_label},\nmean of {LAST} tests" if rough else y_label
         _frame(axes, title_of(results, panel), x_label, quantity, percent=percent)
         _limit(axes, [one for _, one in drawn], percent=percent)
-    legend(figure, every)
+    legend(figure, every, columns=sets if sets > 1 else 0)
     return figure
 
 

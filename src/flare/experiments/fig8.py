@@ -10,6 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import Claim, above, claim, effect_of, paired, within
 from flare.experiments.drawing import DPI, points, title_of
+from flare.experiments.entry import Entry, entry
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import best_by
 from flare.experiments.settings import DISTRIBUTIONS, over_seeds, setting
@@ -21,11 +22,9 @@ DEADLINES_S = (0.4, 0.6, 0.8, 1.0, 1.2, 1.6, 2.0)
 SECONDS = 300.0
 TESTS = 20
 """Times, evenly spaced, at which a line is looked at: as many for every deadline, or the best would favour some."""
-LINES: dict[str, tuple[str, ...]] = {
-    "SPF": ("learning.method=flare", "scheduling.policy=greedy"),
-    "SP": ("learning.method=fedavg", "scheduling.policy=greedy"),
-    "FLARE, exact": ("learning.method=flare", "scheduling.policy=exact"),
-}
+SPF, SP = entry("flare", "greedy"), entry("fedavg", "greedy")
+LINES = (SPF, SP, entry("flare", "exact"))
+BOTH = f"{SPF.full_name} and {SP.full_name}"
 CONSISTENT = 1.0
 """Percentage points within which we call accuracies consistent."""
 
@@ -38,62 +37,62 @@ def seconds(scale: Scale) -> float:
     return QUICK_SECONDS if scale.quick else SECONDS
 
 
-def curve(line: str, deadline_s: float) -> str:
-    """The name of a point of a line."""
-    return f"{line}, {deadline_s:g} s"
+def point(line: Entry, deadline_s: float) -> Entry:
+    """A point of a line."""
+    return line.at(f"wireless.deadline_s={deadline_s}")
 
 
 def trials(scale: Scale) -> list[Trial]:
     """Three lines over seven deadlines, for both distributions; tested twenty times and more."""
     made = []
     for distribution, partition in DISTRIBUTIONS.items():
-        for line, changes in LINES.items():
+        for line in LINES:
             for deadline in DEADLINES_S:
+                one = point(line, deadline)
                 config = setting(
                     "mnist",
                     scale,
-                    f"wireless.deadline_s={deadline}",
                     f"data.partition={partition}",
                     "run.rounds=100000",
                     f"run.seconds={seconds(scale)}",
                     f"run.evaluate_every={max(1, round(seconds(scale) / TESTS / deadline))}",
-                    *changes,
+                    *one.changes,
                 )
-                made += over_seeds(scale, f"{distribution} MNIST", curve(line, deadline), config)
+                made += over_seeds(scale, f"{distribution} MNIST", one.label, config)
     return made
 
 
-def _best(results: Results, at: str, line: str) -> list[list[float]]:
+def _best(results: Results, at: str, line: Entry) -> list[list[float]]:
     """Best accuracies in percent: for each deadline, one a seed."""
     times_s = np.linspace(0.0, seconds(results.scale), TESTS + 1)[1:]
     measure = partial(best_by, times_s=times_s)
-    return [[100.0 * v for v in results.values(at, curve(line, d), measure)] for d in DEADLINES_S]
+    return [[100.0 * v for v in results.values(at, point(line, d).label, measure)] for d in DEADLINES_S]
 
 
 def claims(results: Results) -> list[Claim]:
-    """What the end of Section V-C says, for SPF and SP."""
+    """What the end of Section V-C says, for FLARE and FedAvg with Algorithm 1."""
     even, uneven = results.panels
     falling, near, flat = [], [], []
-    for line in ("SPF", "SP"):
+    for line in (SPF, SP):
         table = np.array(_best(results, even, line))  # (deadlines, seeds)
         slopes = np.polyfit(DEADLINES_S, table, 1)[0]
-        falling.append(above(f"{line}: fall for each second of deadline", effect_of(-slopes)))
+        falling.append(above(f"{line.label}: fall for each second of deadline", effect_of(-slopes)))
         table = np.array(_best(results, uneven, line))
         at = DEADLINES_S.index(0.6)
         near += [
-            above(f"{line}: 0.6 s over {d:g} s", paired(table[at], table[k]))
+            above(f"{line.label}: 0.6 s over {d:g} s", paired(table[at], table[k]))
             for k, d in enumerate(DEADLINES_S)
             if k != at
         ]
         later = table[at + 1 :]
         flat.append(
-            within(f"{line}: best less worst deadline above 0.6 s", effect_of(_range(later)), -np.inf, CONSISTENT)
+            within(f"{line.label}: best less worst deadline above 0.6 s", effect_of(_range(later)), -np.inf, CONSISTENT)
         )
     return [
-        claim("fig8-iid-falls", "i.i.d. accuracy falls with the deadline", falling, measure="points a second"),
+        claim("fig8-iid-falls", f"{BOTH}: i.i.d. accuracy falls with the deadline", falling, measure="points a second"),
         claim(
             "fig8-best-at-0.6",
-            "on non-i.i.d. data the best deadline is 0.6 s",
+            f"{BOTH}: on non-i.i.d. data the best deadline is 0.6 s",
             near,
             measure="best test accuracy, points",
             paper="0.6 s",
@@ -101,7 +100,7 @@ def claims(results: Results) -> list[Claim]:
         ),
         claim(
             "fig8-consistent",
-            f"above 0.6 s the accuracy on non-i.i.d. data stays within {CONSISTENT:g} point",
+            f"{BOTH}: above 0.6 s the accuracy on non-i.i.d. data stays within {CONSISTENT:g} point",
             flat,
             measure="spread over deadlines, points",
             depends="what is consistent: our threshold",
@@ -121,7 +120,7 @@ def draw(results: Results) -> dict[str, Figure]:
     drawn = {}
     for place, at in enumerate(results.panels):
         axes = figure.add_subplot(1, 2, place + 1)
-        drawn = points(axes, DEADLINES_S, {line: _best(results, at, line) for line in LINES}, spread=0.012)
+        drawn = points(axes, DEADLINES_S, {line.full_name: _best(results, at, line) for line in LINES}, spread=0.012)
         axes.set_title(title_of(results, at), fontsize=9.5)
         axes.set(xlabel="deadline, s", ylabel=f"best accuracy within {seconds(results.scale):g} s")
         axes.yaxis.set_major_formatter(PercentFormatter(100.0))

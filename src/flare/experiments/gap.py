@@ -10,6 +10,7 @@ from matplotlib.ticker import PercentFormatter
 from flare.config import override
 from flare.experiments.claims import BEYOND, Claim, above, claim, effect_of
 from flare.experiments.drawing import DPI, points
+from flare.experiments.entry import Entry, entry
 from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import mean_devices, mean_gap, mean_tau
 from flare.experiments.settings import over_seeds, rounds, setting
@@ -19,12 +20,12 @@ from flare.report.run_figures import legend
 
 GAMMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 DEADLINES_S = (0.4, 1.0, 2.0)
-POLICIES = {"Algorithm 1": "greedy", "exact": "exact"}
+GREEDY, EXACT = LINES = (entry("flare", "greedy"), entry("flare", "exact"))
 
 
-def curve(policy: str, gamma: float) -> str:
-    """The name of a point of a line."""
-    return f"{policy}, gamma {gamma:g}"
+def point(line: Entry, gamma: float) -> Entry:
+    """A point of a line."""
+    return line.at(f"scheduling.gamma={gamma}")
 
 
 def panel(deadline_s: float) -> str:
@@ -36,26 +37,26 @@ def trials(scale: Scale) -> list[Trial]:
     """Both policies at every deadline and gamma, with the bound proven every round."""
     made = []
     for deadline in DEADLINES_S:
-        for policy, name in POLICIES.items():
-            for gamma in GAMMAS:
-                base = setting("mnist", scale, f"wireless.deadline_s={deadline}", f"scheduling.gamma={gamma}")
-                one = override(base, [f"scheduling.policy={name}", "scheduling.bound=true", rounds(scale, 100)])
-                made += over_seeds(scale, panel(deadline), curve(policy, gamma), one, plan_only=True)
+        base = setting("mnist", scale, f"wireless.deadline_s={deadline}", "scheduling.bound=true", rounds(scale, 100))
+        for one in [point(line, gamma) for line in LINES for gamma in GAMMAS]:
+            made += over_seeds(scale, panel(deadline), one.label, override(base, one.changes), plan_only=True)
     return made
 
 
 def claims(results: Results) -> list[Claim]:
     """The gap is there at the default gamma, and ours is none."""
     tests = [
-        above(at, effect_of([100.0 * v for v in results.values(at, curve("Algorithm 1", 10.0), mean_gap)]))
+        above(at, effect_of([100.0 * v for v in results.values(at, point(GREEDY, 10.0).label, mean_gap)]))
         for at in results.panels
     ]
     ours = max(
-        float(np.max(results.values(at, curve("exact", gamma), mean_gap))) for at in results.panels for gamma in GAMMAS
+        float(np.max(results.values(at, point(EXACT, gamma).label, mean_gap)))
+        for at in results.panels
+        for gamma in GAMMAS
     )
     if ours > 1e-6:
         raise ValueError(f"the exact schedules lie {ours:.2g} above their bound: they are not proven")
-    says = "at gamma 10 Algorithm 1 ends above the optimum of P2"
+    says = f"{GREEDY.full_name}, whose schedules are Algorithm 1's, lies above the optimum of P2 at gamma 10"
     return [claim("gap-greedy", says, tests, measure="objective above the optimum, per cent", paper=BEYOND)]
 
 
@@ -64,11 +65,11 @@ def draw(results: Results) -> dict[str, Figure]:
     figure = Figure(figsize=(9.2, 3.0), layout="constrained", dpi=DPI)
     axes = figure.add_subplot(1, 3, 1)
     gaps = {
-        f"{d:g} s": [[100.0 * v for v in results.values(panel(d), curve("Algorithm 1", g), mean_gap)] for g in GAMMAS]
+        f"{d:g} s": [[100.0 * v for v in results.values(panel(d), point(GREEDY, g).label, mean_gap)] for g in GAMMAS]
         for d in DEADLINES_S
     }
     drawn = points(axes, GAMMAS, gaps)
-    axes.set(xscale="log", xlabel="gamma", ylabel="Algorithm 1's objective\nabove the optimum of P2")
+    axes.set(xscale="log", xlabel="gamma", ylabel=f"objective of {GREEDY.full_name}\nabove the optimum of P2")
     axes.yaxis.set_major_formatter(PercentFormatter(100.0))
     axes.grid(color=FAINT, linewidth=0.5)
     axes.legend(
@@ -78,9 +79,11 @@ def draw(results: Results) -> dict[str, Figure]:
     kinds: tuple[tuple[str, Measure], ...] = (("devices a round", mean_devices), ("local steps a device", mean_tau))
     for place, (name, measure) in enumerate(kinds):
         axes = figure.add_subplot(1, 3, place + 2)
-        drawn = points(
-            axes, GAMMAS, {p: [results.values(panel(1.0), curve(p, g), measure) for g in GAMMAS] for p in POLICIES}
-        )
+        table = {
+            line.full_name: [results.values(panel(1.0), point(line, g).label, measure) for g in GAMMAS]
+            for line in LINES
+        }
+        drawn = points(axes, GAMMAS, table)
         axes.set(xscale="log", xlabel="gamma", ylabel=name, ylim=(0.0, None))
         axes.set_title("deadline 1 s", fontsize=9.5)
         axes.grid(color=FAINT, linewidth=0.5)

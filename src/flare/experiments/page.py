@@ -13,7 +13,9 @@ from typing import Any
 from flare.config import Config
 from flare.experiments import FIGURES, rates
 from flare.experiments.claims import BEYOND, Claim, Comparison, Effect, Verdict
+from flare.experiments.entry import entry
 from flare.experiments.reproduce import Reproduced, command
+from flare.report.group_labels import PAPER_NAMES, PAPER_PAIRS
 
 TITLE = "# The paper, put to the test"
 _MARKS = {Verdict.HOLDS: "**holds**", Verdict.FAILS: "**fails**", Verdict.UNDECIDED: "not decided"}
@@ -53,7 +55,14 @@ def _head(made: Sequence[Reproduced], words: dict[str, Any], folder: str) -> str
         runs=len(runs),
         command=command("all beyond", scale),
         folder=folder,
+        names=_names(),
     )
+
+
+def _names() -> str:
+    """What the paper's names in brackets mean."""
+    pairs = {entry(method, policy).label: name for (method, policy), name in PAPER_PAIRS.items()}
+    return "\n".join(f"- `{label}` ({name}): {PAPER_NAMES[name]}" for label, name in pairs.items())
 
 
 def _facts(made: Sequence[Reproduced], words: dict[str, Any]) -> str:
@@ -132,7 +141,7 @@ def claim_row(one: Claim) -> str:
     printed = "ours" if one.paper == BEYOND else one.paper or "–"
     decided = f"; decided by “{one.decided_by.what}”" if len(one.tests) > 1 else ""
     measured = f"{_numbers(one.effect)} ({one.measure}{decided})"
-    says = f"{one.says[0].upper()}{one.says[1:]} (`{one.name}`).{rests}"
+    says = f"{one.says} (`{one.name}`).{rests}"
     return f"| {says} | {printed} | {measured} | {one.held} | {_MARKS[one.verdict]} |"
 
 

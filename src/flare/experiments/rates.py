@@ -1,7 +1,7 @@
 """The fair comparison: MaS also simply takes larger steps. Each method over a range of local rates, at its own best.
 
-The setting is that of Fig. 4 with uniform selection. FedAvg does the tau_i steps of each device, as everyone here;
-FedNova has the same reference number of steps as MaS or MeS.
+The setting is that of Fig. 4 with uniform selection. `fedavg` does the tau_i steps of each device, as everyone here;
+`fednova` has the same reference number of steps as `flare` (tau_eff, tau_bar).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
 from flare.experiments.drawing import DPI, mean_of, points, title_of
+from flare.experiments.entry import Entry, entry
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.fig4 import FEDAVG
+from flare.experiments.fig4 import curve_of, panel
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import DISTRIBUTIONS, grid, rounds, ten_of_forty
 from flare.experiments.trial import Trial
@@ -21,19 +22,18 @@ from flare.report.figures import FAINT
 from flare.report.run_figures import legend
 
 RATES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
-METHODS: dict[str, tuple[str, ...]] = {
-    "MaS": ("learning.method=flare",),
-    "MeS": ("learning.method=flare", "learning.options.tau_bar=mes"),
-    FEDAVG: ("learning.method=fedavg",),
-    "FedNova (max)": ("learning.method=fednova", "learning.options.tau_eff=mas"),
-    "FedNova (mean)": ("learning.method=fednova",),
-}
+_TAU_EFF = "learning.options.tau_eff"
+MAS, MES = curve_of("mas", "random"), curve_of("mes", "random")
+FEDAVG = curve_of("fedavg", "random")
+NOVA_MAS = entry("fednova", "random", f"{_TAU_EFF}=mas", told_by=(_TAU_EFF,))
+NOVA_MES = entry("fednova", "random", told_by=(_TAU_EFF,))  # the mean is FedNova's default
+METHODS = (MAS, MES, FEDAVG, NOVA_MAS, NOVA_MES)
 ROUNDS = 200
 
 
-def curve(method: str, rate: float) -> str:
-    """The name of a point of a line."""
-    return f"{method}, {rate:g}"
+def point(method: Entry, rate: float) -> Entry:
+    """A point of a line."""
+    return method.at(f"learning.local_lr={rate}")
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -41,37 +41,28 @@ def trials(scale: Scale) -> list[Trial]:
     made = []
     for distribution, partition in DISTRIBUTIONS.items():
         base = ten_of_forty(scale, partition, "random", rounds(scale, ROUNDS))
-        curves = [
-            (curve(method, rate), (*changes, f"learning.local_lr={rate}"))
-            for method, changes in METHODS.items()
-            for rate in RATES
-        ]
-        made += grid(scale, f"{distribution} MNIST, uniform selection", base, curves)
+        curves = [point(method, rate) for method in METHODS for rate in RATES]
+        made += grid(scale, panel(distribution, "random"), base, curves)
     return made
 
 
-def best_rate(results: Results, at: str, method: str) -> float:
+def best_rate(results: Results, at: str, method: Entry) -> float:
     """The rate with the best mean final accuracy."""
-    return max(RATES, key=lambda rate: mean_of(results, at, curve(method, rate), final_accuracy))
+    return max(RATES, key=lambda rate: mean_of(results, at, point(method, rate).label, final_accuracy))
 
 
-def diverges_at(results: Results, at: str, method: str) -> float:
+def diverges_at(results: Results, at: str, method: Entry) -> float:
     """The least rate at which a run of the method diverges or ends no better than twice guessing; nan for none."""
     for rate in RATES:
-        runs = results.runs(at, curve(method, rate))
+        runs = results.runs(at, point(method, rate).label)
         if any(run.diverged or final_accuracy(run) < 2.0 / run.num_classes for run in runs):
             return rate
     return float("nan")
 
 
-PAIRS = (
-    ("MaS", FEDAVG),
-    ("MaS", "FedNova (max)"),
-    ("MaS", "FedNova (mean)"),
-    ("MeS", FEDAVG),
-    ("MeS", "FedNova (mean)"),
-)
+PAIRS = ((MAS, FEDAVG), (MAS, NOVA_MAS), (MAS, NOVA_MES), (MES, FEDAVG), (MES, NOVA_MES))
 """Who is compared with whom, each at its best rate."""
+_SHORT = {MAS: "mas", MES: "mes", FEDAVG: "fedavg", NOVA_MAS: "fednova-max", NOVA_MES: "fednova-mean"}
 
 
 def claims(results: Results) -> list[Claim]:
@@ -79,14 +70,13 @@ def claims(results: Results) -> list[Claim]:
     return [_claim(results, at, ours, rival) for at in results.panels for ours, rival in PAIRS]
 
 
-def _claim(results: Results, at: str, ours: str, rival: str) -> Claim:
-    values = [results.values(at, curve(m, best_rate(results, at, m)), final_accuracy) for m in (ours, rival)]
+def _claim(results: Results, at: str, ours: Entry, rival: Entry) -> Claim:
+    values = [results.values(at, point(m, best_rate(results, at, m)).label, final_accuracy) for m in (ours, rival)]
     distribution = at.split(" MNIST")[0]
-    short = "fedavg" if rival == FEDAVG else rival.lower().replace(" (", "-").replace(")", "")
     return claim(
-        f"rates-{ours.lower()}-over-{short}-{distribution.replace('.', '')}",
-        f"{ours} ends above {rival} on {distribution} data when each has its best local rate",
-        [above(f"{ours} over {rival}, {at}", paired(values[0], values[1], 100.0))],
+        f"rates-{_SHORT[ours]}-over-{_SHORT[rival]}-{distribution.replace('.', '')}",
+        f"{ours.full_name}, ends above {rival.full_name} on {distribution} data when each has its best local rate",
+        [above(f"{ours.label} over {rival.label}, {at}", paired(values[0], values[1], 100.0))],
         measure="final test accuracy, points",
         paper=BEYOND,
     )
@@ -98,8 +88,8 @@ def rows(results: Results) -> list[tuple[str, str, float, float, float]]:
     for at in results.panels:
         for method in METHODS:
             rate = best_rate(results, at, method)
-            accuracy = 100.0 * mean_of(results, at, curve(method, rate), final_accuracy)
-            made.append((at, method, rate, accuracy, diverges_at(results, at, method)))
+            accuracy = 100.0 * mean_of(results, at, point(method, rate).label, final_accuracy)
+            made.append((at, method.full_name, rate, accuracy, diverges_at(results, at, method)))
     return made
 
 
@@ -110,7 +100,9 @@ def draw(results: Results) -> dict[str, Figure]:
     for place, at in enumerate(results.panels):
         axes = figure.add_subplot(1, 2, place + 1)
         table = {
-            m: [[100.0 * v for v in results.values(at, curve(m, rate), final_accuracy)] for rate in RATES]
+            m.full_name: [
+                [100.0 * v for v in results.values(at, point(m, rate).label, final_accuracy)] for rate in RATES
+            ]
             for m in METHODS
         }
         drawn = points(axes, RATES, table)

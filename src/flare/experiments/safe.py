@@ -1,6 +1,7 @@
-"""Theory put to use: `safe` caps MaS by the condition on the step size, gamma "auto" weighs participation by 1 / L.
+"""Theory put to use: `safe` caps tau_bar by the condition on the step size, gamma "auto" weighs participation by 1 / L.
 
-Each against the defaults (MaS, gamma 10) on non-i.i.d. MNIST, scheduled by Algorithm 1, at small and large rates.
+Each against the defaults (tau_bar mas, gamma 10) on non-i.i.d. MNIST, scheduled by Algorithm 1, at small and large
+rates.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
 from flare.experiments.drawing import DPI, points
+from flare.experiments.entry import Entry, entry
 from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import final_accuracy, mean_devices
 from flare.experiments.settings import grid, rounds, setting
@@ -20,20 +22,25 @@ from flare.report.run_figures import legend
 DEADLINE_S, ROUNDS = 1.0, 150
 PANEL = "non-i.i.d. MNIST, 1 s"
 RATES = (0.005, 0.02, 0.08, 0.32)
-DEFAULT = "MaS, gamma 10"
-LINES: dict[str, tuple[str, ...]] = {
-    DEFAULT: (),
-    "safe, gamma 10": ("learning.options.tau_bar=safe",),
-    'MaS, gamma "auto"': ("scheduling.gamma=auto",),
-    'MaS, gamma "auto-lr"': ("scheduling.gamma=auto-lr",),
+TAU_BAR, RATE, GAMMA = "learning.options.tau_bar", "learning.local_lr", "scheduling.gamma"
+
+
+def _line(*changes: str) -> Entry:
+    return entry("flare", "greedy", *changes, told_by=(TAU_BAR, GAMMA))
+
+
+DEFAULT = _line()
+LINES = {
+    "default": DEFAULT,
+    "tau-bar": _line(f"{TAU_BAR}=safe"),
+    "auto": _line(f"{GAMMA}=auto"),
+    "auto-lr": _line(f"{GAMMA}=auto-lr"),
 }
 
-SHORT = dict(zip(LINES, ("default", "tau-bar", "auto", "auto-lr"), strict=True))
 
-
-def curve(line: str, rate: float) -> str:
-    """The name of a point of a line."""
-    return f"{line}, {rate:g}"
+def point(line: Entry, rate: float) -> Entry:
+    """A point of a line."""
+    return line.at(f"{RATE}={rate}", TAU_BAR, RATE, GAMMA)
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -43,28 +50,21 @@ def trials(scale: Scale) -> list[Trial]:
         scale,
         f"wireless.deadline_s={DEADLINE_S}",
         "data.partition=shards",
-        "learning.method=flare",
-        "scheduling.policy=greedy",
         rounds(scale, ROUNDS),
     )
-    curves = [
-        (curve(line, rate), (*changes, f"learning.local_lr={rate}"))
-        for line, changes in LINES.items()
-        for rate in RATES
-    ]
-    return grid(scale, PANEL, base, curves)
+    return grid(scale, PANEL, base, [point(line, rate) for line in LINES.values() for rate in RATES])
 
 
 def claims(results: Results) -> list[Claim]:
     """Whether each helps, at the paper's rate and at the largest."""
     made = []
-    for line in list(LINES)[1:]:
+    for name, line in list(LINES.items())[1:]:
         for rate, word in ((RATES[0], "paper's"), (RATES[-1], "largest")):
-            values = [results.values(PANEL, curve(one, rate), final_accuracy) for one in (line, DEFAULT)]
+            values = [results.values(PANEL, point(one, rate).label, final_accuracy) for one in (line, DEFAULT)]
             made.append(
                 claim(
-                    f"safe-{SHORT[line]}-at-{rate:g}",
-                    f"{line} ends above {DEFAULT} at the {word} rate, {rate:g}",
+                    f"safe-{name}-at-{rate:g}",
+                    f"{line.label}, ends above {DEFAULT.full_name} at the {word} rate, {rate:g}",
                     [above(f"rate {rate:g}", paired(values[0], values[1], 100.0))],
                     measure="final test accuracy, points",
                     paper=BEYOND,
@@ -84,8 +84,10 @@ def draw(results: Results) -> dict[str, Figure]:
     for place, (name, measure, scale) in enumerate(kinds):
         axes = figure.add_subplot(1, 2, place + 1)
         table = {
-            line: [[scale * v for v in results.values(PANEL, curve(line, rate), measure)] for rate in RATES]
-            for line in LINES
+            line.full_name: [
+                [scale * v for v in results.values(PANEL, point(line, rate).label, measure)] for rate in RATES
+            ]
+            for line in LINES.values()
         }
         drawn = points(axes, RATES, table)
         axes.set_xscale("log", base=2)

@@ -1,4 +1,5 @@
-"""How SPF and SP respond to what the paper leaves open or fixed: gamma, fading, label shards, the number of devices."""
+"""How FLARE and FedAvg, both with Algorithm 1, respond to what the paper leaves open or fixed: gamma, fading, label
+shards, the number of devices."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.claims import BEYOND, Claim, above, claim, paired
 from flare.experiments.drawing import DPI, points
+from flare.experiments.entry import entry
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.settings import grid, rounds, setting
@@ -15,11 +17,9 @@ from flare.report.figures import FAINT
 from flare.report.run_figures import legend
 
 DEADLINE_S, ROUNDS = 1.0, 150
-LINES: dict[str, tuple[str, ...]] = {
-    "SPF": ("learning.method=flare", "scheduling.policy=greedy"),
-    "SP": ("learning.method=fedavg", "scheduling.policy=greedy"),
-    "FLARE, exact": ("learning.method=flare", "scheduling.policy=exact"),
-}
+_SHARDS = "data.partition=shards"
+SPF, SP = entry("flare", "greedy", _SHARDS), entry("fedavg", "greedy", _SHARDS)
+LINES = (SPF, SP, entry("flare", "exact", _SHARDS))
 SWEEPS: dict[str, dict[str, str]] = {
     "gamma": {f"{g:g}": f"scheduling.gamma={g}" for g in (0.1, 1.0, 10.0, 100.0, 1000.0)},
     "fading": {name: f"wireless.fading={name}" for name in ("none", "rician", "rayleigh")},
@@ -28,34 +28,24 @@ SWEEPS: dict[str, dict[str, str]] = {
 }
 
 
-def curve(line: str, value: str) -> str:
-    """The name of a point of a line."""
-    return f"{line}, {value}"
-
-
 def trials(scale: Scale) -> list[Trial]:
     """Every line at every value of every sweep, on non-i.i.d. MNIST."""
-    base = setting("mnist", scale, f"wireless.deadline_s={DEADLINE_S}", "data.partition=shards", rounds(scale, ROUNDS))
+    base = setting("mnist", scale, f"wireless.deadline_s={DEADLINE_S}", rounds(scale, ROUNDS))
     made = []
     for sweep, values in SWEEPS.items():
-        curves = [
-            (curve(line, value), (*changes, change))
-            for line, changes in LINES.items()
-            for value, change in values.items()
-        ]
-        made += grid(scale, sweep, base, curves)
+        made += grid(scale, sweep, base, [line.at(change) for line in LINES for change in values.values()])
     return made
 
 
 def claims(results: Results) -> list[Claim]:
-    """Whether SPF stays above SP wherever the choice falls."""
+    """Whether FLARE stays above FedAvg wherever the choice falls."""
     made = []
     for sweep, values in SWEEPS.items():
         tests = []
-        for value in values:
-            pair = [results.values(sweep, curve(line, value), final_accuracy) for line in ("SPF", "SP")]
+        for value, change in values.items():
+            pair = [results.values(sweep, line.at(change).label, final_accuracy) for line in (SPF, SP)]
             tests.append(above(f"{sweep} {value}", paired(pair[0], pair[1], 100.0)))
-        says = f"SPF ends above SP whatever the {sweep}"
+        says = f"{SPF.full_name} ends above {SP.full_name} whatever the {sweep}"
         name = f"sensitivity-{sweep.split(',')[0].replace(' ', '-')}"
         made.append(claim(name, says, tests, measure="final test accuracy, points", paper=BEYOND))
     return made
@@ -67,8 +57,11 @@ def draw(results: Results) -> dict[str, Figure]:
     drawn = {}
     for place, (sweep, values) in enumerate(SWEEPS.items()):
         axes = figure.add_subplot(2, 2, place + 1)
+        changes = values.values()
         table = {
-            line: [[100.0 * v for v in results.values(sweep, curve(line, value), final_accuracy)] for value in values]
+            line.full_name: [
+                [100.0 * v for v in results.values(sweep, line.at(c).label, final_accuracy)] for c in changes
+            ]
             for line in LINES
         }
         drawn = points(axes, range(len(values)), table, spread=0.06)

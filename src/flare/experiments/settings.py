@@ -6,9 +6,10 @@ notes on its defaults (docs/results.md names the choices).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from flare.config import Config, override
+from flare.experiments.entry import Entry
 from flare.experiments.experiment import Scale
 from flare.experiments.trial import Trial
 
@@ -74,6 +75,6 @@ def over_seeds(scale: Scale, panel: str, curve: str, config: Config, *, plan_onl
     return [Trial(panel, curve, override(config, [f"seed={seed}"]), plan_only) for seed in scale.seeds]
 
 
-def grid(scale: Scale, panel: str, base: Config, curves: Iterable[tuple[str, Sequence[str]]]) -> list[Trial]:
-    """The trials of a panel: for each curve the settings it changes."""
-    return [trial for curve, changes in curves for trial in over_seeds(scale, panel, curve, override(base, changes))]
+def grid(scale: Scale, panel: str, base: Config, curves: Iterable[Entry]) -> list[Trial]:
+    """The trials of a panel: a curve for each entry, under its label."""
+    return [trial for one in curves for trial in over_seeds(scale, panel, one.label, override(base, one.changes))]

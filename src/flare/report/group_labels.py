@@ -26,12 +26,14 @@ PAPER_NAMES = {
     "CM": "computation minimization: the shortest computing times, as many as the deadline allows",
 }
 """What the paper calls some pairs of method and policy (section V-C), and what it means by that."""
-_PAPER = {("flare", "greedy"): "SPF", ("fedavg", "greedy"): "SP"} | {
+PAPER_PAIRS = {("flare", "greedy"): "SPF", ("fedavg", "greedy"): "SP"} | {
     ("fedavg", policy): policy.upper() for policy in ("ps", "cp", "dm", "cm")
 }
+"""Which pair of method and policy each of them is."""
 # Settings that come first in a label, and how they are written there.
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.options.tau_bar": lambda value: f"tau_bar {value}",
+    "learning.options.tau_eff": lambda value: f"tau_eff {value}",
     "learning.local_lr": lambda value: f"lr {value:g}",
     "learning.global_lr": lambda value: f"global lr {value:g}",
     "learning.options.prox_mu": lambda value: f"μ {value:g}",
@@ -86,16 +88,27 @@ def labels_of(tables: Sequence[Settings]) -> list[str]:
     keys = differing(tables) if tables else []
     rest = [key for key in keys if key not in (METHOD, POLICY)]
     sure = MAX_PARTS - 1
-    labels = [_joined([_name(table), *_parts(table, rest[:sure])]) for table in tables]
+    labels = [label_of(table, rest[:sure]) for table in tables]
     for key in (*rest[sure:], *rest[:sure]):  # the last ones again, now also for groups where they mean nothing
         labels = _told_apart(labels, key, tables)
     times = Counter(labels)
     return [f"{label} ({place + 1})" if times[label] > 1 else label for place, label in enumerate(labels)]
 
 
+def label_of(table: Settings, keys: Sequence[str]) -> str:
+    """Method and policy as `flare compare --entry` takes them, then these settings as far as they mean something."""
+    return _joined([f"{_cut(table[METHOD])}:{_cut(table[POLICY])}", *_parts(table, keys)])
+
+
+def full_name(label: str, table: Settings) -> str:
+    """The label, with the paper's name in brackets where it has one."""
+    name = paper_name(table)
+    return f"{label} ({name})" if name else label
+
+
 def paper_name(table: Settings) -> str:
     """What the paper calls the method with the policy; empty where it has no name. Its SPF takes tau_bar by MaS."""
-    name = _PAPER.get((table[METHOD], table[POLICY]), "")
+    name = PAPER_PAIRS.get((table[METHOD], table[POLICY]), "")
     return "" if name == "SPF" and table.get("learning.options.tau_bar", "mas") != "mas" else name
 
 
@@ -108,11 +121,6 @@ def _told_apart(labels: list[str], key: str, tables: Sequence[Settings]) -> list
         _joined([label, _part(key, table.get(key))]) if len(values[label]) > 1 else label
         for label, table in zip(labels, tables, strict=True)
     ]
-
-
-def _name(table: Settings) -> str:
-    """As `flare compare --entry` takes it."""
-    return f"{_cut(table[METHOD])}:{_cut(table[POLICY])}"
 
 
 def _parts(table: Settings, keys: Sequence[str]) -> list[str]:

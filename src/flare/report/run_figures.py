@@ -74,9 +74,9 @@ def _colours() -> Sequence[str]:
     return [to_hex(colour) for colour in cycle.by_key()["color"]]
 
 
-def legend(figure: Figure, drawn: Mapping[str, Look], *, inside: bool = False) -> None:
-    """The key to the curves, below all panels, or `inside` the first, where the style of the moment says; groups in
-    the background are one entry."""
+def legend(figure: Figure, drawn: Mapping[str, Look], *, inside: bool = False, columns: int = 0) -> None:
+    """The key to the curves, below all panels, in so many `columns` (0: as many as fit), or `inside` the first, where
+    the style of the moment says; groups in the background are one entry."""
     named = {label: look for label, look in drawn.items() if look.marker}
     if len(named) < len(drawn):
         named[f"{len(drawn) - len(named)} others"] = Look(FAINT, (), "")
@@ -94,7 +94,7 @@ def legend(figure: Figure, drawn: Mapping[str, Look], *, inside: bool = False) -
     if inside:
         figure.axes[0].legend(handles=handles, fontsize=_key_size())
         return
-    columns = columns_for(list(named), float(figure.get_figwidth()))
+    columns = columns or columns_for(list(named), float(figure.get_figwidth()))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=_key_size())
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from flare.config import Config, settings_of
 from flare.learning.methods import METHODS
 from flare.records.run import RunNumbers
-from flare.report.group_labels import MAX_CHARACTERS, Settings, labels_of, paper_name
+from flare.report.group_labels import MAX_CHARACTERS, Settings, full_name, labels_of
 from flare.text import cut, one_line
 
 _SHORT = 6  # digits of a checksum that tell two apart
@@ -34,8 +34,7 @@ class Group:
     @property
     def full_name(self) -> str:
         """The label, with the paper's name in brackets where it has one."""
-        name = paper_name(self.settings)
-        return f"{self.label} ({name})" if name else self.label
+        return full_name(self.label, self.settings)
 
 
 def group_runs(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[RunNumbers]]:
