@@ -30,10 +30,14 @@ def best_accuracy(run: Outcome) -> float:
     return float(run.test_accuracy.max(initial=1.0 / run.num_classes))
 
 
+def tests_s(run: Outcome) -> Floats:
+    """The simulated times of the tests."""
+    return run.clock_s[run.test_round.astype(int) - 1]
+
+
 def best_by(run: Outcome, times_s: Floats) -> float:
     """The best of the newest tests at the given simulated times; a guess where there is none yet."""
-    tests_s = run.clock_s[run.test_round.astype(int) - 1]
-    newest = np.searchsorted(tests_s, times_s, side="right") - 1
+    newest = np.searchsorted(tests_s(run), times_s, side="right") - 1
     return float(run.test_accuracy[newest[newest >= 0]].max(initial=1.0 / run.num_classes))
 
 
