@@ -27,6 +27,7 @@ from flare.uplink.air import (
     normal,
     plan_air,
 )
+from flare.wireless.channel import rician_gain
 from tests import air_oracles
 
 RNG = np.random.default_rng(12)
@@ -234,13 +235,7 @@ def test_rayleigh_and_rician_laws() -> None:
     assert Fading("rician").mean_inverse(0.05) == pytest.approx(special.exp1(0.05), rel=1e-9)
     assert Fading("rician").truncation(0.3) == pytest.approx(1 - math.exp(-0.3), rel=1e-9)
     k = 4.0
-    drawn = (
-        np.abs(
-            np.sqrt(k / (k + 1))
-            + np.sqrt(0.5 / (k + 1)) * (RNG.standard_normal(400_000) + 1j * RNG.standard_normal(400_000))
-        )
-        ** 2
-    )
+    drawn = rician_gain(400_000, k, rng=np.random.default_rng(3))
     law = Fading("rician", k)
     assert np.mean(drawn < 0.2) == pytest.approx(law.truncation(0.2), rel=0.04)
     assert np.mean(np.where(drawn >= 0.2, 1 / drawn, 0.0)) == pytest.approx(law.mean_inverse(0.2), rel=0.01)
