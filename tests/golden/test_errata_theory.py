@@ -404,3 +404,20 @@ def test_erratum_13_under_mas_with_a_device_of_one_step_the_noise_term_grows_wit
         terms.append(theorem_2(step, Constants(0.1, 1.0, 0.0), **told))  # type: ignore[arg-type]
     assert [each.phi_2_noise / terms[0].phi_2_noise for each in terms] == pytest.approx([1.0, 2.0, 4.0])
     assert [each.descent / terms[0].descent for each in terms] == pytest.approx([1.0, 0.5, 0.25])
+
+
+def test_erratum_13_the_mean_of_the_ratios_may_stand_for_kappa() -> None:
+    constants = Constants(smoothness=2.0, sigma_sq=3.0, g_const=1.0, h_const=1.0, rho=1.0)
+    tau, tau_bar = np.array([1.0, 9.0, 9.0, 9.0, 9.0]), 9.0
+    rates = Rates(local_lr=0.001, global_lr=1.0, tau_bar=tau_bar)
+    mean = float(np.mean(tau_bar / tau))
+    assert mean == pytest.approx(1.0 + (tau_bar - 1.0) / len(tau))
+    for form in (Form.CORRECTED, Form.PROVEN):
+        round_ = lemma_1(rates, tau, constants, 1.0, form=form)
+        summed = theorem_2(rates, constants, gap=1.0, rounds=5, num_selected=5, kappa=mean, form=form)
+        per_gradient = 2.0 / (rates.global_step * round_.q)  # what Theorem 2 divides Lemma 1 by
+        assert summed.phi_2 == pytest.approx(round_.phi_2 * per_gradient)
+    for num_selected in (5, 20):
+        noise = [(1.0 + (most - 1.0) / num_selected) / math.sqrt(most) for most in range(1, 60)]
+        assert 1 + int(np.argmin(noise)) == num_selected - 1
+    assert says(13, "1 + (τ̄ - 1)/M, and the noise term falls up to τ̄ = M - 1")
