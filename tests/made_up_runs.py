@@ -104,6 +104,7 @@ def _round(config: Config, round_: int, *, nobody: bool, bound: bool) -> dict[st
         "sent": selected,
         "loss": [None] * number,
         "update_norm": [None] * number,
+        "payload_bits": [1e7] * number,
         "lower_bound": objective / (1.0 if proven else draw.uniform(1.0, 1.2)) if bound and objective else None,
     }
 

@@ -312,7 +312,7 @@ def test_every_meaning_is_of_a_setting_and_no_name_of_one():
         (".=3", "unknown"),
         ("=", "is not a setting"),
         ("train.lr=1", "unknown section train; did you mean learning.local_lr or learning.global_lr? The sections are"),
-        ("zz.yyyyy=1", "unknown section zz; the sections are wireless, scheduling, data, learning, run"),
+        ("zz.yyyyy=1", "unknown section zz; the sections are wireless, scheduling, uplink, data, learning, run"),
         ("run.rounds=" + "[" * 3000, "run.rounds: its value cannot be read: its brackets are nested too deep"),
         ("seed=1" + "0" * 5000, "seed: its value cannot be read"),
         ("run.rounds=3\nseed = 5", 'run.rounds is the text "3\nseed = 5"; it must be a whole number'),

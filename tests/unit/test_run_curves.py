@@ -364,7 +364,8 @@ def test_a_run_of_which_nothing_was_trained_has_not_diverged(tmp_path: Path) -> 
     records = [RoundRecord.from_json(told) for told in RunFolder.open(folder).records()]
     with RunFolder.create(tmp_path / "planned", settings(), facts={"trained": False}) as planned:
         for record in records:
-            nothing = {"sent": [], "loss": [], "update_norm": [], "train_loss": None, "test_accuracy": None}
+            nothing = {"sent": [], "loss": [], "update_norm": [], "payload_bits": []}
+            nothing |= {"train_loss": None, "test_accuracy": None}  # type: ignore[dict-item]
             planned.append(replace(record, **nothing).to_json())  # type: ignore[arg-type]
         planned.finish("finished")
     run = read_run(tmp_path / "planned")
@@ -407,6 +408,6 @@ def test_a_damaged_record_is_named_with_its_folder_and_round(tmp_path: Path) -> 
 def test_a_device_that_cannot_be_is_damage(tmp_path: Path) -> None:
     sound = RunFolder.open(write_run(tmp_path / "sound", settings(), rounds=1)).records()[0]
     with RunFolder.create(tmp_path / "run", settings()) as folder:
-        folder.append(sound | {"sent": [10**12], "loss": [None], "update_norm": [None]})
+        folder.append(sound | {"sent": [10**12], "loss": [None], "update_norm": [None], "payload_bits": [1.0]})
     with pytest.raises(ValueError, match="round 1 of its records names device 1000000000000"):
         read_run(tmp_path / "run")

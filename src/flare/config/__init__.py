@@ -10,6 +10,7 @@ from flare.config.sections import (
     LearningConfig,
     RunConfig,
     SchedulingConfig,
+    UplinkConfig,
     WirelessConfig,
     settings_of,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Options",
     "RunConfig",
     "SchedulingConfig",
+    "UplinkConfig",
     "WirelessConfig",
     "load",
     "override",

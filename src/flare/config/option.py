@@ -127,9 +127,18 @@ class Option:
         return ", ".join([one, *self.limits.words()]) + more
 
 
-def option_of(name: str, default: Any, *, doc: str = "", limits: Limits = NO_LIMITS, of: type | None = None) -> Option:
-    """The option that a default value declares: its type is that of the default."""
-    kinds = tuple(kind for kind in KINDS if type(default) is kind or (kind is tuple and type(default) is list))
+def option_of(
+    name: str,
+    default: Any,
+    *,
+    doc: str = "",
+    limits: Limits = NO_LIMITS,
+    of: type | None = None,
+    kind: type | None = None,
+) -> Option:
+    """The option that a default value declares: its type is that of the default, or `kind`."""
+    found = kind or type(default)
+    kinds = tuple(each for each in KINDS if found is each or (each is tuple and found is list))
     return Option(name, default, kinds, doc, limits, of)
 
 

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from flare.config.options import NO_OPTIONS, Options
+from flare.config.options import NO_OPTIONS, Options, Value
 from flare.config.setting import check, setting
 
 MAX_SEEDS = 1000
@@ -129,6 +129,55 @@ class SchedulingConfig:
 
 
 @dataclass(frozen=True)
+class UplinkConfig:
+    """How an update travels from a device to the base station."""
+
+    codec: str = setting(
+        "none", "codec of the updates: none (float32), float16, qsgd, ternary, sign, topk, or one of your own"
+    )
+    bits: int | str = setting(
+        "default",
+        'bits a weight, of codecs with an option bits (qsgd); "auto": chosen for each device with the schedule; '
+        '"default": as the codec says',
+        at_least=2,
+        at_most=16,
+        also=("auto", "default"),
+        kind=int,
+    )
+    share: float | str = setting(
+        "default",
+        'share of the entries that are sent, of codecs with an option share (topk); "default": as the codec says',
+        above=0.0,
+        at_most=1.0,
+        also=("default",),
+        kind=float,
+    )
+    air: str = setting(
+        "fdma",
+        "how devices share the band: each on its own part of it, or all at once and added over the air",
+        choices=("fdma", "ota"),
+    )
+    options: Options = setting(  # noqa: RUF009 (options never change)
+        NO_OPTIONS, "options of the codec by name, such as block = 256"
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "uplink")
+        for name in ("bits", "share"):
+            if getattr(self, name) != "default" and name in self.options:
+                raise ValueError(
+                    f"uplink.{name} is {getattr(self, name)} and uplink.options.{name} is {self.options[name]}: they "
+                    "are one option; give it once"
+                )
+
+    @property
+    def given(self) -> dict[str, Value]:
+        """All options that are given to the codec, bits and share among them."""
+        named = {name: getattr(self, name) for name in ("bits", "share")}
+        return {**self.options, **{name: value for name, value in named.items() if value != "default"}}
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """What the devices learn from, and who holds what."""
 
@@ -212,11 +261,12 @@ class Config:
     seed: int = setting(0, "seed of every random draw; the same seed gives the same run", at_least=0)
     wireless: WirelessConfig = field(default_factory=WirelessConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+    uplink: UplinkConfig = field(default_factory=UplinkConfig)
     data: DataConfig = field(default_factory=DataConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
     run: RunConfig = field(default_factory=RunConfig)
     plugins: tuple[str, ...] = setting(
-        (), "Python files of your own policies, methods, models and data sets; relative to this file", of=str
+        (), "Python files of your own policies, codecs, methods, models and data sets; relative to this file", of=str
     )
 
     def __post_init__(self) -> None:

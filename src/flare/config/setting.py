@@ -23,19 +23,20 @@ def setting(
     at_most: float | None = None,
     also: tuple[str, ...] = (),
     of: type | None = None,
+    kind: type | None = None,
 ) -> T:
-    """A field of a dataclass with its meaning in one line and its limits; its type is the type of the default, or one
-    of `also`; `of` is the type of the values of a list.
+    """A field of a dataclass with its meaning in one line and its limits; its type is the type of the default (or
+    `kind`, where the default is itself one of `also`), or one of `also`; `of` is the type of the values of a list.
 
     A default of type `Options` makes it a table of the file: `[section.name]` with keys that the section does not know.
     """
     limits = Limits(choices, at_least, above, at_most, also)
-    return field(default=default, metadata={"doc": doc, "limits": limits, "of": of})
+    return field(default=default, metadata={"doc": doc, "limits": limits, "of": of, "kind": kind})
 
 
 def declared(each: Field[Any]) -> Option:
     """The option that a field of a dataclass declares by `setting`, or by a plain default."""
-    more = {name: each.metadata[name] for name in ("doc", "limits", "of") if name in each.metadata}
+    more = {name: each.metadata[name] for name in ("doc", "limits", "of", "kind") if name in each.metadata}
     return option_of(each.name, each.default, **more)
 
 

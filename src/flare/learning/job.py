@@ -66,6 +66,8 @@ class LocalRule:
                             scale: 1 / rate on the weights and biases before a ReLU divides its output by the rate,
                             which is HeteroFL's scaler. Weights whose mask is 0 never move, whatever the drift
     contrast                a second term of the loss
+    control                 the base station's control variate, shape (weights,): where updates are coded, the device
+                            also sends how its own one changes (`control_change`, SCAFFOLD); engines do not look at it
     """
 
     lr: float
@@ -76,6 +78,7 @@ class LocalRule:
     ascent: float = 0.0
     mask: Tensor | None = None
     contrast: Contrast | None = None
+    control: Tensor | None = None
 
     @property
     def kind(self) -> tuple[bool, bool, bool]:
@@ -110,7 +113,8 @@ class Update:
     delta: Tensor  # (weights,), weights after the last step less those at the start
     loss: float  # training loss, the mean over its steps, each before the step
     squared_loss: float = math.nan  # the mean over its steps of the square of that loss; nan where it is not known
-    norm: float = math.nan  # of delta, summed in float64; nan: not computed yet
+    norm: float = math.nan  # of delta, summed in float64, before it was coded; nan: not computed yet
+    control_change: Tensor | None = None  # (weights,), where it was sent beside; None: it follows from delta
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +176,11 @@ def make_update(delta: Tensor, losses: list[Tensor]) -> Update:
 def drift_less_own(drift: Tensor, own_gradient: Tensor) -> Tensor:
     """What a device adds to its gradients that takes its own gradient at the start from the drift."""
     return (drift - own_gradient).float()
+
+
+def control_change(control: Tensor, steps: int, lr: float, delta: Tensor) -> Tensor:
+    """How the control variate of a device changes that moved by delta: c_i' - c_i = -c - delta_i / (tau_i eta_l)."""
+    return -control - delta / (steps * lr)
 
 
 def norm_of(delta: Tensor) -> Tensor:

@@ -122,6 +122,7 @@ _DIFFERENCES = {
     "start": "the start weights of its model are others",
     "method code": "the code of its method is another",
     "policy code": "the code of its policy is another",
+    "codec code": "the code of its codec is another",
 }
 """What is said of parts of an identity that are checksums."""
 

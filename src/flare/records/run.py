@@ -44,6 +44,7 @@ class RunNumbers:
     of_selected    each quantity of `OF_SELECTED`, in the order of `selected`
     num_sent       shape (rounds,): in a simulation all that are selected send, on real devices some may fail
     sent           the devices, shape (sent in all rounds,), round after round
+    payload_bits   what each of them sent, in the order of `sent`; nan where it was not recorded
     faults         by kind, the round of each fault of a node, counted from 0
     """
 
@@ -58,6 +59,7 @@ class RunNumbers:
     of_selected: Mapping[str, Floats]
     num_sent: Indices
     sent: Indices
+    payload_bits: Floats
     faults: Mapping[str, Indices] = field(default_factory=dict)
 
     @property
@@ -154,9 +156,15 @@ class RunNumbers:
         """Energy of all devices in each round, shape (rounds,)."""
         return self._round_sum(self.of_selected["compute_energy_j"] + self.of_selected["upload_energy_j"])
 
-    def _round_sum(self, values: Floats) -> Floats:
+    def round_payload_bits(self) -> Floats:
+        """What all devices sent in each round, shape (rounds,); nan where it was not recorded."""
+        return self._round_sum(self.payload_bits, self.num_sent)
+
+    def _round_sum(self, values: Floats, counts: Indices | None = None) -> Floats:
+        """The sum in each round of values of the selected devices, or of as many in each round as `counts` says."""
         total = np.zeros(self.num_rounds)
-        np.add.at(total, np.repeat(np.arange(self.num_rounds), self.num_selected), values)
+        counts = self.num_selected if counts is None else counts
+        np.add.at(total, np.repeat(np.arange(self.num_rounds), counts), values)
         return total
 
     def gap(self) -> Floats:
@@ -239,7 +247,7 @@ class _Columns:
         self._of_round = {name: array("d") for name in OF_ROUND}
         self._of_selected = {name: array("d") for name in OF_SELECTED}
         self._num_selected, self._selected = array("q"), array("q")
-        self._num_sent, self._sent = array("q"), array("q")
+        self._num_sent, self._sent, self._payload_bits = array("q"), array("q"), array("d")
         self._faults: dict[str, array[int]] = {}
 
     def add(self, record: RoundRecord) -> None:
@@ -255,6 +263,7 @@ class _Columns:
         self._selected.extend(record.selected)
         self._num_sent.append(len(record.sent))
         self._sent.extend(record.sent)
+        self._payload_bits.extend(map(_number, record.payload_bits))
         for fault in record.faults:
             kind = fault_kind(fault)
             known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
@@ -274,6 +283,7 @@ class _Columns:
             of_selected={name: _floats(column) for name, column in self._of_selected.items()},
             num_sent=_indices(self._num_sent),
             sent=_indices(self._sent),
+            payload_bits=_floats(self._payload_bits),
             faults={kind: _indices(rounds) for kind, rounds in self._faults.items()},
         )
 

@@ -58,7 +58,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Summary:
-    """A group in one line. Energy is that of a whole run; gap and shares are plain ratios."""
+    """A group in one line. Energy and bits are those of a whole run; gap and shares are plain ratios."""
 
     final: Estimate
     best: Estimate
@@ -68,6 +68,7 @@ class Summary:
     tau: float
     gap: float
     energy_j: float
+    payload_bits: float
     infeasible: int
     total_rounds: int
     status: str
@@ -147,6 +148,13 @@ def accuracy_against_time(group: Group) -> Curve:
     return _with_tests(curve, times_s.mean(axis=0)) if shared else curve
 
 
+def accuracy_against_bits(group: Group) -> Curve:
+    """Test accuracy against the bits that all devices have sent so far, on a grid; nothing where they are not known."""
+    if not all(np.isfinite(run.payload_bits).all() for run in group.runs):
+        return over_seeds(np.zeros(0), np.zeros((1, 0)))
+    return along(group, lambda run: np.cumsum(run.round_payload_bits()), lambda run: run.of_round["test_accuracy"])
+
+
 def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[RunNumbers], Floats]) -> Curve:
     """Something of each round against what grows with the rounds (simulated seconds, energy): on a grid, since every
     seed has its own; on a straight line between two values, nothing before the first and after the last."""
@@ -202,6 +210,7 @@ def summarise(group: Group) -> Summary:
         tau=_mean([run.of_selected["tau"] for run in runs]),
         gap=_mean([run.gap() for run in runs]),
         energy_j=_mean([np.array([run.round_energy_j().sum()]) for run in runs]),
+        payload_bits=_mean([np.array([run.payload_bits.sum()]) for run in runs]),
         infeasible=sum(int(run.infeasible.sum()) for run in runs),
         total_rounds=sum(run.num_rounds for run in runs),
         status=_status([run.status for run in runs]),

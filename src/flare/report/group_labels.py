@@ -40,6 +40,10 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.options.fixed_steps": lambda value: f"{value} steps",
     "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
     "scheduling.options": str,
+    "uplink.codec": lambda value: "uncoded" if value == "none" else str(value),
+    "uplink.bits": lambda value: "" if value == "default" else f"{value} bits",
+    "uplink.share": lambda value: "" if value == "default" else f"share {value:g}",
+    "uplink.options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
@@ -49,7 +53,8 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.model_options": str,
     "wireless.num_devices": lambda value: f"{value} devices",
     "run.rounds": lambda value: f"{value} rounds",
-    **dict.fromkeys(("own data", "own model", "own method", "own policy"), str),  # what a program put in their place
+    # What a program put in their place:
+    **dict.fromkeys(("own data", "own model", "own method", "own policy", "own codec"), str),
 }
 # Settings that mean nothing unless another one has a certain value.
 _ONLY_WITH = {
@@ -58,7 +63,7 @@ _ONLY_WITH = {
     "data.quantity_skew": ("data.partition", "quantity"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
 }
-_CODE_OF = {"own method": METHOD, "own policy": POLICY, "own data": "data.name"}
+_CODE_OF = {"own method": METHOD, "own policy": POLICY, "own codec": "uplink.codec", "own data": "data.name"}
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 
 Settings = dict[str, Any]

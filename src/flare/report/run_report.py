@@ -85,7 +85,7 @@ def _sections(groups: Sequence[Group], ranked: Sequence[Ranking]) -> list[Sectio
 def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
     header = [
         "method:policy", "seeds", "final accuracy", "best accuracy", "rounds", "simulated time",
-        "devices a round", "mean τ", "mean gap", "energy a run", "no sender", "status",
+        "devices a round", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
     for group, line in zip(groups, lines, strict=True):
@@ -96,14 +96,15 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequ
                 escape(group.full_name), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
                 percent(line.best), rounds, human(line.clock_s.mean, "s", 3),
                 _number(line.devices), _number(line.tau), _gap(line.gap),
-                human(line.energy_j, "J", 3), f"{line.infeasible:,}", _status(line.status),
+                human(line.energy_j, "J", 3), human(line.payload_bits, "bit", 3), f"{line.infeasible:,}",
+                _status(line.status),
             ]
         )  # fmt: skip
     best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) else -1
     notes = [ordered_by(ranked)] if len(groups) > 1 else []
     notes += [interval_note(groups), "Gap: of the schedule's objective to its proven bound."]
     return (
-        f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(11,), best=best)}"
+        f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(12,), best=best)}"
         f'<p class="note">{escape(" ".join(notes))}</p>\n{_names(groups)}</section>\n'
     )
 

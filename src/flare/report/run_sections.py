@@ -13,6 +13,7 @@ from flare.report.curves import (
     MAX_POINTS,
     MIN_SEEDS,
     Curve,
+    accuracy_against_bits,
     accuracy_against_rounds,
     accuracy_against_time,
     against_rounds,
@@ -81,6 +82,17 @@ def _accuracy(groups: Sequence[Group]) -> Section:
             seconds,
         ),
     ]
+    if any(group.config.uplink.codec != "none" for group in groups):
+        panels.append(
+            line_panel(
+                "accuracy-bits",
+                "Accuracy against what was sent",
+                "What a bit on the air is worth: those of all devices, scales and places included.",
+                ("sent by all devices (bit)", "test accuracy (%)"),
+                groups,
+                [_since_all_have_begun(accuracy_against_bits(group)) for group in groups],
+            )
+        )
     return Section("Accuracy", _band(groups), panels)
 
 

@@ -38,6 +38,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "clock_s": Quantity("simulated time (s)", _recorded("clock_s")),
     "energy_j": Quantity("energy of the round (J)", lambda run: run.round_energy_j()),
     "total_energy_j": Quantity("energy so far (J)", lambda run: np.cumsum(run.round_energy_j())),
+    "payload_bits": Quantity("sent in the round (bit)", lambda run: run.round_payload_bits()),
+    "total_payload_bits": Quantity("sent so far (bit)", lambda run: np.cumsum(run.round_payload_bits())),
     "objective": Quantity("objective of the schedule", _recorded("objective")),
     "gap": Quantity("gap to the proven bound", lambda run: run.gap()),
 }
@@ -46,6 +48,7 @@ AXES: Mapping[str, Quantity] = {
     "rounds": Quantity("round", lambda run: np.arange(1, run.num_rounds + 1).astype(np.float64)),
     "time": QUANTITIES["clock_s"],
     "energy": QUANTITIES["total_energy_j"],
+    "bits": QUANTITIES["total_payload_bits"],
 }
 """What a quantity can be drawn against."""
 

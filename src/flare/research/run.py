@@ -112,8 +112,8 @@ class Run:
         """A pandas frame with one row a round.
 
         `round` is counted from 0. Beside what the record of a round holds as a number there are `num_selected`,
-        `num_sent`, `mean_tau` (of the selected devices), `energy_j` (of all devices in the round), `gap` (of the
-        objective to its proven bound, as a share of it) and `num_faults`.
+        `num_sent`, `mean_tau` (of the selected devices), `energy_j` and `payload_bits` (of all devices in the round),
+        `gap` (of the objective to its proven bound, as a share of it) and `num_faults`.
         """
         return frame_of(self.round_columns())
 
@@ -142,8 +142,9 @@ class Run:
         """Draw a quantity of the run and return the matplotlib axes.
 
         quantity   a name in `flare.research.quantities.QUANTITIES`: accuracy, test_loss, train_loss, num_selected,
-                   num_sent, mean_tau, tau_bar, latency_s, clock_s, energy_j, total_energy_j, objective, gap
-        x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
+                   num_sent, mean_tau, tau_bar, latency_s, clock_s, energy_j, total_energy_j, payload_bits,
+                   total_payload_bits, objective, gap
+        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
         legend     False: none; without, there is one where the axes have more than one curve
         style      what matplotlib's `plot` takes: color, linestyle, marker, label, ...

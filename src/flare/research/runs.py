@@ -86,7 +86,7 @@ class Runs(Sequence[Run]):
         of its seeds go, and return the matplotlib axes.
 
         quantity   as for `Run.plot`
-        x          "rounds", "time" (simulated seconds) or "energy" (joule so far)
+        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
         band       False: means alone; a band ends at 0, since no quantity is negative
         legend     False: none, for one of your own; without, there is one where the axes have more than one curve
@@ -182,6 +182,7 @@ def _row(group: Group, line: Summary, rankings: Sequence[Ranking]) -> dict[str, 
         "mean_tau": line.tau,
         "gap": line.gap,
         "energy_j": line.energy_j,
+        "payload_bits": line.payload_bits,
         "rounds_without_sender": line.infeasible,
         "status": line.status,
     }

@@ -41,6 +41,7 @@ def round_columns(numbers: RunNumbers) -> Columns:
         "num_sent": numbers.num_sent.astype(np.int64),
         "mean_tau": numbers.round_mean("tau"),
         "energy_j": numbers.round_energy_j(),
+        "payload_bits": numbers.round_payload_bits(),
         "gap": numbers.gap(),
         "num_faults": numbers.num_faults.astype(np.int64),
     }

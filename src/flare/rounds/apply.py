@@ -15,6 +15,7 @@ from flare.rounds.base_station import BaseStation
 from flare.rounds.history import Told, after_round
 from flare.rounds.plan import Plan
 from flare.rounds.record import RoundRecord
+from flare.rounds.residuals import Residuals
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
@@ -57,8 +58,13 @@ class Arrivals:
         self._sent[device] = Told(update.loss, update.squared_loss, norm)  # its numbers are kept, its vector is not
         self._times[device] = (compute_s, upload_s)
 
-    def end(self, *, faults: Sequence[Mapping[str, Any]] = ()) -> tuple[RunState, RoundRecord]:
-        """The state after the round, and its record without the test scores and the time that it took."""
+    def end(
+        self, *, faults: Sequence[Mapping[str, Any]] = (), residuals: Residuals | None = None
+    ) -> tuple[RunState, RoundRecord]:
+        """The state after the round, and its record without the test scores and the time that it took.
+
+        `residuals` is what the devices hold back now, where the base station is told.
+        """
         state, plan = self._state, self._plan
         if plan is None:
             return _nobody_there(self._station, state, faults)
@@ -78,7 +84,9 @@ class Arrivals:
             memory=state.memory.after(plan.seen, plan.schedule.memory),
             history=_history(plan, sent, self._times),
             status=status,
+            residuals=state.residuals if residuals is None else residuals,
         )
+        bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
         record = replace(
             _planned_record(state.rounds_done, plan, clock_s, smoothness=self._station.smoothness),
             tau_bar=json_number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
@@ -86,6 +94,7 @@ class Arrivals:
             sent=list(sent),
             loss=[json_number(each.loss) for each in sent.values()],
             update_norm=[json_number(each.norm) for each in sent.values()],
+            payload_bits=[bits[device] for device in sent],
             train_loss=json_number(_mean(self.losses.values())),
             faults=[dict(each) for each in faults],
         )

@@ -9,17 +9,22 @@ from typing import Any
 
 from flare.config import Config
 from flare.learning.flat import update_bits
-from flare.learning.methods import Method
+from flare.learning.methods import Method, make_method
 from flare.scheduling import POLICIES
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
+from flare.uplink import CODECS, Codec, make_codec
+
+PLAIN = "none"
+"""The codec of updates that are sent as they are."""
 
 
 @dataclass(frozen=True, eq=False)
 class BaseStation:
     """The settings of a run and what follows from them for every round, simulated or real.
 
-    `smoothness` is L, where a setting goes by it and somebody could estimate it.
+    `smoothness` is L, where a setting goes by it and somebody could estimate it. ValueError where the codec of the
+    settings cannot be.
     """
 
     config: Config
@@ -27,10 +32,22 @@ class BaseStation:
     num_weights: int
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     smoothness: float | None = None
+    codec: Codec = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "codec", codec_of(self.config, self.method))
+
+    @property
+    def codes(self) -> bool:
+        """Whether what devices send is coded; otherwise it arrives as it is."""
+        return self.config.uplink.codec != PLAIN
 
     @property
     def payload_bits(self) -> float:
-        """S: what a device sends in a round, with the control variates or gradients that its method adds."""
+        """S: what a device sends in a round, with the control variates or gradients that its method adds; to the bit
+        what the codec makes of them."""
+        if self.codes:
+            return float(self.method.uplink_models * self.codec.bits(self.num_weights))
         own = self.config.run.payload == "model"
         return self.method.uplink_models * float(
             update_bits(self.num_weights) if own else self.config.wireless.payload_bits
@@ -70,3 +87,42 @@ def policy_options(config: Config) -> dict[str, Any]:
     given = dict(config.scheduling.options)
     POLICIES.find(config.scheduling.policy).check_options(given)
     return given
+
+
+def codec_of(config: Config, method: Method | None = None) -> Codec:
+    """The codec of the settings, for their method; ValueError says which of them do not go together."""
+    uplink = config.uplink
+    _refuse_foreign_options(uplink.codec, uplink.given)
+    if uplink.air != "fdma":
+        raise ValueError('uplink.air is "ota", which runs cannot do yet; set it to "fdma"')
+    if uplink.bits == "auto":
+        raise ValueError('uplink.bits is "auto", which runs cannot do yet; set it to a number from 2 to 16')
+    codec = make_codec(uplink.codec, uplink.given)
+    if uplink.codec == PLAIN:
+        return codec
+    if config.run.payload == "wireless":
+        raise ValueError(
+            f"run.payload is \"wireless\", but with codec '{uplink.codec}' the clock is charged what is really sent; "
+            f'set run.payload to "model", or uplink.codec to "{PLAIN}"'
+        )
+    method = method or make_method(config.learning)
+    told = 1 + method.needs_gradients + method.sends_control
+    if method.uplink_models != told:
+        raise ValueError(
+            f"method '{config.learning.method}' sends {method.uplink_models} vectors a round and says what "
+            f"{told} of them are: codec '{uplink.codec}' cannot code the others. Let it say so (needs_gradients, "
+            f'sends_control), or take uplink.codec = "{PLAIN}"'
+        )
+    return codec
+
+
+def _refuse_foreign_options(name: str, given: Mapping[str, Any]) -> None:
+    """ValueError where uplink.bits or uplink.share is given to a codec that has no such option."""
+    known = CODECS.find(name).options
+    for option in ("bits", "share"):
+        if option in given and option not in known:
+            having = ", ".join(each for each, kind in CODECS.items() if option in kind.options)
+            raise ValueError(
+                f"uplink.{option} is {given[option]}, but codec '{name}' has no such option (its options: "
+                f"{', '.join(known) or 'none'}); leave it out, or take a codec that has it: {having}"
+            )

@@ -1,4 +1,4 @@
-"""What a run is beside its settings: checksums of arrays, and of the policy and the method if they are a user's own."""
+"""What a run is beside its settings: checksums of arrays, and of policy, codec and method if they are a user's own."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from numpy.typing import NDArray
 from flare.learning.methods import METHODS
 from flare.rounds.base_station import BaseStation
 from flare.scheduling import POLICIES
+from flare.uplink import CODECS
 
 _DIGITS = 16  # of a checksum
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
-    """The names of method and policy, and the checksum of the code of each that is a user's own.
+    """The names of method, policy and, where updates are coded, codec, and the checksum of the code of each that is a
+    user's own.
 
     The code is the text of the class or function itself: what it calls elsewhere is not looked into.
     """
-    learning, scheduling = station.config.learning, station.config.scheduling
+    learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
     method = _part("method", learning.method, type(station.method))
-    return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function)
+    codec = _part("codec", uplink.codec, CODECS.find(uplink.codec).make) if station.codes else {}
+    return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function) | codec
 
 
 def code_files(station: BaseStation) -> dict[str, str | None]:
-    """The files that the code of method and policy comes from, by the parts of `code_identity`."""
-    learning, scheduling = station.config.learning, station.config.scheduling
-    return {
+    """The files that the code of method, policy and codec comes from, by the parts of `code_identity`."""
+    learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
+    codec = {"codec code": CODECS.origin(uplink.codec).path} if station.codes else {}
+    return codec | {
         "method code": METHODS.origin(learning.method).path,
         "policy code": POLICIES.origin(scheduling.policy).path,
     }

@@ -44,6 +44,11 @@ class Plan:
         """The devices that are to send, ascending."""
         return self.now.selected
 
+    @property
+    def payload_bits(self) -> Floats:
+        """What each selected device sends, in their order."""
+        return np.broadcast_to(self.problem.payload_bits, (self.problem.num_devices,))[self.schedule.selected]
+
     @cached_property
     def upload_s(self) -> Floats:
         """How long each selected device sends, in their order."""

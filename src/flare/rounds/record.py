@@ -12,8 +12,8 @@ from typing import Any, final
 class RoundRecord:
     """A round of a run. Numbers that there are not are None; devices are counted from 0 over the whole run.
 
-    Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss` and
-    `update_norm` one for each device that sent, in the order of `sent`. In a simulation all selected devices send.
+    Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
+    and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send.
     """
 
     round: int  # counted from 0
@@ -37,7 +37,8 @@ class RoundRecord:
     lower_bound: float | None
     sent: list[int] = field(default_factory=list)
     loss: list[float | None] = field(default_factory=list)
-    update_norm: list[float | None] = field(default_factory=list)
+    update_norm: list[float | None] = field(default_factory=list)  # before it was coded
+    payload_bits: list[float | None] = field(default_factory=list)  # what each sent; None in records of older versions
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -50,7 +51,10 @@ class RoundRecord:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
-        """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out."""
+        """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out; what older versions
+        did not write is not known."""
+        if "payload_bits" not in told and isinstance(told.get("sent"), list):
+            told = {**told, "payload_bits": [None] * len(told["sent"])}
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")
@@ -68,7 +72,7 @@ class RoundRecord:
 _NAMES = tuple(each.name for each in fields(RoundRecord))
 OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 """The lists with a value for each selected device."""
-OF_SENT = ("loss", "update_norm")
+OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}
 OF_ROUND = tuple(name for name, kind in _KINDS.items() if kind in ("float", "float | None"))

@@ -14,6 +14,7 @@ from flare.config import RunConfig
 from flare.learning.job import Score
 from flare.learning.methods.base import MethodState
 from flare.rounds.memory import PolicyMemory
+from flare.rounds.residuals import Residuals
 from flare.scheduling.history import History
 
 
@@ -37,6 +38,7 @@ class RunState:
     memory: PolicyMemory
     history: History
     status: RunStatus = RunStatus.RUNNING
+    residuals: Residuals = Residuals()  # noqa: RUF009 (they never change)
 
 
 def first_state(weights: Tensor, method: MethodState, num_devices: int) -> RunState:
@@ -72,6 +74,7 @@ def to_tensors(state: RunState) -> tuple[dict[str, Tensor], dict[str, Any]]:
     arrays |= {f"history.{name}": each for name in _HISTORY if (each := getattr(state.history, name)) is not None}
     tensors = {"weights": state.weights} | {f"method.{name}": value for name, value in state.method.items()}
     tensors |= {name: torch.from_numpy(each.copy()) for name, each in arrays.items()}
+    tensors |= {f"uplink.{name}": each for name, each in state.residuals.to_tensors().items()}
     return tensors, {"clock_s": state.clock_s, "status": state.status.value}
 
 
@@ -86,6 +89,7 @@ def from_tensors(rounds_done: int, tensors: Mapping[str, Tensor], numbers: Mappi
         memory=PolicyMemory.from_arrays({name: each.numpy() for name, each in tensors.items()}),
         history=History(**{name: each.numpy() for name, each in history.items()}),
         status=RunStatus(numbers["status"]),
+        residuals=Residuals.from_tensors(_below("uplink", tensors)),
     )
 
 

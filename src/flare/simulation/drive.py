@@ -17,6 +17,7 @@ from flare.learning.engine.base import Engine
 from flare.records import RunFolder
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import RoundRecord, RunState, RunStatus
+from flare.rounds.coding import transmit
 from flare.simulation.run import Simulation
 
 
@@ -120,14 +121,21 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     plans = [member.simulation.plan(member.state) for member in members]
     asked = [member.simulation.gradient_jobs(plan) for member, plan in zip(members, plans, strict=True)]
     gradients = _dealt(engine.gradients, asked)
+    turns = list(zip(members, plans, gradients, strict=True))
+    heard = _dealt(transmit, [member.simulation.gradients_out(member.state, plan, own) for member, plan, own in turns])
     work = [
-        member.simulation.jobs(member.state, plan, own)
-        for member, plan, own in zip(members, plans, gradients, strict=True)
+        member.simulation.jobs(member.state, plan, own, told)
+        for (member, plan, own), told in zip(turns, heard, strict=True)
     ]
     updates = _dealt(engine.train, [each.jobs for each in work])
+    sent = [
+        member.simulation.updates_out(member.state, own, made)
+        for member, own, made in zip(members, work, updates, strict=True)
+    ]
+    heard = _dealt(transmit, sent)
     done = [
-        member.simulation.apply(member.state, plan, own, sent)
-        for member, plan, own, sent in zip(members, plans, work, updates, strict=True)
+        member.simulation.apply(member.state, plan, own, made, told)
+        for member, plan, own, made, told in zip(members, plans, work, updates, heard, strict=True)
     ]
     done = _scored(engine, members, done)
     wall_s = time.perf_counter() - start

@@ -7,6 +7,9 @@ engine sees the devices of all runs at once:
     jobs(state, plan, gradients)    what the selected devices are to compute
     apply(state, plan, jobs, updates)   the new global weights, the clock and the record of the round
 
+What devices send is coded in between, that of many runs together (`gradients_out`, `updates_out`, then
+`flare.rounds.coding.transmit`).
+
 Everything drawn comes from streams named by the run's own seed and the round, never from what happened before: a run
 gives the same numbers alone and in company, and continues after any round from its state alone.
 """
@@ -49,6 +52,7 @@ from flare.rounds import (
     with_score,
 )
 from flare.rounds.base_station import policy_options
+from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
 from flare.rounds.identity import code_files, code_identity
 from flare.rounds.plan import problem_of
 from flare.scheduling import lacks_number, tune_num_selected
@@ -67,6 +71,7 @@ class Jobs:
 
     rules: dict[int, LocalRule]
     jobs: list[Job]
+    heard: Sequence[Incoming] = ()  # gradients that were coded on their way
 
 
 class Simulation:
@@ -170,23 +175,39 @@ class Simulation:
             return []
         return [GradientJob(plan.now.weights, self.held[i]) for i in plan.selected]
 
-    def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> Jobs:
-        """What the selected devices are to compute; none where nobody sends."""
-        rules = local_rules(self.station, plan, zip(plan.selected.tolist(), gradients, strict=False))
+    def gradients_out(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> list[Outgoing]:
+        """The gradients that are to be coded on their way to the base station."""
+        return outgoing_gradients(self.station, state, plan.selected.tolist(), gradients)
+
+    def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor], heard: Sequence[Incoming] = ()) -> Jobs:
+        """What the selected devices are to compute, none where nobody sends; `heard` is what the base station took for
+        their gradients, where they were coded."""
+        told = heard[0].vectors.items() if heard else zip(plan.selected.tolist(), gradients, strict=False)
+        rules = local_rules(self.station, plan, told)
         jobs = []
         for k, (device, rule) in enumerate(rules.items()):
             rng = stream(self.config.seed, "batch", state.rounds_done, device)
             batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
             own = gradients[k] if rule.subtract_own_gradient else None
             jobs.append(Job(state.weights, _without_own(rule, own), batches))
-        return Jobs(rules, jobs)
+        return Jobs(rules, jobs, heard)
 
-    def apply(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> tuple[RunState, RoundRecord]:
-        """The state after the round, and its record without the test scores."""
+    def updates_out(self, state: RunState, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
+        """The vectors of the updates that are to be coded on their way to the base station."""
+        return outgoing_updates(self.station, state, work.rules, updates)
+
+    def apply(
+        self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update], heard: Sequence[Incoming] = ()
+    ) -> tuple[RunState, RoundRecord]:
+        """The state after the round, and its record without the test scores; `heard` is what the base station took for
+        the updates, where they were coded."""
         arrivals = Arrivals(self.station, state, plan, work.rules)
-        for device, update in zip(work.rules, updates, strict=True):
+        for device, update in zip(work.rules, as_received(list(work.rules), updates, heard), strict=True):
             arrivals.add(device, update)
-        return arrivals.end()
+        residuals = state.residuals
+        for each in (*work.heard, *heard):
+            residuals = residuals.after(each.part, each.kept)
+        return arrivals.end(residuals=residuals)
 
     def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, RoundRecord]:
         """The state after a round of which only the schedule and the clock count, and its record."""

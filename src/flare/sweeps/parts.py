@@ -1,4 +1,4 @@
-"""Options of the parts of a run, policy, method, model and data set: whose `-o name=value` is, and who gets it."""
+"""Options of the parts of a run, such as its policy and its method: whose `-o name=value` is, and who gets it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from flare.learning.models import MODELS
 from flare.registry import Registry
 from flare.scheduling import POLICIES
 from flare.text import one_line
+from flare.uplink import CODECS
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,8 @@ POLICY = Part(POLICIES, "scheduling", "policy", "options")
 METHOD = Part(METHODS, "learning", "method", "options")
 MODEL = Part(MODELS, "learning", "model", "model_options")
 DATA = Part(SOURCES, "data", "name", "options")
-PARTS = (POLICY, METHOD, MODEL, DATA)
+CODEC = Part(CODECS, "uplink", "codec", "options")
+PARTS = (POLICY, METHOD, MODEL, DATA, CODEC)
 
 
 def with_options(whole: Config, texts: Sequence[str]) -> Config:

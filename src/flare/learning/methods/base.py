@@ -53,6 +53,8 @@ class Method(Protocol):
     """How many vectors of the model's size a device sends in a round: 1, or 2 with control variates or gradients."""
     needs_gradients: bool
     """Whether `rules` needs the mean gradient of the selected devices' own data at the global weights."""
+    sends_control: bool
+    """Whether devices also send the change of a control variate: their rules then have `control`."""
 
     @property
     def needs_smoothness(self) -> bool:
@@ -127,6 +129,7 @@ class PlainMethod:
 
     uplink_models = 1
     needs_gradients = False
+    sends_control = False
 
     @property
     def needs_smoothness(self) -> bool:

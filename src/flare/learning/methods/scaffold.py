@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from flare.learning.aggregate import RunningMean, move
-from flare.learning.job import LocalRule, Update
+from flare.learning.job import LocalRule, Update, control_change
 from flare.learning.methods.base import MethodState, PlainMethod, Reducer, Round
 from flare.learning.methods.registry import method
 from flare.types import Floats
@@ -33,6 +33,7 @@ class Scaffold(PlainMethod):
     """
 
     uplink_models = 2
+    sends_control = True
 
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """All controls are zero."""
@@ -53,7 +54,12 @@ class Scaffold(PlainMethod):
         """Gradient descent corrected by c - c_i."""
         control = state["control"].to(now.weights.device)
         return [
-            LocalRule(lr=now.local_lr, steps=int(now.tau[i]), drift=control - state["device_control"][i].to(control))
+            LocalRule(
+                lr=now.local_lr,
+                steps=int(now.tau[i]),
+                drift=control - state["device_control"][i].to(control),
+                control=control,
+            )
             for i in now.selected.tolist()
         ]
 
@@ -72,8 +78,10 @@ class _Controls:
         self._deltas, self._changes = RunningMean(), RunningMean()
 
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
-        """c_i' - c_i = -c - delta_i / (tau_i eta_l)."""
-        change = -self._control - update.delta / (rule.steps * rule.lr)  # (weights,)
+        """c_i' - c_i as it was sent; where nothing was lost on the way, it follows from delta_i."""
+        change = update.control_change  # (weights,)
+        if change is None:
+            change = control_change(self._control, rule.steps, rule.lr, update.delta)
         self._device_control[device] += change
         self._changes.add(change)
         self._deltas.add(update.delta)

@@ -1,0 +1,207 @@
+"""Between devices and base station: every vector that a device sends is coded, and what is decoded is what counts.
+
+    UPDATE     Q(delta + e), e what was lost when the device last sent (codecs with error feedback)
+    GRADIENT   Q(gradient + e), where the method asks for gradients first; the device subtracts its own as it is, the
+               drift has the mean of those received (FedLin with compressed gradients, Mitra et al., 2021)
+    CONTROL    Q(c_i' - c_i) / (1 + w) with an unbiased codec of variance w, else Q(c_i' - c_i); no error feedback
+
+Controls. The base station holds c_i, and what a device sends is where its control should be less where it is held:
+whatever was lost is part of the next difference, and error feedback would count it twice. An unbiased codec adds noise
+of up to w |c_i' - c_i|^2, which for w > 1 would grow from round to round; taken at 1 / (1 + w), the distance shrinks on
+average, by w / (1 + w) in its square (DIANA, Mishchenko et al., 2019; SCALLION, Huang et al., 2024).
+
+A simulation codes all vectors of all runs in lockstep that share a codec together (`transmit`); on Flower a node
+encodes (`encoded`) and the server decodes (`decoded`). What is drawn depends on seed, round, device and part alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from flare.learning.engine.threads import one_thread
+from flare.learning.job import LocalRule, Update, control_change
+from flare.rounds.base_station import BaseStation
+from flare.rounds.residuals import Part
+from flare.rounds.state import RunState
+from flare.uplink import Codec, NotFiniteError, Sent, keys, send
+
+_AT_ONCE = 1 << 26  # entries that are coded together at most: beyond, nothing is gained and memory is lost
+_FEW = 1 << 18  # entries for which threads cost more than they save
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Outgoing:
+    """Vectors of one part, each of shape (weights,), that devices of a run send in round `index`, by device."""
+
+    station: BaseStation
+    index: int
+    part: Part
+    vectors: Mapping[int, Tensor]
+    residuals: Mapping[int, Tensor] = field(default_factory=dict)  # what these devices hold back of this part
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Incoming:
+    """What the base station takes for the vectors, and what their devices hold back now, by device."""
+
+    part: Part
+    vectors: dict[int, Tensor] = field(default_factory=dict)
+    kept: dict[int, Tensor] = field(default_factory=dict)
+
+
+def outgoing_gradients(
+    station: BaseStation, state: RunState, devices: Sequence[int], gradients: Sequence[Tensor]
+) -> list[Outgoing]:
+    """The gradients of devices, where they are coded; otherwise nothing."""
+    if not station.codes or not gradients:
+        return []
+    vectors = dict(zip(devices, gradients, strict=True))
+    return [Outgoing(station, state.rounds_done, Part.GRADIENT, vectors, state.residuals.of(Part.GRADIENT))]
+
+
+def outgoing_updates(
+    station: BaseStation, state: RunState, rules: Mapping[int, LocalRule], updates: Sequence[Update]
+) -> list[Outgoing]:
+    """The updates of the devices that follow these rules, and the changes of their controls, where they are coded."""
+    if not station.codes or not rules:
+        return []
+    deltas = {device: update.delta for device, update in zip(rules, updates, strict=True)}
+    index = state.rounds_done
+    sent = [Outgoing(station, index, Part.UPDATE, deltas, state.residuals.of(Part.UPDATE))]
+    if station.method.sends_control:
+        changes = {device: _change(station, rule, deltas[device]) for device, rule in rules.items()}
+        sent.append(Outgoing(station, index, Part.CONTROL, changes))
+    return sent
+
+
+def control_of(station: BaseStation, rule: LocalRule) -> Tensor:
+    """The control variate that comes with a rule; ValueError where a method said that there is one and gave none."""
+    if rule.control is None:
+        raise ValueError(
+            f"method '{station.config.learning.method}' says that its devices send changes of control variates, but a "
+            "rule of it has no control: give each LocalRule control=..., or set sends_control = False"
+        )
+    return rule.control
+
+
+def _change(station: BaseStation, rule: LocalRule, delta: Tensor) -> Tensor:
+    return control_change(control_of(station, rule).to(delta.device), rule.steps, rule.lr, delta)
+
+
+def as_received(devices: Sequence[int], updates: Sequence[Update], heard: Sequence[Incoming]) -> list[Update]:
+    """Updates with the vectors that the base station takes for them; their losses and norms are the devices' own."""
+    vectors = {each.part: each.vectors for each in heard}
+    if Part.UPDATE not in vectors:
+        return list(updates)
+    changes = vectors.get(Part.CONTROL, {})
+    return [
+        replace(update, delta=vectors[Part.UPDATE][device], control_change=changes.get(device))
+        for device, update in zip(devices, updates, strict=True)
+    ]
+
+
+def transmit(outgoing: Sequence[Outgoing]) -> list[Incoming]:
+    """Code and decode vectors, those of one codec and part together, on the device that they are on.
+
+    A vector with entries that are no finite numbers cannot be coded. It arrives as it is, so that its run diverges as
+    it would have without a codec; others in its company are not touched by that.
+    """
+    answers = [Incoming(each.part) for each in outgoing]
+    groups: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    for number, each in enumerate(outgoing):
+        for device, vector in each.vectors.items():
+            kind = (each.station.config.uplink, each.part, each.station.num_weights, vector.device)
+            groups.setdefault(kind, []).append((number, device))
+    for rows in groups.values():
+        size = max(1, _AT_ONCE // outgoing[rows[0][0]].station.num_weights)
+        for begin in range(0, len(rows), size):
+            _transmit(outgoing, rows[begin : begin + size], answers)
+    return answers
+
+
+def encoded(
+    codec: Codec, part: Part, vector: Tensor, *, seed: int, index: int, device: int, residual: Tensor | None
+) -> tuple[bytes, Tensor | None]:
+    """The message of one device, and what it holds back then; NotFiniteError where its vector cannot be coded."""
+    row = None if residual is None else residual.unsqueeze(0)
+    sent = _send(codec, part, vector.unsqueeze(0), keys(seed, index, [device], part=part), row)
+    return bytes(sent.messages[0].cpu().numpy()), None if sent.memory is None else sent.memory[0]
+
+
+def decoded(codec: Codec, part: Part, message: bytes, num_weights: int) -> Tensor:
+    """What the base station takes for a message; ValueError where it is none, before anything is allocated."""
+    return _taken(codec, part, codec.decode(message, num_weights).unsqueeze(0))[0]
+
+
+def _transmit(outgoing: Sequence[Outgoing], rows: Sequence[tuple[int, int]], answers: Sequence[Incoming]) -> None:
+    """Send rows, the number of an outgoing and a device each, all of one codec and part."""
+    first = outgoing[rows[0][0]]
+    codec, part, sound = first.station.codec, first.part, list(range(len(rows)))
+    vectors = torch.stack([outgoing[number].vectors[device].float() for number, device in rows])
+    memory = _memory([outgoing[number].residuals.get(device) for number, device in rows], vectors[0])
+    draws = _draws(outgoing, rows) if codec.draws else None
+    with one_thread(vectors.device) if vectors.numel() < _FEW else nullcontext():
+        try:
+            sent = _send(codec, part, vectors, draws, memory)
+        except NotFiniteError as error:
+            sound = [row for row in sound if row not in error.rows]
+            for row in error.rows:
+                number, device = rows[row]
+                answers[number].vectors[device] = vectors[row] if memory is None else vectors[row] + memory[row]
+            sent = _send(codec, part, vectors[sound], _at(draws, sound), _at(memory, sound))
+        received = _taken(codec, part, sent.received)
+    for place, row in enumerate(sound):
+        number, device = rows[row]
+        answers[number].vectors[device] = received[place]
+        if sent.memory is not None:
+            answers[number].kept[device] = sent.memory[place].clone()  # or it would keep that of all others alive
+
+
+def _memory(held: Sequence[Tensor | None], like: Tensor) -> Tensor | None:
+    """What devices hold back as rows, zeros for those that never sent; None where nobody did."""
+    if all(each is None for each in held):
+        return None
+    zero = torch.zeros_like(like)
+    return torch.stack([zero if each is None else each.to(zero.device) for each in held])
+
+
+def _draws(outgoing: Sequence[Outgoing], rows: Sequence[tuple[int, int]]) -> Tensor:
+    """A key for each row; those of a run lie together."""
+    devices_of: dict[int, list[int]] = {}
+    for number, device in rows:
+        devices_of.setdefault(number, []).append(device)
+    drawn = [
+        keys(outgoing[number].station.config.seed, outgoing[number].index, devices, part=outgoing[number].part)
+        for number, devices in devices_of.items()
+    ]
+    return torch.cat(drawn)
+
+
+def _at(rows: Tensor | None, places: list[int]) -> Tensor | None:
+    return None if rows is None else rows[places]
+
+
+def _send(codec: Codec, part: Part, vectors: Tensor, draws: Tensor | None, memory: Tensor | None) -> Sent:
+    """Send vectors (devices, weights) of one part; changes of controls leave nothing behind."""
+    sent = send(codec, vectors, draws, memory)
+    if sent.received.shape != vectors.shape:
+        raise ValueError(
+            f"{type(codec).__name__}: its unpack answered {tuple(sent.received.shape)} numbers for the messages of "
+            f"{tuple(vectors.shape)}; it must answer as many"
+        )
+    return replace(sent, memory=None) if part is Part.CONTROL else sent
+
+
+def _taken(codec: Codec, part: Part, vectors: Tensor) -> Tensor:
+    """What the base station takes for decoded vectors (devices, weights)."""
+    if part is not Part.CONTROL or not codec.unbiased:
+        return vectors
+    return vectors / (1.0 + codec.variance(vectors.shape[1]))

@@ -1,0 +1,63 @@
+"""What devices hold back: what a codec lost of the vectors that they sent, which they add to the next ones.
+
+Only codecs with error feedback leave something. In a simulation it is part of the state of a run, and of its
+checkpoints; a node of Flower keeps its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+class Part(IntEnum):
+    """Which of its vectors a device sends: the number sets apart the random draws of each (`flare.uplink.keys`)."""
+
+    UPDATE = 0
+    GRADIENT = 1  # of all its data, before it trains (FedLin)
+    CONTROL = 2  # the change of its control variate (SCAFFOLD)
+
+    @property
+    def word(self) -> str:
+        """In messages and checkpoints."""
+        return self.name.lower()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """For each part a vector of shape (weights,) by device; nothing for devices that never sent."""
+
+    rows: Mapping[Part, Mapping[int, Tensor]] = field(default_factory=dict)
+
+    def of(self, part: Part) -> Mapping[int, Tensor]:
+        """The vectors of a part by device."""
+        return self.rows.get(part, {})
+
+    def after(self, part: Part, kept: Mapping[int, Tensor]) -> Residuals:
+        """What is held back when some devices have sent; neither this nor its vectors are written to."""
+        return Residuals({**self.rows, part: {**self.of(part), **kept}}) if kept else self
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """For a checkpoint: the devices of each part, ascending, and their vectors as rows."""
+        tensors = {}
+        for part, rows in self.rows.items():
+            devices = sorted(rows)
+            tensors[f"{part.word}.devices"] = torch.tensor(devices, dtype=torch.int64)
+            tensors[f"{part.word}.rows"] = torch.stack([rows[device].cpu() for device in devices])
+        return tensors
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Residuals:
+        """What `to_tensors` took apart."""
+        found = {
+            part: dict(zip(tensors[f"{part.word}.devices"].tolist(), tensors[f"{part.word}.rows"], strict=True))
+            for part in Part
+            if f"{part.word}.devices" in tensors
+        }
+        return cls(found)
