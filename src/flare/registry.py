@@ -106,6 +106,15 @@ class Registry(Mapping[str, T], Generic[T]):
         hint = did_you_mean(str(name), self)
         raise ValueError(f"there is no {self.kind} {name!r:.80}{hint} {self.plural.capitalize()}: {', '.join(self)}")
 
+    def refuse_bare(self, name: Any, decorator: str) -> None:
+        """ValueError where a decorator was written without a name, and so was given what it stands above."""
+        if callable(name):
+            code = getattr(name, "__name__", type(name).__name__)
+            raise ValueError(
+                f'@{decorator} above {code} has no name; write @{decorator}("NAME"), with the name that the '
+                f"{self.kind} is asked for by"
+            )
+
     def add(self, thing: T, code: Any) -> None:
         """Register a thing that is made of `code`, a function or a class, by its name."""
         name, origin = thing.name, _origin_of(code)

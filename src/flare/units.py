@@ -68,7 +68,7 @@ class _Quantity:
 
     unit      what a bare number is in, and what the value is returned in
     sizes     units by how many of `unit` they are; where there are `levels`, by how many of its linear unit
-    prefixes  of the units in `sizes`, those that make sense
+    prefixes  of the units in `sizes`, those that make sense; minutes, hours and the like take none
     levels    units in decibel (in any case: dBm, dbm), by what is added to come to `unit`
     sure      from where to where a bare number is what its writer meant, as far as one can tell; None: nowhere
     """
@@ -89,7 +89,7 @@ class _Quantity:
                 return number + shift
         for name, size in self.sizes.items():
             prefix = unit.removesuffix(name)
-            if unit.endswith(name) and prefix in ("", *self.prefixes):
+            if unit.endswith(name) and (prefix == "" or (prefix in {*self.prefixes} and name not in _PLAIN)):
                 linear = number * (size * _PREFIX[prefix])
                 if not self.levels:
                     return linear
@@ -97,6 +97,7 @@ class _Quantity:
         return None
 
 
+_PLAIN = {"min", "h"}  # units that take no prefix
 _TIMES = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 _QUANTITIES: dict[str, _Quantity] = {
     "bandwidth": _Quantity("Hz", "10MHz", {"Hz": 1.0}, "kKMGT", sure=None),

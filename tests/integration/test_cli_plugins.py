@@ -15,6 +15,7 @@ from flare.config import Config, Options, load, override
 from flare.plugins import file_checksum
 from flare.scheduling import POLICIES
 from flare.sweeps import Place, Task, begin, run_tasks
+from flare.uplink import CODECS
 from tests.hostile import flare, paths
 from tests.plugin_files import policy_file, registries_as_they_were
 
@@ -127,7 +128,8 @@ def test_a_report_executes_no_plugin_that_was_not_named(tmp_path: Path, capsys: 
 
 def test_list_says_name_line_options_and_where_from(tmp_path: Path, capsys: Capsys) -> None:
     policy_file(tmp_path / "mine.py")
-    for kind, name in {"policies": "exact", "methods": "flare", "models": "mlp", "data": "synthetic"}.items():
+    kinds = {"policies": "exact", "methods": "flare", "models": "mlp", "data": "synthetic", "codecs": "qsgd"}
+    for kind, name in kinds.items():
         code, out, _ = flare(capsys, "list", kind)
         assert code == 0
         assert name in out
@@ -139,6 +141,10 @@ def test_list_says_name_line_options_and_where_from(tmp_path: Path, capsys: Caps
         "options": [{"name": "number", "default": 2, "doc": "", "must_be": "a whole number"}],
         "from": str(tmp_path / "mine.py"),
     }
+    codecs = json.loads(flare(capsys, "list", "codecs", "--json")[1])
+    assert [one["name"] for one in codecs] == list(CODECS)
+    assert all(one["summary"] and one["from"] == "built in" for one in codecs)
+    assert any(one["options"] for one in codecs)
     assert flare(capsys, "list", "nothing")[0] == 2
 
 
@@ -285,6 +291,24 @@ def test_a_changed_plugin_is_refused_unless_allowed_and_then_written_down(tmp_pa
     assert "a plugin was changed while it was under way" in (tmp_path / "page.html").read_text()
 
 
+def test_a_run_that_has_ended_is_not_said_to_go_on_with_a_changed_plugin(tmp_path: Path, capsys: Capsys) -> None:
+    path = policy_file(tmp_path / "mine.py")
+    begun(tmp_path / "run", path, "scheduling.policy=mine")
+    assert flare(capsys, "run", "--resume", "run", "--quiet")[0] == 0
+    before = content(tmp_path / "run")
+    policy_file(path, order="np.arange(problem.num_devices)[::-1]")
+    assert flare(capsys, "run", "--resume", "run", "--quiet", "--allow-changed-plugin")[0] == 0
+    assert content(tmp_path / "run") == before  # nothing was computed by the new file: the old one is the run's
+
+
+@pytest.mark.parametrize("name", ["policy", "method", "model", "dataset", "codec"])
+def test_a_decorator_without_a_name_says_how_it_is_written(name: str, tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "mine.py").write_text(f"import flare\n\n@flare.{name}\ndef mine(x):\n    return [0]\n")
+    code, _, err = flare(capsys, "list", "policies", "--plugin", "mine.py")
+    assert code == 2
+    assert f'@flare.{name} above mine has no name; write @flare.{name}("NAME")' in err
+
+
 def test_a_missing_plugin_is_refused_whatever_is_allowed(tmp_path: Path, capsys: Capsys) -> None:
     path = policy_file(tmp_path / "mine.py")
     begun(tmp_path / "run", path, "scheduling.policy=mine")
@@ -395,6 +419,11 @@ def bad():
             METHOD + "\n    def steps(self, tau):\n        return []\n",
             "learning.method=bad",
             "method 'bad': its steps() answered []; it must answer an array with a number greater than 0",
+        ),
+        (
+            METHOD + "\n    def reference_steps(self, state, now):\n        return float('nan')\n",
+            "learning.method=bad",
+            "method 'bad': its reference_steps() answered nan; it must answer a finite number greater than 0",
         ),
         (DATA, "data.name=bad", "data set 'bad': train_x: sample 0 has a value that is not finite"),
     ],

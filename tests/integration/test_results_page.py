@@ -14,6 +14,7 @@ from flare.experiments import EXPERIMENTS, bounds
 from flare.experiments.claims import BEYOND
 from flare.experiments.page import page
 from flare.experiments.reproduce import Reproduced
+from flare.report.group_labels import PAPER_NAMES
 from flare.theory.measure import quadratic_study
 from flare.theory.speedup import speedup_study
 from tests.made_up_outcomes import filled, made_up
@@ -79,7 +80,8 @@ def test_a_verdict_that_rests_on_the_reading_of_fedavg_says_so() -> None:
         claim = CLAIMS[name]
         assert claim["paper"].startswith("up to ")
         assert other["paper"] == BEYOND
-        assert all("FedAvg (3 steps)" in test["what"] for test in claim["tests"])
+        assert all(" over fedavg-fixed:" in test["what"] for test in claim["tests"])
+        assert all(" over fedavg:" in test["what"] for test in other["tests"])
         assert bool(claim["depends"]) == (claim["verdict"] != other["verdict"])
 
 
@@ -105,15 +107,26 @@ def test_what_the_paper_tells_is_not_said_to_be_missing() -> None:
 
 
 def test_it_is_said_which_fedavg_is_meant() -> None:
-    short = " ".join(PAGE.split("## In short")[1].split("## Setting")[0].split())
-    meant = re.findall(r"FedAvg(.{16})", short)
-    assert len(meant) >= 4
-    assert all(after.startswith((" (3 steps", " with tau_i step", " with 3 steps")) for after in meant)
-    rows = [line for line in PAGE.splitlines() if line.startswith("|") and "FedAvg" in line]
-    assert any("`rates-" in line for line in rows)
-    assert any("`rivals-" in line for line in rows)
-    assert all(re.search(r"FedAvg (\((3|tau_i) steps\)|with tau_i steps)", line) for line in rows)
-    assert "FedAvg with each device's tau_i steps" in " ".join((ROOT / "README.md").read_text().split())
+    head, short = (" ".join(part.split()) for part in PAGE.split("## Setting")[0].split("## In short"))
+    assert "`fedavg` does each device's own tau_i steps, `fedavg-fixed` the same number on every device" in head
+    assert "FedAvg" not in short  # which of the two is meant, its registered name says
+    assert len(re.findall(r"`fedavg-fixed` \(3 steps", short)) == 3
+    assert len(re.findall(r"`fedavg(?::random)?` \(tau_i steps\)", short)) == 2
+    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    assert not any("FedAvg" in line.replace("the reading of “FedAvg”", "") for line in rows)
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert "over `fedavg` with each device's tau_i steps" in readme
+
+
+def test_the_papers_names_stand_in_brackets_and_are_explained_first() -> None:
+    head = PAGE.split("## In short")[0]
+    for name, meaning in PAPER_NAMES.items():
+        assert f"({name}): {meaning}\n" in head
+    names = "|".join(PAPER_NAMES)
+    for text in (PAGE, json.dumps(FILES)):
+        bare = re.sub(rf"\(({names})\)", "", text)
+        assert re.findall(rf".*\b(?:{names})\b.*", bare) == []
+    assert "MaS" not in PAGE.split("## In short")[1]
 
 
 def test_what_the_paper_claims_and_fails_is_named_in_the_readme() -> None:
@@ -131,15 +144,16 @@ def test_the_readme_says_what_the_fair_comparison_came_to() -> None:
     verdicts = {name: CLAIMS[f"rates-mas-over-fedavg-{name}"]["verdict"] for name in ("iid", "non-iid")}
     assert verdicts == {"iid": "not decided", "non-iid": "fails"}
     readme = " ".join((ROOT / "README.md").read_text().split())
-    assert "nothing of the gain of MaS, the paper's strongest variant, over FedAvg" in readme
+    assert "nothing of the gain of `flare` in its strongest variant (tau_bar `mas`, the paper's MaS)" in readme
     assert "is left on non-i.i.d. data, and it is not decided whether any is on i.i.d. data" in readme
 
 
 def test_a_claim_put_to_another_fedavg_than_the_papers_is_ours() -> None:
     for claim in FILES["fig4"]["claims"]:
-        if any("FedAvg (tau_i steps)" in test["what"] for test in claim["tests"]):
+        if any(" over fedavg:" in test["what"] for test in claim["tests"]):
             assert claim["paper"] == BEYOND, claim["name"]
-    assert "within 2 points of FedAvg with tau_i steps, either way" in CLAIMS["fig4-fmes-marginal"]["says"]
+    says = CLAIMS["fig4-fmes-marginal"]["says"]
+    assert "within 2 points of fedavg:random and fedavg:grouped (tau_i steps), either way" in says
 
 
 def test_a_page_can_be_made_of_any_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +167,8 @@ def test_a_page_can_be_made_of_any_numbers(monkeypatch: pytest.MonkeyPatch) -> N
     headings = [line for line in PAGE.splitlines() if line.startswith("#")]
     assert [line for line in text.splitlines() if line.startswith("#")] == headings
     short = text.split("## In short")[1].split("## Setting")[0]
-    assert "0 of 12 tests hold, but not “SPF: 0.6 s over 0.4 s” (+0 " in short  # of many the one that decided
-    assert short.count("“SPF: 0.6 s") == 1
+    assert "0 of 12 tests hold, but not “flare:greedy: 0.6 s over 0.4 s” (+0 " in short  # of many the one that decided
+    assert short.count("“flare:greedy: 0.6 s") == 1
     assert "6.66" not in text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from flare.config import Options
@@ -21,7 +23,6 @@ from flare.experiments import (
     FIGURES,
     bounds,
     fig3,
-    fig4,
     fig8,
     policy_figures,
     rates,
@@ -31,13 +32,18 @@ from flare.experiments import (
 )
 from flare.experiments.claims import BEYOND, Claim, Verdict
 from flare.experiments.drawing import is_rough, steady, title_of
+from flare.experiments.entry import entry
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.measures import final_accuracy
 from flare.experiments.reproduce import reproduce
 from flare.experiments.trial import Outcome, Trial
+from flare.learning.methods import METHODS
 from flare.report.curves import Curve
 from flare.report.figures import house_style
+from flare.report.group_labels import labels_of
+from flare.report.run_groups import settings_table
 from flare.rng import stream
+from flare.scheduling import POLICIES
 from flare.sweeps import Place
 from flare.theory.speedup import SpeedUp
 from tests.made_up_outcomes import filled, luck, made_up, ranked
@@ -130,9 +136,9 @@ def test_grids_are_those_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "scale", "shared"),
     [
-        ("rates", "rivals", FULL, 2 * 3 * 3),  # MaS, FedAvg and FedNova (mean) at the paper's rate, both distributions
-        ("sensitivity", "safe", FULL, 3),  # SPF at gamma 10
-        ("fig4", "rivals", QUICK, 2 * 2 * 3),  # MaS and FedAvg, both distributions
+        ("rates", "rivals", FULL, 2 * 3 * 3),  # flare, fedavg and fednova at the paper's rate, both distributions
+        ("sensitivity", "safe", FULL, 3),  # flare:greedy at gamma 10
+        ("fig4", "rivals", QUICK, 2 * 2 * 3),  # flare and fedavg, both distributions
     ],
 )
 def test_experiments_share_runs(one: str, other: str, scale: Scale, shared: int) -> None:
@@ -144,6 +150,52 @@ def test_an_experiment_shares_runs_with_itself() -> None:
     """The defaults are a point of every sweep."""
     trials = sensitivity.trials(FULL)
     assert len(trials) - len({trial.key for trial in trials}) == 3 * 3 * (len(sensitivity.SWEEPS) - 1)
+
+
+# --- names ----------------------------------------------------------------------------------------------------
+
+
+ABBREVIATION = re.compile(r"(?<!\()\b(SPF|SP|PS|CP|DM|CM|F?MaS|F?MeS)\b|\b(SPF|SP|PS|CP|DM|CM)\b(?!\))")
+"""The paper's names where they are not alone in brackets."""
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_curves_are_called_as_reports_call_the_same_runs(name: str) -> None:
+    curves: dict[str, dict[str, dict[str, Any]]] = {}
+    for trial in EXPERIMENTS[name].trials(Scale((0,))):
+        table = settings_table(trial.config)
+        del table["run.evaluate_every"]  # of Fig. 8: with the deadline, so that all are tested equally often
+        curves.setdefault(trial.panel, {})[trial.curve] = table
+    assert [list(panel) for panel in curves.values()] == [labels_of(list(panel.values())) for panel in curves.values()]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_claims_and_pictures_lead_with_method_and_policy(name: str) -> None:
+    results = filled(EXPERIMENTS[name], lambda trial: made_up())
+    said = []
+    for claim in EXPERIMENTS[name].claims(results):
+        said += [claim.says, claim.measure, claim.depends, *(test.what for test in claim.tests)]
+        leads = [word for word in claim.says.replace(",", " ").split() if re.fullmatch(r"[a-z-]+:[a-z-]+", word)]
+        assert claim.says.startswith(leads[0])
+        method, policy = leads[0].split(":")
+        assert method in METHODS
+        assert policy in POLICIES
+    keys = []
+    for figure in EXPERIMENTS[name].draw(results).values():
+        keys += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        said += [text.get_text() for text in figure.findobj(Text)]
+    if not keys:  # Fig. 7 has bars
+        keys = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert all(re.match(r"[a-z-]+:[a-z-]+", key) for key in keys)
+    assert set(keys) <= set(said)
+    assert [text for text in said if ABBREVIATION.search(text)] == []
+
+
+def test_the_paper_name_stands_behind_a_name_with_settings() -> None:
+    one = entry("flare", "greedy", told_by=("learning.options.tau_bar",))
+    assert (one.label, one.full_name) == ("flare:greedy, tau_bar mas", "flare:greedy, tau_bar mas (SPF)")
+    other = one.at("learning.options.tau_bar=mes")
+    assert other.full_name == other.label  # the paper's SPF takes MaS
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
@@ -175,7 +227,7 @@ def test_runs_that_are_all_the_same_prove_no_difference(name: str) -> None:
 
 
 def losses(flare: float, flexible: float, fixed: float) -> Callable[[Trial], Outcome]:
-    table = {fig3.FLARE: flare, fig3.FLEXIBLE: flexible, fig3.FIXED: fixed}
+    table = {fig3.FLARE.label: flare, fig3.FLEXIBLE.label: flexible, fig3.FIXED.label: fixed}
 
     def outcome(trial: Trial) -> Outcome:
         loss = table[trial.curve] + luck(trial.seed)
@@ -190,25 +242,31 @@ def test_fig3_flare_must_lie_below_both() -> None:
     assert [claim.effect.mean for claim in below.values()] == pytest.approx([0.1, 0.2])  # over the nearer of the two
     between = decided("fig3", losses(0.7, 0.9, 0.6))
     assert [claim.verdict for claim in between.values()] == [FAILS, FAILS]
-    assert [deciding(claim) for claim in between.values()] == [[f"over {fig3.FIXED}"]] * 2
+    assert [deciding(claim) for claim in between.values()] == [["flare:random against fedavg-fixed:random"]] * 2
     assert set(verdicts("fig3", losses(0.6, 0.9, 0.6)).values()) == {UNDECIDED}
 
 
 def test_fig3_does_not_hold_where_flare_diverges() -> None:
     def outcome(trial: Trial) -> Outcome:
-        if trial.curve == fig3.FLARE and trial.seed in (1, 3):
+        if trial.curve == fig3.FLARE.label and trial.seed in (1, 3):
             return made_up([0.2], diverged=True)
         return losses(0.5, 0.9, 0.6)(trial)
 
     assert HOLDS not in verdicts("fig3", outcome, seeds=5).values()
 
 
-STRATEGIES = {"MaS": 0.62, "MeS": 0.6, "FMaS": 0.55, "FMeS": 0.51, fig4.FEDAVG: 0.5, fig4.FIXED: 0.45}
+STRATEGIES = {"mas": 0.62, "mes": 0.6, "fmas": 0.55, "fmes": 0.51, "fedavg": 0.5, "fedavg-fixed": 0.45}
+
+
+def strategy(trial: Trial) -> str:
+    """What a run of Fig. 4 is put to: tau_bar of FLARE, or which FedAvg."""
+    learning = trial.config.learning
+    return str(learning.options.get("tau_bar", "mas")) if learning.method == "flare" else learning.method
 
 
 def test_fig4_the_papers_fedavg_does_a_fixed_number_of_steps_and_ours_tau_i() -> None:
-    worse = STRATEGIES | {"MeS": 0.48}
-    found = decided("fig4", ranked(lambda trial: (worse if non_iid(trial) else STRATEGIES)[trial.curve]))
+    worse = STRATEGIES | {"mes": 0.48}
+    found = decided("fig4", ranked(lambda trial: (worse if non_iid(trial) else STRATEGIES)[strategy(trial)]))
     gains = {
         "mas-over-fedavg-iid": (17.0, 12.0), "mes-over-fedavg-iid": (15.0, 10.0),
         "mas-over-fedavg-non-iid": (17.0, 12.0), "mes-over-fedavg-non-iid": (3.0, -2.0),
@@ -230,7 +288,7 @@ def test_fig4_the_papers_fedavg_does_a_fixed_number_of_steps_and_ours_tau_i() ->
 
 def test_fig4_steady_is_what_does_not_drop() -> None:
     def outcome(trial: Trial) -> Outcome:
-        if trial.curve in ("MaS", "FMeS"):
+        if strategy(trial) in ("mas", "fmes"):
             return made_up([0.3, 0.5, 0.4, 0.6, 0.5, 0.7])  # two drops of 0.1 in five steps
         return made_up([0.3, 0.35, 0.4, 0.5, 0.6, 0.7])
 
@@ -246,7 +304,7 @@ def test_fig4_steady_is_what_does_not_drop() -> None:
 def test_fig4_loss_from_grouped_selection(loss: float | None, verdict: Verdict) -> None:
     def accuracy(trial: Trial) -> float:
         cost = (0.0, 0.05, 0.1)[trial.seed] if loss is None else loss
-        return 0.6 - (cost if "grouped" in trial.panel and trial.curve == "MaS" else 0.0)
+        return 0.6 - (cost if "grouped" in trial.panel and strategy(trial) == "mas" else 0.0)
 
     claim = decided("fig4", ranked(accuracy))["grouped-loss"]
     assert claim.verdict is verdict
@@ -258,28 +316,31 @@ def test_fig4_loss_from_grouped_selection(loss: float | None, verdict: Verdict) 
     [((0.01,) * 3, HOLDS), ((-0.01,) * 3, HOLDS), ((0.05,) * 3, FAILS), ((0.01, 0.02, 0.03), UNDECIDED)],
 )
 def test_fig4_a_marginal_gain(gains: tuple[float, ...], verdict: Verdict) -> None:
-    gained = ranked(lambda trial: 0.5 + (gains[trial.seed] if trial.curve == "FMeS" else 0.0))
+    gained = ranked(lambda trial: 0.5 + (gains[trial.seed] if strategy(trial) == "fmes" else 0.0))
     assert verdicts("fig4", gained)["fmes-marginal"] is verdict
 
 
-ORDER = {"SPF": 0.7, "SP": 0.68, "FLARE, exact": 0.72, "FedAvg, exact": 0.69, "CP": 0.6, "DM": 0.5, "CM": 0.4}
+ORDER = {
+    "flare:greedy": 0.7, "fedavg:greedy": 0.68, "flare:exact": 0.72, "fedavg:exact": 0.69,
+    "fedavg:cp": 0.6, "fedavg:dm": 0.5, "fedavg:cm": 0.4,
+}  # fmt: skip
 
 
 def as_printed(trial: Trial) -> float:
     """What the paper says of Figs. 5 and 6: PS is best with its second number of devices."""
-    if trial.curve.startswith("PS, "):
+    if trial.curve.startswith("fedavg:ps, "):
         numbers = policy_figures.PS_NUMBERS[trial.config.wireless.deadline_s]
         return 0.65 if trial.config.scheduling.options["num_selected"] == numbers[1] else 0.3
-    return ORDER[trial.curve] + (0.03 if trial.curve == "SPF" and non_iid(trial) else 0.0)
+    return ORDER[trial.curve] + (0.03 if trial.curve == "flare:greedy" and non_iid(trial) else 0.0)
 
 
 @pytest.mark.parametrize("name", ["fig5", "fig6"])
 def test_fig5_and_fig6_as_the_paper_says(name: str) -> None:
     found = decided(name, ranked(as_printed))
-    expected = dict.fromkeys(found, HOLDS) | {"exact-over-spf": FAILS}  # where SPF is lucky on non-i.i.d. data
+    expected = dict.fromkeys(found, HOLDS) | {"exact-over-greedy": FAILS}  # where it is lucky on non-i.i.d. data
     assert {each: claim.verdict for each, claim in found.items()} == expected
-    assert found["spf-over-rivals"].effect.mean == pytest.approx(5.0)  # over PS at its best
-    assert len(found["spf-over-rivals"].tests) == 4 * 4
+    assert found["flare-greedy-over-rivals"].effect.mean == pytest.approx(5.0)  # over PS at its best
+    assert len(found["flare-greedy-over-rivals"].tests) == 4 * 4
     assert found["more-so-non-iid"].effect.mean == pytest.approx(3.0)
 
 
@@ -292,28 +353,34 @@ def test_one_rival_in_one_panel_is_enough_to_fail(name: str) -> None:
         return as_printed(trial) + (0.04 if lucky else 0.0)
 
     found = decided(name, ranked(outcome))
-    assert found["spf-over-rivals"].verdict is HOLDS
-    assert found["sp-over-rivals"].verdict is FAILS
-    assert deciding(found["sp-over-rivals"]) == [f"SP over PS, {panels[2]}"]
+    assert found["flare-greedy-over-rivals"].verdict is HOLDS
+    assert found["fedavg-greedy-over-rivals"].verdict is FAILS
+    assert deciding(found["fedavg-greedy-over-rivals"]) == [f"fedavg:greedy over fedavg:ps, {panels[2]}"]
 
 
 def test_ps_is_shown_at_its_best_over_these_very_seeds() -> None:
     results = filled(EXPERIMENTS["fig5"], ranked(as_printed))
     for panel, best in zip(results.panels, ("3", "3", "9", "9"), strict=True):
-        assert policy_figures.curve_of(results, panel, "PS") == f"PS, M = {best}"
-        assert [label for label, _ in policy_figures.lines(results, panel)] == list(policy_figures.LINES)
+        assert policy_figures.curve_of(results, panel, policy_figures.PS) == f"fedavg:ps, num_selected={best}"
+        assert [label for label, _ in policy_figures.lines(results, panel)] == [
+            *("flare:greedy (SPF)", "fedavg:greedy (SP)", "flare:exact", "fedavg:exact"),
+            *("fedavg:ps (PS)", "fedavg:cp (CP)", "fedavg:dm (DM)", "fedavg:cm (CM)"),
+        ]
 
 
 def test_fig7_most_updates_and_enough_devices() -> None:
-    steps = {"SPF/SP": 6.0, "exact": 7.0, "PS": 5.0, "CP": 4.0, "DM": 3.0, "CM": 2.0}
+    steps = {"greedy": 6.0, "exact": 7.0, "ps": 5.0, "cp": 4.0, "dm": 3.0, "cm": 2.0}
 
     def outcome(devices: float, cm: float = 0.0) -> Callable[[Trial], Outcome]:
-        most = {"SPF/SP": devices, "DM": 10.0}
-        extra = {"CM": cm}
-        return lambda trial: made_up(
-            tau=steps[trial.curve] + extra.get(trial.curve, 0.0) + luck(trial.seed),
-            devices=most.get(trial.curve, 3.0) * (1.0 + luck(trial.seed)),
-        )
+        most = {"greedy": devices, "dm": 10.0}
+        extra = {"cm": cm}
+
+        def outcome_of(trial: Trial) -> Outcome:
+            policy = trial.config.scheduling.policy
+            tau = steps[policy] + extra.get(policy, 0.0) + luck(trial.seed)
+            return made_up(tau=tau, devices=most.get(policy, 3.0) * (1.0 + luck(trial.seed)))
+
+        return outcome_of
 
     assert verdicts("fig7", outcome(5.1)) == {"updates": HOLDS, "devices": HOLDS}
     assert verdicts("fig7", outcome(4.9, cm=4.5)) == {"updates": FAILS, "devices": FAILS}
@@ -335,24 +402,23 @@ def test_fig8_as_the_paper_says() -> None:
 def test_fig8_otherwise() -> None:
     found = decided("fig8", over_deadlines(lambda d: 0.5 + 0.02 * d, lambda d: 0.5 + 0.05 * (0.4 <= d <= 1.0) * d))
     assert {claim.verdict for claim in found.values()} == {FAILS}
-    assert "SPF: 0.6 s over 1 s" in deciding(found["best-at-0.6"])
-    assert "SPF: 0.6 s over 0.4 s" not in deciding(found["best-at-0.6"])
+    assert "flare:greedy: 0.6 s over 1 s" in deciding(found["best-at-0.6"])
+    assert "flare:greedy: 0.6 s over 0.4 s" not in deciding(found["best-at-0.6"])
     open_ = over_deadlines(lambda d: 0.5, lambda d: 0.5)
     assert verdicts("fig8", open_) == {"iid-falls": UNDECIDED, "best-at-0.6": UNDECIDED, "consistent": HOLDS}
 
 
 def by_rate(trial: Trial) -> float:
     """MaS is ahead at the paper's rate, since its best is a lower one; FedAvg is better at its own best."""
-    method, rate = trial.curve.rsplit(", ", 1)
-    best, height = {"MaS": (0.01, 0.6), fig4.FEDAVG: (0.08, 0.65)}.get(method, (0.04, 0.58))
-    return height - 0.05 * abs(math.log2(float(rate) / best))
+    best, height = {"mas": (0.01, 0.6), "fedavg": (0.08, 0.65)}.get(strategy(trial), (0.04, 0.58))
+    return height - 0.05 * abs(math.log2(trial.config.learning.local_lr / best))
 
 
 def test_rates_compare_each_at_its_best() -> None:
     results = filled(EXPERIMENTS["rates"], ranked(by_rate))
     at = results.panels[0]
-    assert rates.best_rate(results, at, "MaS") == 0.01
-    assert rates.best_rate(results, at, fig4.FEDAVG) == 0.08
+    assert rates.best_rate(results, at, rates.MAS) == 0.01
+    assert rates.best_rate(results, at, rates.FEDAVG) == 0.08
     found = decided("rates", ranked(by_rate))
     for distribution in ("iid", "non-iid"):
         assert found[f"mas-over-fedavg-{distribution}"].verdict is FAILS
@@ -363,26 +429,28 @@ def test_rates_compare_each_at_its_best() -> None:
 
 def test_rates_tell_where_a_method_breaks() -> None:
     def outcome(trial: Trial) -> Outcome:
-        method, rate = trial.curve.rsplit(", ", 1)
-        if method == "MaS" and float(rate) >= 0.16 and trial.seed == 2:
+        rate = trial.config.learning.local_lr
+        if strategy(trial) == "mas" and rate >= 0.16 and trial.seed == 2:
             return made_up([0.5], diverged=True)
-        stuck = method == fig4.FEDAVG and float(rate) >= 0.64
+        stuck = strategy(trial) == "fedavg" and rate >= 0.64
         return made_up(0.11 if stuck else 0.6)
 
     results = filled(EXPERIMENTS["rates"], outcome)
     at = results.panels[1]
-    assert rates.diverges_at(results, at, "MaS") == 0.16  # one seed is enough
-    assert rates.diverges_at(results, at, fig4.FEDAVG) == 0.64  # twice guessing would be 0.2
-    assert math.isnan(rates.diverges_at(results, at, "MeS"))
-    assert rates.best_rate(results, at, "MaS") < 0.16  # a seed that diverged counts as a guess
+    assert rates.diverges_at(results, at, rates.MAS) == 0.16  # one seed is enough
+    assert rates.diverges_at(results, at, rates.FEDAVG) == 0.64  # twice guessing would be 0.2
+    assert math.isnan(rates.diverges_at(results, at, rates.MES))
+    assert rates.best_rate(results, at, rates.MAS) < 0.16  # a seed that diverged counts as a guess
     table = {(panel, method): numbers for panel, method, *numbers in rates.rows(results)}
     assert len(table) == 2 * len(rates.METHODS)
-    assert table[at, fig4.FEDAVG][1:] == [pytest.approx(60.0), 0.64]
+    assert table[at, "fedavg:random"][1:] == [pytest.approx(60.0), 0.64]
 
 
 def test_gap_is_above_the_optimum_and_exact_is_none() -> None:
     def outcome(gap: float, exact: float = 0.0) -> Callable[[Trial], Outcome]:
-        return lambda trial: made_up([], gap=exact if trial.curve.startswith("exact") else gap + 0.001 * trial.seed)
+        return lambda trial: made_up(
+            [], gap=exact if trial.config.scheduling.policy == "exact" else gap + 0.001 * trial.seed
+        )
 
     claim = decided("gap", outcome(0.05))["greedy"]
     assert claim.verdict is HOLDS
@@ -393,13 +461,14 @@ def test_gap_is_above_the_optimum_and_exact_is_none() -> None:
 
 @pytest.mark.parametrize(("ours", "verdict"), [(0.6, HOLDS), (0.4, FAILS)])
 def test_beyond_the_paper_each_against_its_rival(ours: float, verdict: Verdict) -> None:
-    def favoured(*names: str) -> Callable[[Trial], Outcome]:
-        return ranked(lambda trial: ours if trial.curve.startswith(names) else 0.5)
+    def favoured(favourite: Callable[[Trial], bool]) -> Callable[[Trial], Outcome]:
+        return ranked(lambda trial: ours if favourite(trial) else 0.5)
 
-    assert set(verdicts("rivals", favoured("FLARE")).values()) == {verdict}
-    assert set(verdicts("sensitivity", favoured("SPF, ")).values()) == {verdict}
-    lines = tuple(line for line in safe.LINES if line != safe.DEFAULT)
-    assert set(verdicts("safe", favoured(*lines)).values()) == {verdict}
+    assert set(verdicts("rivals", favoured(lambda trial: trial.curve == "flare:random")).values()) == {verdict}
+    greedy = favoured(lambda trial: trial.curve.startswith("flare:greedy, "))
+    assert set(verdicts("sensitivity", greedy).values()) == {verdict}
+    usual = {safe.point(safe.DEFAULT, rate).label for rate in safe.RATES}
+    assert set(verdicts("safe", favoured(lambda trial: trial.curve not in usual)).values()) == {verdict}
 
 
 def test_a_bound_that_is_broken_once_is_broken() -> None:
@@ -481,10 +550,10 @@ def test_curves_that_their_bands_would_bury_are_drawn_as_means_of_five_tests() -
     axes = EXPERIMENTS["fig5"].draw(results)["fig5-rounds"].axes[0]
     assert axes.get_ylabel() == "test accuracy,\nmean of 5 tests"
     assert not any(isinstance(each, PolyCollection) for each in axes.collections)  # no bands
-    finals = [final_accuracy(run) for run in results.runs(results.panels[0], "SPF")]
-    assert axes.containers[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(finals))  # SPF is the first line
+    finals = [final_accuracy(run) for run in results.runs(results.panels[0], "flare:greedy")]
+    assert axes.containers[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(finals))  # the first line
     (border,) = [line for line in axes.lines if len(set(line.get_xdata())) == 1 and len(line.get_xdata()) == 2]
-    last = max(float(run.test_round[-1]) for run in results.runs(results.panels[0], "SPF"))
+    last = max(float(run.test_round[-1]) for run in results.runs(results.panels[0], "flare:greedy"))
     assert last < border.get_xdata()[0] < min(bar.lines[0].get_xdata()[0] for bar in axes.containers)
     assert "final" in [text.get_text() for text in axes.texts]
     assert axes.xaxis.get_major_formatter()(last + 1.0, 0) == ""

@@ -68,6 +68,8 @@ def test_parse(text, quantity, value):
         ("10MHz", "time", "MHz"),
         ("10kKHz", "bandwidth", "unknown unit 'kKHz'"),  # two prefixes
         ("10nus", "time", "unknown unit 'nus'"),
+        ("1nmin", "time", "unknown unit 'nmin'"),  # minutes and hours take no prefix
+        ("1mh", "duration", "unknown unit 'mh'"),
         ("10mHz", "bandwidth", "mHz"),  # millihertz: the writer meant MHz
         ("fast", "bandwidth", "does not start with a number"),
         ("", "data size", "does not start with a number"),

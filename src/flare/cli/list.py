@@ -1,4 +1,4 @@
-"""`flare list`: which policies, methods, models and data sets there are, their options, and where they come from."""
+"""`flare list`: which policies, methods, models, data sets and codecs there are, their options, their origin."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Kind(StrEnum):
     METHODS = "methods"
     MODELS = "models"
     DATA = "data"
+    CODECS = "codecs"
 
 
 def list_(
@@ -31,7 +32,7 @@ def list_(
     plugin: Plugins = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Name all policies, methods, models or data sets: a line about each, its options, where it comes from."""
+    """Name all policies, methods, models, data sets or codecs: a line about each, its options, where it comes from."""
     load_named(plugin)
     registry = _registry(kind)
     if json_:
@@ -51,7 +52,7 @@ def list_(
 
 
 def _registry(kind: Kind) -> Registry[Any]:
-    """Where things of a kind are registered. Methods and models bring torch along, which takes its time to import."""
+    """Where things of a kind are registered. Some bring torch along, which takes its time to import."""
     if kind is Kind.POLICIES:
         from flare.scheduling import POLICIES
 
@@ -64,6 +65,10 @@ def _registry(kind: Kind) -> Registry[Any]:
         from flare.learning.methods import METHODS
 
         return METHODS
+    if kind is Kind.CODECS:
+        from flare.uplink import CODECS
+
+        return CODECS
     from flare.learning.models import MODELS
 
     return MODELS

@@ -58,6 +58,8 @@ SOURCES: Registry[Source] = Registry("data set", "data sets")
 def dataset(name: str) -> Callable[[DatasetFunction], DatasetFunction]:
     """Register the decorated function, which returns a `Dataset`, as the data set `name`."""
 
+    SOURCES.refuse_bare(name, "flare.dataset")
+
     def register(load: DatasetFunction) -> DatasetFunction:
         _add(name, load, first_line(load))
         return load

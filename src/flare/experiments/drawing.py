@@ -198,7 +198,7 @@ def bars(axes: Axes, labels: Sequence[str], rows: Sequence[Sequence[float]], col
         axes.annotate(f" {mean.mean:.2f}", (mean.mean + half, place), va="center", fontsize=7.5)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.margins(x=0.14)
+    axes.margins(x=0.2)
     axes.grid(axis="x", color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
 

@@ -47,6 +47,8 @@ MODELS: Registry[ModelKind] = Registry("model", "models")
 def model(name: str) -> Callable[[ModelBuilder], ModelBuilder]:
     """Register the decorated function of (sample_shape, num_classes, *, options) as the model `name`."""
 
+    MODELS.refuse_bare(name, "flare.model")
+
     def register(build: ModelBuilder) -> ModelBuilder:
         options = INTERFACE.options_of(name, build)
         MODELS.add(ModelKind(name, first_line(build), options, build), build)

@@ -41,11 +41,11 @@ class RunKeeper:
             but = excused(changed, allowed_files or {})
             self.folder.refuse_other(identity, but=but)  # of a run that was killed before it began nothing is known
         snapshot = self.folder.restore()
-        if changed:
-            self.folder.accept_plugins(changed, identity, 0 if snapshot is None else snapshot.rounds_done)
-        if snapshot is None:
-            return None
-        return from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers), snapshot.numbers
+        state = None if snapshot is None else from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers)
+        goes_on = state is None or state.status is RunStatus.RUNNING  # of one that has ended nothing is computed
+        if changed and goes_on:
+            self.folder.accept_plugins(changed, identity, 0 if state is None else state.rounds_done)
+        return None if state is None or snapshot is None else (state, snapshot.numbers)
 
     def identify(self, identity: Mapping[str, str]) -> None:
         """Write down what the run is; ValueError where the folder holds another."""

@@ -141,6 +141,7 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
         if not taking_part:
             return {}
         common = mean.end()
+    checked_reference(station.config.learning.method, station.method.reference_steps(plan.method, plan.now))
     rules = checked_rules(station.config.learning.method, station.method.rules(plan.method, plan.now, common), plan)
     asked = zip(plan.selected.tolist(), rules, strict=True)
     return {device: rule for device, rule in asked if device in taking_part}
@@ -161,6 +162,16 @@ def checked_steps(method: str, answer: Any, tau: Floats) -> Floats:
             f"each of the {len(tau)} devices"
         )
     return steps.astype(np.float64, copy=False)
+
+
+def checked_reference(method: str, answer: Any) -> None:
+    """ValueError where the reference number of steps of a method is no number greater than 0."""
+    number = isinstance(answer, int | float | np.integer | np.floating) and not isinstance(answer, bool)
+    if not number or not 0.0 < answer < math.inf:
+        raise ValueError(
+            f"method '{method}': its reference_steps() answered {answer!r:.80}; it must answer a finite number greater "
+            "than 0, such as the mean of now.tau[now.selected]"
+        )
 
 
 def checked_rules(method: str, answer: Any, plan: Plan) -> list[LocalRule]:

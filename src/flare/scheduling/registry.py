@@ -128,6 +128,8 @@ def policy(
                     do not say then that the policy passed it over
     """
 
+    POLICIES.refuse_bare(name, "flare.policy")
+
     def register(function: PolicyFunction) -> PolicyFunction:
         made = Policy(
             name=name,

@@ -48,6 +48,8 @@ def codec(name: str) -> Callable[[C], C]:
     """Register the decorated class as the codec `name`: a dataclass that derives from `Codec`, or a function that
     returns one."""
 
+    CODECS.refuse_bare(name, "flare.codec")
+
     def register(made_of: C) -> C:
         if isinstance(made_of, type):
             _refuse_incomplete(name, made_of)

@@ -45,6 +45,8 @@ METHODS: Registry[MethodKind] = Registry("method", "methods")
 def method(name: str) -> Callable[[M], M]:
     """Register the decorated class as the method `name`: a dataclass whose fields are its options."""
 
+    METHODS.refuse_bare(name, "flare.method")
+
     def register(made_of: M) -> M:
         _refuse_incomplete(name, made_of)
         options = INTERFACE.options_of(name, made_of)
