@@ -295,10 +295,13 @@ def test_a_run_that_has_ended_is_not_said_to_go_on_with_a_changed_plugin(tmp_pat
     path = policy_file(tmp_path / "mine.py")
     begun(tmp_path / "run", path, "scheduling.policy=mine")
     assert flare(capsys, "run", "--resume", "run", "--quiet")[0] == 0
-    before = content(tmp_path / "run")
+    before = manifest(tmp_path / "run")
     policy_file(path, order="np.arange(problem.num_devices)[::-1]")
     assert flare(capsys, "run", "--resume", "run", "--quiet", "--allow-changed-plugin")[0] == 0
-    assert content(tmp_path / "run") == before  # nothing was computed by the new file: the old one is the run's
+    after = manifest(tmp_path / "run")  # nothing was computed by the new file: the old one is the run's
+    assert (after["plugins"], after["identity"], after["status"]) == (before["plugins"], before["identity"], "finished")
+    assert "changed_plugins" not in after
+    assert selected(tmp_path / "run") == [[0, 1]] * 6
 
 
 @pytest.mark.parametrize("name", ["policy", "method", "model", "dataset", "codec"])

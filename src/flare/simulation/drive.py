@@ -87,10 +87,10 @@ def plan_rounds(
 def _until_the_end(members: Sequence[Member], turn: Callable[[], None], stopping: Callable[[], bool]) -> None:
     """Take turns until every run has ended or is to stop; those that go on are left to be resumed."""
     for member in members:
-        if member.folder is not None:
-            member.keeper.identify(member.simulation.identity)
-        if member.state.status is not RunStatus.RUNNING:  # resumed after its end
+        if member.state.status is not RunStatus.RUNNING:  # resumed after its end, and compared with its folder then
             member.keeper.finish(member.state)
+        elif member.folder is not None:
+            member.keeper.identify(member.simulation.identity)
     try:
         while any(_going(members)) and not stopping():
             turn()
