@@ -91,3 +91,30 @@ def test_the_fixed_steps_of_fedavg_are_fixed_on_a_fleet_too(tmp_path: Path) -> N
     _, simulated, _, recorded = both(config, tmp_path / "run")
     assert [each["tau"] for each in recorded] == [each["tau"] for each in simulated]
     assert {tau for each in recorded for tau in each["tau"]} == {4.0}
+
+
+@pytest.mark.parametrize("method", ["flare", "scaffold", "fedlin"])
+@pytest.mark.parametrize(
+    "codec", [("qsgd", "uplink.bits=2"), ("topk", "uplink.share=0.05")], ids=lambda given: given[0]
+)
+def test_nodes_send_the_bytes_that_the_simulator_counts(tmp_path: Path, codec: tuple[str, str], method: str) -> None:
+    """Error feedback (of topk) lies with the nodes here and in the state of the run there."""
+    more = [
+        "run.payload=model",
+        "wireless.deadline_s=0.2",
+        "wireless.total_bandwidth_hz=2e4",
+        "learning.model=logistic",
+    ]
+    config = settings(f"uplink.codec={codec[0]}", codec[1], f"learning.method={method}", *more)
+    member, simulated, _, recorded = both(config, tmp_path / "run")
+    assert len(recorded) == len(simulated) == 8
+    assert sum(len(each["sent"]) for each in recorded) > 8
+    bits = member.simulation.station.codec.bits(650) * (1 if method == "flare" else 2)
+    for ours, theirs in zip(recorded, simulated, strict=True):
+        assert {key: ours[key] for key in SAME} == {key: theirs[key] for key in SAME}
+        for key in CLOSE:
+            assert np.allclose(ours[key], theirs[key], rtol=1e-11, atol=0.0), key
+        assert ours["payload_bits"] == theirs["payload_bits"] == [bits] * len(ours["sent"])
+        assert ours["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-5)
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+        assert ours["faults"] == []

@@ -22,13 +22,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from flare.flower.arrays import Layout, difference, load_arrays, trained_arrays
+from flare.flower.coding import UPLINK, Sender
 from flare.flower.device import Ask, own_resources
 from flare.flower.resources import RECORD
 from flare.learning.flat import FlatModel
-from flare.learning.job import drift_less_own
+from flare.learning.job import control_change, drift_less_own, norm_of
+from flare.rounds.residuals import Part
 
 DRIFT = "drift"
 """The record of a vector that is added to every gradient of the round."""
+CONTROL = "control"
+"""The record of the server's control variate, from which a node knows how its own one changes."""
 GRADIENT = "gradient"
 """The action of a message that asks for the gradient of all data."""
 _KEPT = "flare.gradient"  # where a node keeps its own gradient until it trains
@@ -121,7 +125,11 @@ def client_app(
         own = _gradient_arrays(model(context), message.content.array_records["arrays"], all_batches(context), loss_of)
         context.state[_KEPT] = own
         context.state[f"{_KEPT}.round"] = ConfigRecord({"round": _round_of(message)})
-        return Message(RecordDict({"arrays": own}), reply_to=message)
+        sender = Sender.asked(message, context)
+        if sender is None:
+            return Message(RecordDict({"arrays": own}), reply_to=message)
+        sender.add(Part.GRADIENT, Layout(message.content.array_records["arrays"]).flatten(own))
+        return Message(RecordDict({UPLINK: sender.record()}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -138,12 +146,27 @@ def client_app(
             "steps": work.steps,
             "loss": sum(losses) / len(losses),
             "squared_loss": sum(loss * loss for loss in losses) / len(losses),
-            "work_s": time.perf_counter() - start,
         }
-        content = RecordDict({"arrays": difference(module, arrays), "metrics": MetricRecord(told)})
+        update, sender = difference(module, arrays), Sender.asked(message, context)
+        if sender is None:
+            content = RecordDict({"arrays": update})
+        else:
+            content = RecordDict({UPLINK: _coded(sender, work, message, Layout(arrays).flatten(update), told)})
+        content["metrics"] = MetricRecord({**told, "work_s": time.perf_counter() - start})
         return Message(content, reply_to=message)
 
     return app
+
+
+def _coded(sender: Sender, work: Work, message: Message, update: Tensor, told: dict[str, float]) -> ConfigRecord:
+    """An update, in the order of the server's arrays, coded, and with it the change of the node's control where the
+    server sent its own; the norm before coding is told."""
+    told["update_norm"] = float(norm_of(update))
+    sender.add(Part.UPDATE, update)
+    if CONTROL in message.content:
+        control = Layout(message.content.array_records["arrays"]).flatten(message.content.array_records[CONTROL])
+        sender.add(Part.CONTROL, control_change(control, work.steps, work.lr, update))
+    return sender.record()
 
 
 def _correcting(train_step: TrainStep, module: nn.Module, work: Work, drift: Tensor | None) -> Callable[[Any], float]:

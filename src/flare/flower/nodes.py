@@ -13,18 +13,23 @@ from torch import Tensor
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.client import DRIFT, GRADIENT, Work
+from flare.flower.client import CONTROL, DRIFT, GRADIENT, Work
+from flare.flower.coding import UPLINK, coding_record
 from flare.flower.device import Ask
 from flare.flower.exchange import Answer
 from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet
 from flare.flower.resources import Resources, read_resources
+from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
-from flare.learning.flat import update_bits
 from flare.learning.job import LocalRule, Update
-from flare.rounds import Arrivals, Plan
+from flare.rounds import Arrivals, BaseStation, Plan
+from flare.rounds.coding import control_of
+from flare.rounds.residuals import Part
 from flare.units import dbm_to_watt
 
+Beside = dict[str, ArrayRecord | ConfigRecord]
+"""Records of a message by name."""
 _CPU = torch.device("cpu")
 _MAX = 1e9  # greatest loss and seconds of work that a node may report
 
@@ -81,29 +86,52 @@ def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule]
 
 
 def train_message(
-    node: int, work: Work, arrays: ArrayRecord, drift: ArrayRecord | None, extra: Mapping[str, Any], *, ttl_s: float
+    node: int, work: Work, arrays: ArrayRecord, beside: Beside, extra: Mapping[str, Any], *, ttl_s: float
 ) -> Message:
-    """Sends a node the model, which all share, and its own work."""
-    content = RecordDict({"arrays": arrays, "config": ConfigRecord({**extra, **vars(work)})})
-    if drift is not None:
-        content[DRIFT] = drift
+    """Sends a node the model, which all share, its own work, and records beside."""
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord({**extra, **vars(work)}), **beside})
     return Message(content, node, MessageType.TRAIN, ttl=ttl_s, group_id=str(work.round))
 
 
-def gradient_message(node: int, index: int, arrays: ArrayRecord, *, ttl_s: float) -> Message:
+def beside_work(station: BaseStation, index: int, rules: Mapping[int, LocalRule], layout: Layout) -> dict[int, Beside]:
+    """The records that go to each device beside its work: its drift and, where vectors are coded, how, and the control
+    variate that it needs for the change of its own. A vector that devices share is made into arrays once."""
+    made: dict[int, ArrayRecord] = {}
+
+    def arrays(vector: Tensor) -> ArrayRecord:
+        if id(vector) not in made:
+            made[id(vector)] = layout.arrays(vector.float())
+        return made[id(vector)]
+
+    told: dict[int, Beside] = {device: {} for device in rules}
+    for device, rule in rules.items():
+        if rule.drift is not None:
+            told[device][DRIFT] = arrays(rule.drift)
+        if station.codes:
+            told[device][UPLINK] = coding_record(station, index, device)
+            if station.method.sends_control:
+                told[device][CONTROL] = arrays(control_of(station, rule))
+    return told
+
+
+def gradient_message(
+    node: int, index: int, arrays: ArrayRecord, coding: ConfigRecord | None, *, ttl_s: float
+) -> Message:
     """Asks a node for the gradient of all its data at the model."""
     content = RecordDict({"arrays": arrays, "config": ConfigRecord({"round": index})})
+    if coding is not None:
+        content[UPLINK] = coding
     return Message(content, node, f"{MessageType.TRAIN}.{GRADIENT}", ttl=ttl_s, group_id=str(index))
 
 
 def gradients(
-    answers: Iterable[Answer], devices: Mapping[int, int], layout: Layout, *, max_norm: float, faults: Faults
+    answers: Iterable[Answer], devices: Mapping[int, int], reader: Reader, *, faults: Faults
 ) -> Iterator[tuple[int, Tensor]]:
     """The sound gradients with their devices, one at a time: each lies in the same room until the next is asked for.
     `devices` has the device of each node."""
     for answer in answers:
         try:
-            gradient, _ = _read_vector(answer.message, layout, what="gradient", max_norm=max_norm)
+            gradient, _ = reader.read(answer.message, Part.GRADIENT)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
@@ -114,9 +142,8 @@ def take_in(
     answers: Iterable[Answer],
     arrivals: Arrivals,
     works: Mapping[int, Work],
-    layout: Layout,
+    reader: Reader,
     *,
-    max_norm: float,
     fleet: Fleet,
     faults: Faults,
 ) -> None:
@@ -127,15 +154,13 @@ def take_in(
             if work is None:
                 raise ValueError("it was not asked")
             with one_thread(_CPU):  # threads cost more than they save on sums this short
-                trained = _read_trained(answer.message, layout, steps=work.steps, max_norm=max_norm)
+                trained = _read_trained(answer.message, reader, steps=work.steps)
                 upload_s = fleet.uplink(answer.node).upload_s(answer.after_s - trained.work_s)
                 arrivals.add(work.device, trained.update, compute_s=trained.work_s, upload_s=upload_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        fleet.uplink(answer.node).sent(
-            work.round, float(update_bits(layout.num_weights)), answer.after_s - trained.work_s
-        )
+        fleet.uplink(answer.node).sent(work.round, reader.bits, answer.after_s - trained.work_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +185,7 @@ def _ask(config: Config, index: int, uplink_bps: float, needs_samples: bool) -> 
     )
 
 
-def _read_trained(answer: Message, layout: Layout, *, steps: int, max_norm: float) -> Trained:
+def _read_trained(answer: Message, reader: Reader, *, steps: int) -> Trained:
     """The update in a node's answer, until the next is read; ValueError says why it is not to be used."""
     metrics = answer.content.get("metrics")
     if not isinstance(metrics, MetricRecord):
@@ -174,27 +199,22 @@ def _read_trained(answer: Message, layout: Layout, *, steps: int, max_norm: floa
     squared = metrics.get("squared_loss")
     if squared is not None and not _sensible(squared, 0.0, _MAX**2):
         raise ValueError(f"its squared_loss is {str(squared)[:40]}; it must be a finite number, not negative")
-    delta, norm = _read_vector(answer, layout, what="update", max_norm=max_norm)
+    delta, norm = reader.read(answer, Part.UPDATE)
+    change = None
+    if reader.coded:
+        norm = _told_norm(metrics, reader.max_norm)
+        if reader.station.method.sends_control:
+            change, _ = reader.read(answer, Part.CONTROL)
     squared_loss = math.nan if squared is None else float(squared)  # type: ignore[arg-type]
-    return Trained(Update(delta, float(loss), squared_loss, norm), float(work_s))  # type: ignore[arg-type]
+    return Trained(Update(delta, float(loss), squared_loss, norm, change), float(work_s))  # type: ignore[arg-type]
 
 
-def _read_vector(answer: Message, layout: Layout, *, what: str, max_norm: float) -> tuple[Tensor, float]:
-    """The arrays of an answer as one vector, in the layout's room, and its norm; ValueError says why it is not to be
-    used."""
-    arrays = answer.content.get("arrays")  # a view by kind would outlive the answer
-    if not isinstance(arrays, ArrayRecord):
-        raise ValueError("its answer lacks the record 'arrays'")
-    vector = layout.flatten(arrays, out=layout.room)
-    squared = float(torch.dot(vector, vector))
-    if squared <= max_norm**2:  # false of nan too: then it is looked at closely
-        return vector, math.sqrt(squared)
-    norm = float(torch.linalg.vector_norm(vector.double()))
-    if not math.isfinite(norm):
-        raise ValueError(f"its {what} holds numbers that are not finite")
-    if norm > max_norm:
-        raise ValueError(f"its {what} has norm {norm:.3g}; {max_norm:.3g} is the most")
-    return vector, norm
+def _told_norm(metrics: MetricRecord, max_norm: float) -> float:
+    """The norm of an update before it was coded, as the node says it."""
+    told = metrics.get("update_norm")
+    if not _sensible(told, 0.0, max_norm):
+        raise ValueError(f"its update_norm is {str(told)[:40]}; it must be a number from 0 to {max_norm:.3g}")
+    return float(told)  # type: ignore[arg-type]
 
 
 def _sensible(value: object, least: float, greatest: float = _MAX) -> bool:

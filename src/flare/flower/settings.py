@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from flare.config import Config, override
 from flare.learning.methods import make_method
-from flare.rounds.base_station import policy_options
+from flare.rounds.base_station import codec_of, policy_options
 from flare.scheduling import lacks_number
 
 Value = bool | int | float | str
@@ -28,6 +28,7 @@ def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = No
 def refuse_settings(config: Config) -> None:
     """ValueError where the settings ask for what a fleet cannot have."""
     method = make_method(config.learning)
+    codec_of(config, method)
     no_data = "goes by the smoothness of the loss on the devices' data, which the server of a fleet does not see"
     if isinstance(config.scheduling.gamma, str):
         raise ValueError(f'scheduling.gamma is "{config.scheduling.gamma}", which {no_data}; set it to a number')

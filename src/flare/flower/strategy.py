@@ -17,10 +17,12 @@ from flwr.serverapp.strategy import Result, Strategy
 from flare.config import Config
 from flare.flower.arrays import Layout
 from flare.flower.client import Work
+from flare.flower.coding import coding_record
 from flare.flower.exchange import Answer, exchange, refusal
 from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.nodes import (
+    beside_work,
     gradient_message,
     gradients,
     query_messages,
@@ -32,6 +34,7 @@ from flare.flower.nodes import (
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened
 from flare.flower.settings import refuse_settings
+from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Score
 from flare.learning.methods import make_method
@@ -213,9 +216,9 @@ class FlareStrategy(Strategy):
         tau_bar = run.station.method.reference_steps(plan.method, plan.now)
         work = works(self.config, index, plan, rules, tau_bar)
         self._round.works.update((nodes[device], each) for device, each in work.items())
-        model, drifts = run.arrays(), run.drift_arrays(rules)
+        model, beside = run.arrays(), beside_work(run.station, index, rules, run.layout)
         return [
-            train_message(nodes[device], each, model, drifts.get(device), config, ttl_s=ttl_s)
+            train_message(nodes[device], each, model, beside[device], config, ttl_s=ttl_s)
             for device, each in work.items()
         ]
 
@@ -270,13 +273,13 @@ class FlareStrategy(Strategy):
             return {}
         if not run.station.method.needs_gradients:
             return local_rules(run.station, plan)
-        index, arrays = run.state.rounds_done, run.arrays()
-        asked = [gradient_message(nodes[device], index, arrays, ttl_s=ttl_s) for device in plan.selected.tolist()]
+        index, arrays, devices = run.state.rounds_done, run.arrays(), plan.selected.tolist()
+        codings = {each: coding_record(run.station, index, each) for each in devices if run.station.codes}
+        asked = [gradient_message(nodes[each], index, arrays, codings.get(each), ttl_s=ttl_s) for each in devices]
         answers = self._exchange(grid, asked, "train")
-        max_norm = self._max_norm(run) / self.config.learning.local_lr  # one step along it is then a sound update
         with one_thread(_CPU):
             device_of = {node: device for device, node in nodes.items()}
-            told = gradients(answers, device_of, run.layout, max_norm=max_norm, faults=self._faults)
+            told = gradients(answers, device_of, self._reader(run), faults=self._faults)
             return local_rules(run.station, plan, told)
 
     def _end_round(self, answers: Iterable[Answer]) -> tuple[MetricRecord | None, MetricRecord | None]:
@@ -290,8 +293,7 @@ class FlareStrategy(Strategy):
             answers,
             this.arrivals,
             this.works,
-            run.layout,
-            max_norm=self._max_norm(run),
+            self._reader(run),
             fleet=self._fleet,
             faults=self._faults,
         )
@@ -327,8 +329,9 @@ class FlareStrategy(Strategy):
     def _patience_s(self, when: str) -> float:
         return self.query_timeout_s if when == "query" and self.query_timeout_s is not None else self._timeout_s
 
-    def _max_norm(self, run: _Run) -> float:
-        return 10.0 * max(1.0, run.first_norm) if self.max_update_norm is None else self.max_update_norm
+    def _reader(self, run: _Run) -> Reader:
+        max_norm = 10.0 * max(1.0, run.first_norm) if self.max_update_norm is None else self.max_update_norm
+        return Reader(run.station, run.layout, max_norm)
 
     def _wait_for_nodes(self, grid: Grid) -> None:
         """Until there are enough of them, or the timeout is over."""
@@ -360,18 +363,6 @@ class _Run:
     def arrays(self) -> ArrayRecord:
         """The global model."""
         return self.layout.arrays(self.state.weights)
-
-    def drift_arrays(self, rules: Mapping[int, LocalRule]) -> dict[int, ArrayRecord]:
-        """The drift of each device that has one; a drift that devices share is made once."""
-        made: dict[int, ArrayRecord] = {}
-        shared: tuple[torch.Tensor, ArrayRecord] | None = None
-        for device, rule in rules.items():
-            if rule.drift is None:
-                continue
-            if shared is None or shared[0] is not rule.drift:
-                shared = (rule.drift, self.layout.arrays(rule.drift.float()))
-            made[device] = shared[1]
-        return made
 
 
 @final
