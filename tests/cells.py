@@ -189,6 +189,14 @@ def bank() -> dict[str, RoundProblem]:
         "everybody fits": changed(small, deadline_s=50.0),
         "large": paper_cell(9, num_devices=300, total_bandwidth_hz=75e6),
     }
+    bits = np.array([2e6, 1e7, 5e6, 5e6, 1e7, 2e7, 1e6, 1e7, 2e6, 5e6])
+    rounds["payloads, weights and deadlines of their own"] = changed(
+        small, payload_bits=bits, weight=np.linspace(0.5, 2.0, 10), due_s=np.linspace(0.3, 0.6, 10)
+    )
+    rounds["whole blocks"] = changed(small, block_hz=180e3, payload_bits=bits)
+    rounds["must, never, at most 4, coding noise"] = changed(
+        small, must=[1, 6], never=[0, 9], max_devices=4, coding_noise=bits / 1e7, payload_bits=bits
+    )
     for gamma in (0.0, 1.0, 10.0, 100.0):
         rounds[f"small, gamma {gamma:g}"] = changed(small, gamma=gamma)
     for deadline_s in (0.1, 0.4, 1.5):

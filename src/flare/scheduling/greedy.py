@@ -82,7 +82,8 @@ def greedy(problem: RoundProblem) -> Indices:
 
 def _candidates(problem: RoundProblem, order: Indices) -> _Probes | Chooser | Exchange:
     """The devices of a round, and the quickest way to say who delays it least."""
-    if not problem.alike or problem.block_hz is not None:
+    one_payload = problem.alike or bool((problem.payload_bits == problem.payload_bits[0]).all())
+    if not one_payload or not problem.due_s is problem.block_hz is problem.coding_noise is None:
         return Exchange(problem, order)
     if len(order) < _LARGE or problem.must.size:
         return _Probes(problem, order)
