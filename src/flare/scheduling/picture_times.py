@@ -39,8 +39,8 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     axes.barh(place, compute_s, color=ORANGE, hatch="//////", label="computing", **look)
     axes.barh(place, sending_s, left=compute_s, color=BLUE, label="upload", **look)
 
-    if problem.due_s is not None:
-        own = problem.due_s[shown] < problem.deadline_s
+    own = np.full(len(shown), False) if problem.due_s is None else problem.due_s[shown] < problem.deadline_s
+    if problem.due_s is not None and own.any():
         due: dict[str, Any] = {"color": ink(), "marker": "|", "s": pt(110.0), "linewidths": pt(1.8), "zorder": 3}
         axes.scatter(problem.due_s[shown][own], place[own], label="own deadline", **due)
 
@@ -60,7 +60,7 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     lines_in = label.count("\n") * 1.2 * size_pt("axes.labelsize") / POINTS_PER_IN
     below = axes.transAxes + ScaledTranslation(0.0, -pt(0.42) - lines_in, axes.figure.dpi_scale_trans)
     place_at: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below}
-    axes.legend(loc="upper center", ncols=2, borderaxespad=0.0, **place_at)
+    axes.legend(loc="upper center", ncols=3 if own.any() else 2, borderaxespad=0.0, **place_at)
     row_pt = extent_pt(axes)[1] / float(np.ptp(axes.get_ylim()))  # now that the layout has made room for the rest
     small_pt = min(pt(9.0 if len(shown) <= 16 else 7.5), 0.9 * row_pt)
     axes.tick_params(axis="y", labelsize=small_pt)
