@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flare import CELLS, Cell, round_problem
 from flare.rng import stream
 from flare.scheduling import RoundProblem, Status, solve
 from flare.scheduling.division import divide
@@ -131,3 +133,24 @@ def test_one_block_is_the_whole_band() -> None:
     schedule = solve(problem)
     assert schedule.num_selected == 1
     assert schedule.latency_s == pytest.approx(alone_s(problem)[schedule.selected[0]], rel=1e-12)
+
+
+def test_what_the_guide_says_of_rounding_is_so() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "scheduling.md").read_text()
+    cell = Cell(CELLS["paper"], seed=1)
+    late_down = over_near = late_near = over_up = 0
+    worse = []
+    for index in range(200):
+        problem = round_problem(cell.draw(index))
+        schedule = solve(problem)
+        at = schedule.selected
+        blocks, least = schedule.bandwidth_hz[at] / 180e3, problem.needed_hz[at] / 180e3 * (1.0 - 1e-12)
+        over_up += np.ceil(blocks).sum() > 55
+        late_down += (np.floor(blocks) < least).any()
+        over_near += np.rint(blocks).sum() > 55
+        late_near += (np.rint(blocks) < least).any()
+        worse.append(solve(changed(problem, block_hz=180e3)).objective / schedule.objective - 1.0)
+    assert over_up == 200
+    assert f"| down | – | in {late_down / 2:.0f} % of the rounds |" in page
+    assert f"| to the nearest | in {over_near / 2:.0f} % | in {late_near / 2:.0f} % |" in page
+    assert f"the objective is {100.0 * np.mean(worse):.1f} % above that of any bandwidth on average" in page
