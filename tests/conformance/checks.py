@@ -10,13 +10,14 @@ import copy
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from flare.rng import stream
 from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Schedule, Status, solve
 from tests.cells import SAME, alone_s, changed, fading_rounds, reordered
-from tests.oracles import brute_force, brute_force_utility
+from tests.oracles import allowed_sets, brute_force, brute_force_utility, objective_of
 
 CERTIFICATE = 1e-9  # what a schedule promises of the band and of the finishing times
 NUM_ROUNDS = 4
@@ -85,7 +86,7 @@ def finish_s(problem: RoundProblem, schedule: Schedule) -> np.ndarray:
     at = schedule.selected
     bandwidth_hz = schedule.bandwidth_hz[at]
     rate_bps = bandwidth_hz * np.log1p(problem.snr_hz[at] / bandwidth_hz) / math.log(2.0)
-    return problem.compute_s[at] + problem.payload_bits / rate_bps
+    return problem.compute_s[at] + problem.payload_bits[at] / rate_bps
 
 
 @functools.cache
@@ -124,7 +125,28 @@ def stays_within_the_band(policy: str, problem: RoundProblem) -> None:
 @check
 def everybody_finishes_by_the_deadline(policy: str, problem: RoundProblem) -> None:
     schedule = run(policy, problem)
-    assert (finish_s(problem, schedule) <= problem.deadline_s * (1.0 + CERTIFICATE)).all()
+    assert (finish_s(problem, schedule) <= due_s(problem)[schedule.selected] * (1.0 + CERTIFICATE)).all()
+
+
+def due_s(problem: RoundProblem) -> np.ndarray:
+    """When each device has to be done: by the deadline of the round, or by its own."""
+    own = np.inf if problem.due_s is None else problem.due_s
+    return np.minimum(own, np.full(problem.num_devices, problem.deadline_s))
+
+
+@check
+def keeps_what_the_round_asks_for(policy: str, problem: RoundProblem) -> None:
+    selected = set(run(policy, problem).selected.tolist())
+    assert not selected or selected >= set(problem.must.tolist())
+    assert not selected & set(problem.never.tolist())
+    assert problem.max_devices is None or len(selected) <= problem.max_devices
+
+
+@check
+def gives_whole_blocks(policy: str, problem: RoundProblem) -> None:
+    if problem.block_hz is not None:
+        blocks = run(policy, problem).bandwidth_hz / problem.block_hz
+        np.testing.assert_allclose(blocks, np.rint(blocks), rtol=1e-14)
 
 
 @check
@@ -144,8 +166,7 @@ def objective_is_that_of_p2(policy: str, problem: RoundProblem) -> None:
     if number == 0:
         assert schedule.objective == math.inf
     else:
-        objective = (1.0 / number + problem.gamma / number**2) * sum(1.0 / problem.tau[schedule.selected])
-        assert math.isclose(schedule.objective, objective, rel_tol=1e-13)
+        assert math.isclose(schedule.objective, objective_of(problem, schedule.selected.tolist()), rel_tol=1e-13)
 
 
 @check
@@ -153,17 +174,38 @@ def the_division_of_the_band_is_certified(policy: str, problem: RoundProblem) ->
     schedule = run(policy, problem)
     if schedule.num_selected == 0:
         return
-    residual = abs(math.fsum(schedule.bandwidth_hz) / problem.total_bandwidth_hz - 1.0)
+    whole = problem.block_hz or problem.total_bandwidth_hz
+    band_hz = math.floor(problem.total_bandwidth_hz / whole * (1.0 + 1e-12)) * whole
+    residual = abs(math.fsum(schedule.bandwidth_hz) / band_hz - 1.0)
     assert residual <= CERTIFICATE
     assert abs(schedule.band_residual - residual) <= 1e-12
-    finish = finish_s(problem, schedule)
-    spread = (finish.max() - finish.min()) / finish.max()
-    assert abs(schedule.finish_spread - spread) <= 1e-12
-    if POLICIES[policy].split_evenly:
-        share = problem.total_bandwidth_hz / schedule.num_selected
-        np.testing.assert_allclose(schedule.bandwidth_hz[schedule.selected], share, rtol=1e-12)
+    evenly = POLICIES[policy].split_evenly
+    spread = certificate(problem, schedule, evenly=evenly)
+    assert abs(schedule.finish_spread - spread) <= 1e-11
+    if evenly:
+        share, own_hz = band_hz / schedule.num_selected, schedule.bandwidth_hz[schedule.selected]
+        np.testing.assert_allclose(
+            own_hz, share, rtol=1e-12, atol=0.0 if problem.block_hz is None else problem.block_hz
+        )
     else:
         assert spread <= CERTIFICATE
+
+
+def certificate(problem: RoundProblem, schedule: Schedule, *, evenly: bool) -> float:
+    """What `finish_spread` is said to be, from the finishing times."""
+    finish = finish_s(problem, schedule)
+    if problem.block_hz is not None:
+        fewer = replace(schedule, bandwidth_hz=schedule.bandwidth_hz - problem.block_hz)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            with_one_less = np.nan_to_num(finish_s(problem, fewer), nan=math.inf, posinf=math.inf)
+        with_one_less[schedule.bandwidth_hz[schedule.selected] < 1.5 * problem.block_hz] = math.inf
+        own = np.full(problem.num_devices, math.inf) if problem.due_s is None else problem.due_s
+        spare = np.where(with_one_less <= own[schedule.selected], finish.max() - with_one_less, 0.0)
+        return float(max(spare.max(), 0.0) / finish.max())
+    if problem.due_s is not None and not evenly:
+        meant = np.minimum(finish.max(), problem.due_s[schedule.selected])
+        return float(np.abs(finish - meant).max() / finish.max())
+    return float((finish.max() - finish.min()) / finish.max())
 
 
 @check
@@ -174,7 +216,11 @@ def infeasible_means_that_nobody_sends(policy: str, problem: RoundProblem) -> No
 
 @check
 def an_infinite_bound_means_that_nobody_can(policy: str, problem: RoundProblem) -> None:
-    nobody_can = bool((alone_s(problem) > problem.deadline_s * (1.0 + CERTIFICATE)).all())
+    plain = problem.block_hz is None and problem.due_s is None and not (problem.must.size or problem.never.size)
+    if not plain:
+        nobody_can = next(allowed_sets(problem), None) is None
+    else:
+        nobody_can = bool((alone_s(problem) > problem.deadline_s * (1.0 + CERTIFICATE)).all())
     assert (run(policy, problem).lower_bound == math.inf) == nobody_can
 
 
@@ -253,7 +299,7 @@ def every_round_of_a_run_is_feasible(policy: str, problem: RoundProblem) -> None
     rounds = fading_rounds(problem, NUM_ROUNDS)
     for one, schedule in zip(rounds, run_rounds(policy, rounds), strict=True):
         assert (schedule.status is Status.INFEASIBLE) == (schedule.num_selected == 0)
-        assert (finish_s(one, schedule) <= one.deadline_s * (1.0 + CERTIFICATE)).all()
+        assert (finish_s(one, schedule) <= due_s(one)[schedule.selected] * (1.0 + CERTIFICATE)).all()
         assert math.fsum(schedule.bandwidth_hz) <= one.total_bandwidth_hz * (1.0 + CERTIFICATE)
         assert schedule.objective >= solve(one).lower_bound * (1.0 - SAME)
 
@@ -273,12 +319,12 @@ def utilities_are_chosen_by_a_knapsack_with_proof(policy: str, problem: RoundPro
     if math.isnan(schedule.utility):
         assert math.isnan(schedule.utility_bound)
         return
-    assert schedule.utility >= 0.0
+    assert schedule.utility >= 0.0 or problem.must.size
     assert schedule.utility_bound == schedule.utility
     assert schedule.status is not Status.OPTIMAL
     answer = POLICIES[policy].function(problem, **asked_for(policy, problem))
     utility = np.asarray(answer.utility if isinstance(answer, Choice) else answer, dtype=float)
-    assert (utility[schedule.selected] > 0.0).all()
+    assert (utility[np.setdiff1d(schedule.selected, problem.must)] > 0.0).all()
     assert math.isclose(schedule.utility, math.fsum(utility[schedule.selected]), rel_tol=1e-15)
     if problem.num_devices <= 10:
         assert math.isclose(schedule.utility, brute_force_utility(problem, utility), rel_tol=SAME)
@@ -292,7 +338,7 @@ def asked_for(policy: str, problem: RoundProblem) -> dict[str, object]:
 
 @check
 def what_is_passed_in_stays_as_it_is(policy: str, problem: RoundProblem) -> None:
-    given = {name: np.array(getattr(problem, name)) for name in ("tau", "compute_s", "snr_hz")}
+    given = {name: np.array(getattr(problem, name)) for name in ("tau", "compute_s", "snr_hz", "payload_bits")}
     kept = {name: array.copy() for name, array in given.items()}
     fresh = changed(problem, **given)
     memory = run(policy, fresh).memory

@@ -34,10 +34,15 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     shown, more = order[:MAX_BARS], max(0, len(order) - MAX_BARS)
     place = np.arange(len(shown))
     compute_s = problem.compute_s[shown]
-    sending_s = upload_s(problem.payload_bits, schedule.bandwidth_hz[shown], problem.snr_hz[shown])
+    sending_s = upload_s(problem.payload_bits[shown], schedule.bandwidth_hz[shown], problem.snr_hz[shown])
     look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": ink()}
     axes.barh(place, compute_s, color=ORANGE, hatch="//////", label="computing", **look)
     axes.barh(place, sending_s, left=compute_s, color=BLUE, label="upload", **look)
+
+    own = np.full(len(shown), False) if problem.due_s is None else problem.due_s[shown] < problem.deadline_s
+    if problem.due_s is not None and own.any():
+        due: dict[str, Any] = {"color": ink(), "marker": "|", "s": pt(110.0), "linewidths": pt(1.8), "zorder": 3}
+        axes.scatter(problem.due_s[shown][own], place[own], label="own deadline", **due)
 
     spare = max(0.0, 5.0 - len(shown)) / 2.0  # few bars stay slim
     axes.set_ylim(len(shown) - 0.4 + spare + (1.0 if more else 0.0), -0.6 - spare)
@@ -55,7 +60,7 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     lines_in = label.count("\n") * 1.2 * size_pt("axes.labelsize") / POINTS_PER_IN
     below = axes.transAxes + ScaledTranslation(0.0, -pt(0.42) - lines_in, axes.figure.dpi_scale_trans)
     place_at: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below}
-    axes.legend(loc="upper center", ncols=2, borderaxespad=0.0, **place_at)
+    axes.legend(loc="upper center", ncols=3 if own.any() else 2, borderaxespad=0.0, **place_at)
     row_pt = extent_pt(axes)[1] / float(np.ptp(axes.get_ylim()))  # now that the layout has made room for the rest
     small_pt = min(pt(9.0 if len(shown) <= 16 else 7.5), 0.9 * row_pt)
     axes.tick_params(axis="y", labelsize=small_pt)
