@@ -60,8 +60,10 @@ def dealt(items: list[pytest.Item], parts: int, waiting_parts: int) -> list[list
     for name, seconds in SECONDS.items():
         deal([item for item in others if item.path.stem == name], seconds, parts)
     short = [item for item in others if item.path.stem not in SECONDS]
+    left = len(items)
     for number, part in enumerate(made):  # up to the length at which xdist cuts
-        room = len(short) if number == parts - 1 else max(len(items) // parts - len(part), 0)
+        room = max(left // (parts - number) - len(part), 0)
         part += short[:room]
         del short[:room]
+        left -= len(part)
     return made
