@@ -51,7 +51,7 @@ def main(address: str, device: int, does: str) -> None:
         context = Context(run_id=0, node_id=node, node_config=config, state=RecordDict(), run_config={})
         while True:
             if (received := receive()) is None:
-                time.sleep(0.2)
+                time.sleep(0.5)
                 continue
             message = whole(*received, pull, confirm)
             kind, number = message.metadata.message_type, message.content.config_records["config"]["round"]

@@ -55,6 +55,7 @@ def expected(recorded: Sequence[dict[str, Any]]) -> float:
     return sum(0.01 * (1 + np.mean(each["sent"])) for each in recorded if each["sent"])
 
 
+@pytest.mark.waits(seconds=117)
 def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
     does = [
         *("is sound", "is sound", "lies", "poisons", "is late", "dies asked", "dies training", "dies later"),
@@ -112,6 +113,7 @@ def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
     assert {each.partition(",")[0] for each in logged} >= {*ids[2:8], *ids[9:]}
 
 
+@pytest.mark.waits(seconds=40)
 def test_a_killed_server_continues_after_the_last_finished_round(place: World) -> None:
     folder = start_run(place, "run.rounds=12", "min-nodes=2")
     for device in (0, 1):

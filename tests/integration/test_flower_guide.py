@@ -79,6 +79,7 @@ def stop_the_background(place: World) -> None:
     place.kill(place.alive("flower-superlink"), how=signal.SIGTERM)
 
 
+@pytest.mark.waits(seconds=46)
 def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
     """`flwr run` in simulation, with ten virtual nodes: the same schedules, and the same model."""
     follow(place, "On a laptop")
@@ -101,6 +102,7 @@ def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
     stop_the_background(place)
 
 
+@pytest.mark.waits(seconds=36)
 def test_a_copy_of_the_app_runs_anywhere_and_flower_can_be_silenced(place: World) -> None:
     follow(place, "What leaves your machines")
     follow(place, "Your own model and data")
@@ -113,6 +115,7 @@ def test_a_copy_of_the_app_runs_anywhere_and_flower_can_be_silenced(place: World
     stop_the_background(place)
 
 
+@pytest.mark.waits(seconds=80)
 def test_several_machines_train_together(place: World) -> None:
     follow(place, "Several machines")
     recorded = RunFolder.open(place.folder / "out" / "fleet").records()
@@ -125,6 +128,7 @@ def test_several_machines_train_together(place: World) -> None:
     assert "<html" in (place.folder / "out" / "fleet.html").read_text()
 
 
+@pytest.mark.waits(seconds=88)
 def test_with_tls_and_keys_only_registered_nodes_take_part(place: World) -> None:
     """Beside the three of the guide: a node without a key, one with a strange key, one without TLS."""
     trusting = SECTIONS["TLS, and keys for the nodes"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import click
 import typer
+import typer.main
 
 from flare import __version__
 from flare.cli.console import say
@@ -40,7 +42,7 @@ _HELP_WANTED = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before clic
 def main() -> None:
     """Run the command line and leave with its exit code; what was typed wrong is one line on standard error."""
     try:
-        code = app(prog_name="flare", standalone_mode=False)
+        code = _commands()(prog_name="flare", standalone_mode=False)
     except _HELP_WANTED as wanted:
         wanted.show()
         code = wanted.exit_code
@@ -52,6 +54,12 @@ def main() -> None:
     except click.Abort:
         code = INTERRUPTED
     sys.exit(code)
+
+
+@cache
+def _commands() -> Any:
+    """What typer makes of `app`, once for however many commands are run in this process: it takes longer than most."""
+    return typer.main.get_command(app)
 
 
 def _print_version(wanted: bool) -> None:

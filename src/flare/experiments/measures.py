@@ -32,7 +32,8 @@ def best_accuracy(run: Outcome) -> float:
 
 def tests_s(run: Outcome) -> Floats:
     """The simulated times of the tests."""
-    return run.clock_s[run.test_round.astype(int) - 1]
+    times_s: Floats = run.clock_s[run.test_round.astype(int) - 1]
+    return times_s
 
 
 def best_by(run: Outcome, times_s: Floats) -> float:

@@ -29,7 +29,7 @@ from flare.learning.job import LocalRule, Update, control_change
 from flare.rounds.base_station import BaseStation
 from flare.rounds.residuals import Part
 from flare.rounds.state import RunState
-from flare.uplink import Codec, NotFiniteError, Sent, keys, send
+from flare.uplink import Arrived, Codec, NotFiniteError, arrive, keys, send
 
 _AT_ONCE = 1 << 26  # entries that are coded together at most: beyond, nothing is gained and memory is lost
 _FEW = 1 << 18  # entries for which threads cost more than they save
@@ -132,8 +132,9 @@ def encoded(
 ) -> tuple[bytes, Tensor | None]:
     """The message of one device, and what it holds back then; NotFiniteError where its vector cannot be coded."""
     row = None if residual is None else residual.unsqueeze(0)
-    sent = _send(codec, part, vector.unsqueeze(0), keys(seed, index, [device], part=part), row)
-    return bytes(sent.messages[0].cpu().numpy()), None if sent.memory is None else sent.memory[0]
+    sent = send(codec, vector.unsqueeze(0), keys(seed, index, [device], part=part), row)
+    kept = None if sent.memory is None or part is Part.CONTROL else sent.memory[0]
+    return bytes(sent.messages[0].cpu().numpy()), kept
 
 
 def decoded(codec: Codec, part: Part, message: bytes, num_weights: int) -> Tensor:
@@ -150,19 +151,19 @@ def _transmit(outgoing: Sequence[Outgoing], rows: Sequence[tuple[int, int]], ans
     draws = _draws(outgoing, rows) if codec.draws else None
     with one_thread(vectors.device) if vectors.numel() < _FEW else nullcontext():
         try:
-            sent = _send(codec, part, vectors, draws, memory)
+            arrived = _arrive(codec, part, vectors, draws, memory)
         except NotFiniteError as error:
             sound = [row for row in sound if row not in error.rows]
             for row in error.rows:
                 number, device = rows[row]
                 answers[number].vectors[device] = vectors[row] if memory is None else vectors[row] + memory[row]
-            sent = _send(codec, part, vectors[sound], _at(draws, sound), _at(memory, sound))
-        received = _taken(codec, part, sent.received)
+            arrived = _arrive(codec, part, vectors[sound], _at(draws, sound), _at(memory, sound))
+        received = _taken(codec, part, arrived.received)
     for place, row in enumerate(sound):
         number, device = rows[row]
         answers[number].vectors[device] = received[place]
-        if sent.memory is not None:
-            answers[number].kept[device] = sent.memory[place].clone()  # or it would keep that of all others alive
+        if arrived.memory is not None:
+            answers[number].kept[device] = arrived.memory[place].clone()  # or it would keep that of all others alive
 
 
 def _memory(held: Sequence[Tensor | None], like: Tensor) -> Tensor | None:
@@ -189,15 +190,10 @@ def _at(rows: Tensor | None, places: list[int]) -> Tensor | None:
     return None if rows is None else rows[places]
 
 
-def _send(codec: Codec, part: Part, vectors: Tensor, draws: Tensor | None, memory: Tensor | None) -> Sent:
-    """Send vectors (devices, weights) of one part; changes of controls leave nothing behind."""
-    sent = send(codec, vectors, draws, memory)
-    if sent.received.shape != vectors.shape:
-        raise ValueError(
-            f"{type(codec).__name__}: its unpack answered {tuple(sent.received.shape)} numbers for the messages of "
-            f"{tuple(vectors.shape)}; it must answer as many"
-        )
-    return replace(sent, memory=None) if part is Part.CONTROL else sent
+def _arrive(codec: Codec, part: Part, vectors: Tensor, draws: Tensor | None, memory: Tensor | None) -> Arrived:
+    """What arrives of vectors (devices, weights) of one part; changes of controls leave nothing behind."""
+    arrived = arrive(codec, vectors, draws, memory)
+    return replace(arrived, memory=None) if part is Part.CONTROL else arrived
 
 
 def _taken(codec: Codec, part: Part, vectors: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ class Codec(ABC):
         finite, unless the codec keeps everything."""
         if not self.keeps_everything:
             refuse_not_finite(updates)
-        return self.unpack(self.pack(updates, keys), updates.shape[1])
+        return self._unpacked(self.pack(updates, keys), updates.shape[1])
 
     def encode(self, update: Tensor, key: int = 0) -> bytes:
         """The message of one update, float32 of shape (weights,)."""
@@ -137,10 +137,20 @@ class Codec(ABC):
         self._check_length(messages.shape[1], num_weights)
         portions = _portions(len(messages), num_weights, messages.device)
         if len(portions) == 1:
-            return self.unpack(messages, num_weights)
+            return self._unpacked(messages, num_weights)
         updates = torch.empty(len(messages), num_weights, device=messages.device)
         for rows in portions:
-            updates[rows] = self.unpack(messages[rows], num_weights)
+            updates[rows] = self._unpacked(messages[rows], num_weights)
+        return updates
+
+    def _unpacked(self, messages: Tensor, num_weights: int) -> Tensor:
+        """What `unpack` answers, if it has the right shape: a codec may be a user's own."""
+        updates = self.unpack(messages, num_weights)
+        if updates.shape != (len(messages), num_weights):
+            raise ValueError(
+                f"{type(self).__name__}: its unpack answered the shape {tuple(updates.shape)} for {len(messages)} messages "
+                f"of {num_weights} weights each; it must answer as many"
+            )
         return updates
 
     def _checked_keys(self, updates: Tensor, keys: Tensor | None) -> Tensor:
