@@ -148,8 +148,8 @@ class Codec(ABC):
         updates = self.unpack(messages, num_weights)
         if updates.shape != (len(messages), num_weights):
             raise ValueError(
-                f"{type(self).__name__}: its unpack answered the shape {tuple(updates.shape)} for {len(messages)} messages "
-                f"of {num_weights} weights each; it must answer as many"
+                f"{type(self).__name__}: its unpack answered the shape {tuple(updates.shape)} for {len(messages)} "
+                f"messages of {num_weights} weights each; it must answer as many"
             )
         return updates
 
