@@ -37,8 +37,8 @@ _SINGLES = 64  # up to so many numbers of devices are each looked at; more in sp
 _SPANS = 12
 _NUMBERS = 1 << 15  # entries of an array over rows and devices, unless two rows have more
 _MAX_TRIES = 60  # prices for one M; after that the best of them will do
-_FIRST_OPTIONS = 24  # with how many options the closing search begins; four times as many whenever nothing is found
-_WIDER = 4
+_FIRST_OPTIONS = 48  # with how many options the closing search begins; three times as many whenever nothing is found
+_WIDER = 3
 
 
 @dataclass(frozen=True, eq=False)

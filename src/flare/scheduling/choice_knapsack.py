@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flare.scheduling.knapsack_walk import Group, Walk
 from flare.types import Floats, Indices
 
-_MAX_TO_PAIR = 24  # options of a group; groups of more are not paired
+_MAX_TO_PAIR = 12  # options of a group; groups of more are not paired
 
 
 @dataclass(frozen=True)
