@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,12 +102,12 @@ class _Lines:
     def __init__(self, width: int) -> None:
         self.cost, self.noise, self.hz = np.full((3, width), np.nan)
 
-    def update(self, rows: _Rows, allowed: NDArray[np.bool_], level: Floats, theta: Floats, level_of: Floats) -> None:
+    def update(self, rows: _Rows, allowed: NDArray[np.bool_], level: Floats, known: Floats) -> None:
         """Take over the selections among `allowed` whose `level`, (rows, max_m), is below that of the known ones."""
         own = np.where(allowed, level, np.inf)
         row = own.argmin(axis=0)
         least = own[row, np.arange(own.shape[1])]
-        (new,) = ((least < np.inf) & ~(level_of <= least)).nonzero()
+        (new,) = ((least < np.inf) & ~(known <= least)).nonzero()
         row = row[new]
         self.cost[new], self.noise[new], self.hz[new] = rows.cost[row, new], rows.noise[row, new], rows.hz[row, new]
 
@@ -127,7 +128,7 @@ class Search:
         cheapest = devices.needed[0][np.lexsort((devices.needed[0], ~devices.must))]
         width = min(int((cheapest.cumsum() <= self.limit).sum()), devices.max_devices)
         self.min_m, self.width = max(1, int(devices.must.sum())), width
-        m = np.arange(1, width + 1)
+        m = np.arange(1.0, width + 1.0)
         self.theta = gamma / (m + gamma)
         self.weight, self.noise_weight = (m + gamma) / m**2, gamma / m / m
         self.bound = np.where(m >= self.min_m, 0.0, np.inf)
@@ -177,7 +178,7 @@ class Search:
             self.single[first:] = True
         else:
             edges = np.unique(np.geomspace(self.min_m, self.width + 1, _SPANS + 1).round().astype(int)) - 1
-            self.add_spans([(int(a), int(b) - 1) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+            self.add_spans([(a, b - 1) for a, b in pairwise(edges.tolist())])
 
     def first_prices(self) -> Floats:
         """Prices at which devices change their minds: quantiles of what less noise, or a device, costs in bandwidth."""
@@ -187,7 +188,7 @@ class Search:
         slopes = np.sort((theta * less_noise / more_hz)[of.usable[1:]])
         whole = np.sort(of.cost / of.needed[0])
         picked = [values[(len(values) * np.arange(1, 12, 2)) // 12] for values in (slopes, whole) if len(values)]
-        prices = np.concatenate(picked)
+        prices: Floats = np.concatenate(picked)
         return prices[np.isfinite(prices) & (prices > 0.0)]
 
     def evaluate(self, theta: Floats, price: Floats) -> _Rows:
@@ -221,7 +222,7 @@ class Search:
         self.take_best(rows, objective)
         level = rows.lagrangian(self.theta, self.price, self.limit)
         for lines, allowed in ((self.low, ~fits), (self.high, fits)):
-            lines.update(rows, allowed, level, self.theta, lines.level(self.theta, self.price, self.limit))
+            lines.update(rows, allowed, level, lines.level(self.theta, self.price, self.limit))
         low, high = self.low, self.high
         price = (high.cost - low.cost + self.theta * (high.noise - low.noise)) / (low.hz - high.hz)
         self.price = np.where((price > 0.0) & (price < np.inf), price, 0.0)

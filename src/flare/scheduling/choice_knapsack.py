@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from flare.scheduling.knapsack_walk import Group, Walk
 from flare.types import Floats, Indices
 
+_Number = TypeVar("_Number", np.float64, np.int64)
 _MAX_TO_PAIR = 12  # options of a group; groups of more are not paired
 
 
@@ -59,7 +61,13 @@ class Options:
 
 
 def options_at(
-    cost: Floats, needed: Floats, usable: NDArray[np.bool_], must: NDArray[np.bool_], price: float, num: int, band: float
+    cost: Floats,
+    needed: Floats,
+    usable: NDArray[np.bool_],
+    must: NDArray[np.bool_],
+    price: float,
+    num: int,
+    band: float,
 ) -> Options:
     """The base of `num` devices at a price, and the options beside it. `cost`, `needed` and `usable` have the shape
     (choices, devices), `must` (devices,)."""
@@ -137,6 +145,11 @@ class _Table:
     place: Indices
     before: _Table | None
 
+    @property
+    def pairings(self) -> int:
+        """How often groups were paired."""
+        return 0 if self.before is None else 1 + self.before.pairings
+
     def options_of(self, chosen: Indices) -> Indices:
         """Rows of `Options`, from the option chosen in each group."""
         place = self.place[np.arange(len(chosen)), chosen]
@@ -148,22 +161,26 @@ class _Table:
 
 def _table(options: Options, core: Indices, reach: float) -> _Table:
     """Each device of the core as a group."""
-    arrays = (options.regret[:, core].T, options.count[:, core].T, options.cost[:, core].T, options.hz[:, core].T)
-    return _kept(*arrays, reach, None)
+    regret, count = options.regret[:, core].T, options.count[:, core].T
+    return _kept(regret, count, options.cost[:, core].T, options.hz[:, core].T, reach, None)
 
 
 def _paired(table: _Table, reach: float) -> _Table:
     """Two and two groups as one; of an odd number the last goes with one that changes nothing."""
-    groups, width = table.regret.shape
-    arrays = (table.regret, table.count, table.cost, table.hz)
+    regret, count = _sums(table.regret, np.inf), _sums(table.count, 0)
+    return _kept(regret, count, _sums(table.cost, 0.0), _sums(table.hz, 0.0), reach, table)
+
+
+def _sums(values: NDArray[_Number], filler: float) -> NDArray[_Number]:
+    """Sums over the options of two and two groups, shape (pairs, options * options). A group that is missing has one
+    option, zero, before `filler`."""
+    groups, width = values.shape
     if groups % 2:
-        nothing = np.zeros((1, width))
-        alone = np.full((1, width), np.inf)
-        alone[0, 0] = 0.0
-        rows = (alone, nothing.astype(np.int64), nothing, nothing)
-        arrays = tuple(np.concatenate([array, row]) for array, row in zip(arrays, rows, strict=True))  # type: ignore
-    sums = [(array[0::2, :, None] + array[1::2, None, :]).reshape(-1, width * width) for array in arrays]
-    return _kept(sums[0], sums[1], sums[2], sums[3], reach, table)
+        nothing = np.full((1, width), filler, dtype=values.dtype)
+        nothing[0, 0] = 0
+        values = np.concatenate([values, nothing])
+    both: NDArray[_Number] = values[0::2, :, None] + values[1::2, None, :]
+    return both.reshape(-1, width * width)
 
 
 def _kept(
@@ -174,17 +191,21 @@ def _kept(
     width = int(good.sum(axis=1).max(initial=0))
     regret = np.where(good, regret, np.inf)
     place = regret.argsort(axis=1, kind="stable")[:, :width]
-    picked = (np.take_along_axis(array, place, axis=1) for array in (regret, count, cost, hz))
-    return _Table(*picked, place, before)  # type: ignore[arg-type]
+    return _Table(
+        regret=np.take_along_axis(regret, place, axis=1),
+        count=np.take_along_axis(count, place, axis=1),
+        cost=np.take_along_axis(cost, place, axis=1),
+        hz=np.take_along_axis(hz, place, axis=1),
+        place=place,
+        before=before,
+    )
 
 
 def _groups(
     options: Options, core: Indices, reach: float, table: _Table, sizes: Indices, order: Indices
 ) -> list[Group]:
     """The rows of a table, in order, as groups to walk through."""
-    devices = -(-len(core) // max(len(table.regret), 1))  # of a group: a power of two, or all
-    while devices & (devices - 1):
-        devices += 1
+    devices = 1 << table.pairings  # of a group
     give, take = options.regret[-1, core], options.regret[:-1, core].min(axis=0, initial=np.inf)
     inside = options.inside[core]
     give, take = np.where(inside, give, np.inf), np.where(inside, np.inf, take)
