@@ -145,7 +145,7 @@ class BitsAnswer:
     objective       what was minimised; infinite if nobody sends
     lower_bound     proven: no selection has a smaller objective; equal to `objective` where that is OPTIMAL, infinite
                     where it is proven that no selection fits
-    status          OPTIMAL, FEASIBLE (the time was over before the proof) or INFEASIBLE (nothing fits)
+    status          OPTIMAL, FEASIBLE (the time was over before the proof) or INFEASIBLE (nobody sends)
     """
 
     selected: Indices
@@ -170,7 +170,7 @@ def best_bits(problem: BitsProblem, *, time_limit_s: float = 10.0) -> BitsAnswer
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         found = Search(devices).run(stop_at)
     if found.best is None:
-        return BitsAnswer(np.zeros(0, dtype=np.intp), choice, math.inf, math.inf, Status.INFEASIBLE)
+        return BitsAnswer(np.zeros(0, dtype=np.intp), choice, math.inf, found.bound, Status.INFEASIBLE)
     choice[order[found.best.devices]] = which[found.best.choice, found.best.devices]
     selected = np.flatnonzero(choice != NOBODY)
     objective = problem.objective(selected, choice[selected])
@@ -189,10 +189,10 @@ def _sorted(problem: BitsProblem, able: Indices) -> tuple[Devices, Indices, Indi
     """The devices as the search wants them, which they are, and for each of its choices the number of the choice in the
     problem, shape (choices, devices)."""
     needed, noise = problem.needed_hz[:, able], problem.noise[:, able]
-    if problem.gamma == 0.0:
-        noise = np.zeros_like(noise)  # it does not count
     by_hz = np.lexsort((noise, needed), axis=0)
     needed, noise = np.take_along_axis(needed, by_hz, axis=0), np.take_along_axis(noise, by_hz, axis=0)
+    if problem.gamma == 0.0:
+        noise = np.zeros_like(noise)  # it does not count
     usable = np.ones(noise.shape, dtype=bool)
     usable[1:] = (noise[1:] < np.minimum.accumulate(noise, axis=0)[:-1]) & (needed[1:] <= problem.band_hz)
     last = np.maximum.accumulate(np.where(usable, np.arange(len(noise))[:, None], 0), axis=0)

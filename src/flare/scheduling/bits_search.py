@@ -146,7 +146,7 @@ class Search:
     def run(self, stop_at: float) -> Found:
         """Search until the best selection is proven, or `time.perf_counter()` passes `stop_at`."""
         if self.width < self.min_m:
-            return Found(None, math.inf, math.inf, True)
+            return Found(None, math.inf, math.inf, proven=True)
         self.begin()
         while not self.proven() and time.perf_counter() < stop_at:
             if not self.sharpen():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flare.types import Floats, Indices
 
-_MAX_STATES = 100_000  # states that one step may make; more are searched half by half, which bounds the memory
+_MAX_STATES = 500_000  # states that one step may make; more are searched half by half, which bounds the memory
 
 
 @dataclass(frozen=True)
