@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -95,13 +96,16 @@ def crossing_cell(seed: int, *, num_devices: int = 10, decades: float = 2.0, str
 
 def changed(problem: RoundProblem, **changes: object) -> RoundProblem:
     """The same round with other values of the named arguments."""
-    names = ("tau", "compute_s", "snr_hz", "payload_bits", "total_bandwidth_hz", "deadline_s", "gamma")
-    return RoundProblem(**{name: changes.get(name, getattr(problem, name)) for name in names})
+    return replace(problem, **changes)
 
 
 def reordered(problem: RoundProblem, order: np.ndarray) -> RoundProblem:
     """The same devices listed in another order."""
-    return changed(problem, tau=problem.tau[order], compute_s=problem.compute_s[order], snr_hz=problem.snr_hz[order])
+    place = np.argsort(order)
+    of_devices = ("tau", "compute_s", "snr_hz", "payload_bits", "weight", "due_s", "coding_noise")
+    listed = {name: getattr(problem, name) for name in of_devices}
+    moved = {name: values[order] for name, values in listed.items() if values is not None}
+    return changed(problem, **moved, must=place[problem.must], never=place[problem.never])
 
 
 def alone_s(problem: RoundProblem) -> np.ndarray:
@@ -308,3 +312,26 @@ def _extreme_channels(
     )
     snr = np.choose(rng.integers(0, len(kinds), (number, 1)), kinds)
     return np.clip(snr, 1e-100, 1e100)
+
+
+# Rounds with what a real network asks for beside the band.
+
+
+def network_cell(seed: int, *, num_devices: int = 9, **more: object) -> RoundProblem:
+    """A round of the paper's cell in which one draw in two adds each of: unequal payloads, weights, deadlines of
+    devices, devices that must or must not send, a limit on their number, resource blocks and coding noise."""
+    rng = np.random.default_rng([seed, num_devices])
+    cell = paper_cell(seed, num_devices=num_devices, deadline_s=float(rng.uniform(0.3, 1.5)), whole_taus=seed % 3 > 0)
+    some = rng.permutation(num_devices)
+    drawn: dict[str, object] = {
+        "payload_bits": rng.choice([2e6, 5e6, 1e7, 2e7], num_devices) * rng.uniform(0.9, 1.1),
+        "weight": rng.choice([0.5, 1.0, 3.0], num_devices) * rng.uniform(0.9, 1.1, num_devices),
+        "due_s": cell.deadline_s * rng.uniform(0.5, 1.5, num_devices),
+        "must": some[: int(rng.integers(0, 3))],
+        "never": some[3 : 3 + int(rng.integers(0, 3))],
+        "max_devices": int(rng.integers(2, 6)),
+        "block_hz": float(rng.choice([180e3, 500e3, 1.7e6])),
+        "coding_noise": rng.exponential(0.2, num_devices) * rng.integers(0, 2, num_devices),
+        "gamma": float(rng.choice([0.1, 1.0, 10.0, 100.0])),
+    }
+    return changed(cell, **{name: value for name, value in drawn.items() if rng.random() < 0.5} | more)

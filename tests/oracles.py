@@ -37,42 +37,75 @@ def bandwidth_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> t
 
 
 def min_latency_by_bisection(problem: RoundProblem, devices: list[int]) -> float:
-    """Theorem 3: t with sum_i b_i(t) = B, by binary search between the computing time and any feasible time."""
+    """Theorem 3: t with sum_i b_i(t) = B, by binary search between the computing time and any feasible time; with
+    deadlines of devices and whole blocks the least t with sum_i b_i(t) <= B, infinite where there is none."""
     at = np.array(devices)
+    band_hz = problem.total_bandwidth_hz if problem.block_hz is None else problem.capacity_hz  # sums of blocks round
     low = float(problem.compute_s[at].max())
     high = max(1.0, 2.0 * low)
-    while problem.min_bandwidth_hz(high)[at].sum() > problem.total_bandwidth_hz:
+    while problem.min_bandwidth_hz(high)[at].sum() > band_hz:
         high *= 2.0
+        if high > 1e100:
+            return math.inf
     while True:
         middle = 0.5 * (low + high)
         if middle in (low, high):
             return high
-        if problem.min_bandwidth_hz(middle)[at].sum() > problem.total_bandwidth_hz:
+        if problem.min_bandwidth_hz(middle)[at].sum() > band_hz:
             low = middle
         else:
             high = middle
 
 
 def greedy_literal(problem: RoundProblem, *, as_printed: bool = False) -> Indices:
-    """Algorithm 1, one binary search for each candidate in each iteration; with erratum 3 unless `as_printed`."""
+    """Algorithm 1, one binary search for each candidate in each iteration; with erratum 3 unless `as_printed`. With
+    devices that must send chosen before all others, with line 5 (who lowers the objective) by the objective itself
+    where there is coding noise, and with times that differ by rounding alone taken as equal."""
     everyone = [int(i) for i in problem.canonical_order]
     able = everyone if as_printed else [i for i in everyone if problem.needed_hz[i] <= problem.capacity_hz]
     if not able:
         return np.zeros(0, dtype=np.intp)
-    nu, gamma = 1.0 / problem.tau, problem.gamma
-    chosen = [min(able, key=lambda i: (1.0 + gamma) * nu[i])]
-    while True:
+    nu, gamma = (1.0 if problem.weight is None else problem.weight) / problem.tau, problem.gamma
+    chosen = problem.must.tolist() or [min(able, key=lambda i: objective_of(problem, [i]))]
+    if problem.must.size and not problem.fits(problem.must):
+        return np.zeros(0, dtype=np.intp)
+    while problem.max_devices is None or len(chosen) < problem.max_devices:
         q, total = len(chosen), sum(nu[chosen])
         bar = (q**2 + (2 * gamma + 1) * q + gamma) / (q**2 * (q + gamma + 1)) * total
         candidates = [i for i in able if i not in chosen and nu[i] < bar]
+        if problem.coding_noise is not None:
+            now = objective_of(problem, chosen)
+            candidates = [i for i in able if i not in chosen and objective_of(problem, [*chosen, i]) < now]
         if not candidates:
             break
         latency = {y: min_latency_by_bisection(problem, [*chosen, y]) for y in candidates}
-        z = min(candidates, key=lambda y: latency[y])
+        least = min(latency.values())
+        rounding = 1e-13 if problem.alike and problem.block_hz is None else 1e-11
+        z = next(y for y in candidates if latency[y] <= least * (1.0 + rounding))
         if latency[z] > problem.deadline_s:
             break
         chosen.append(z)
     return np.array(sorted(chosen), dtype=np.intp)
+
+
+def objective_of(problem: RoundProblem, devices: list[int]) -> float:
+    """(1/M + gamma/M^2) sum weight/tau + gamma/M^2 sum n, as it is written."""
+    number, gamma = len(devices), problem.gamma
+    weight = np.ones(problem.num_devices) if problem.weight is None else problem.weight
+    noise = np.zeros(problem.num_devices) if problem.coding_noise is None else problem.coding_noise
+    steps, coding = (float(sum(values[i] for i in devices)) for values in (weight / problem.tau, noise))
+    return (1.0 / number + gamma / number**2) * steps + gamma / number**2 * coding
+
+
+def allowed_sets(problem: RoundProblem) -> Iterator[Indices]:
+    """All sets of devices that fit and that the round allows."""
+    must, never = set(problem.must.tolist()), set(problem.never.tolist())
+    for size in range(1, problem.num_devices + 1):
+        if problem.max_devices is not None and size > problem.max_devices:
+            return
+        for one in itertools.combinations(range(problem.num_devices), size):
+            if must <= set(one) and not never & set(one) and problem.fits(np.array(one)):
+                yield np.array(one)
 
 
 def brute_force_by_number(problem: RoundProblem) -> dict[int, float]:
@@ -85,19 +118,39 @@ def brute_force_by_number(problem: RoundProblem) -> dict[int, float]:
 
 
 def brute_force(problem: RoundProblem) -> float:
-    """The least objective over all sets of devices that fit; infinite where none does."""
-    return min(problem.weight(size) * total for size, total in brute_force_by_number(problem).items())
+    """The least objective over all sets of devices that fit and that the round allows; infinite where there is none."""
+    return min((objective_of(problem, one.tolist()) for one in allowed_sets(problem)), default=math.inf)
 
 
-def brute_force_utility(problem: RoundProblem, utility: Floats, max_devices: int | None = None) -> float:
-    """The greatest sum of utilities over all sets that fit and have at most `max_devices`; 0 of the empty set."""
-    limit = problem.num_devices if max_devices is None else max_devices
-    return max(
-        math.fsum(utility[at])
-        for size in range(min(limit, problem.num_devices) + 1)
-        for at in (np.array(one, dtype=np.intp) for one in itertools.combinations(range(problem.num_devices), size))
-        if problem.fits(at)
-    )
+def brute_force_utility(problem: RoundProblem, utility: Floats) -> float:
+    """The greatest sum of utilities over all sets that fit and that the round allows; 0 of the empty set, where nobody
+    must send."""
+    sums = [math.fsum(utility[one]) for one in allowed_sets(problem)]
+    return max(sums + ([] if problem.must.size else [0.0]), default=0.0)
+
+
+def brute_force_blocks(problem: RoundProblem, devices: list[int]) -> float:
+    """The earliest finish over all divisions of the blocks among devices that keep their own deadlines, by Eqs.
+    (5)-(7); infinite where there is none."""
+    block_hz = problem.block_hz or math.nan
+    num_blocks = int(problem.total_bandwidth_hz / block_hz * (1.0 + 1e-12))
+    due_s = np.full(problem.num_devices, math.inf) if problem.due_s is None else problem.due_s
+
+    def finish_s(device: int, blocks: int) -> float:
+        band = blocks * block_hz
+        rate = band * math.log2(1.0 + problem.snr_hz[device] / band)
+        finish = float(problem.compute_s[device] + problem.payload_bits[device] / rate)
+        return finish if finish <= due_s[device] * (1.0 + 1e-12) else math.inf
+
+    def best(left: list[int], blocks: int) -> float:
+        if not left:
+            return 0.0
+        most = blocks - len(left) + 1  # one for each of the others
+        return min(
+            (max(finish_s(left[0], own), best(left[1:], blocks - own)) for own in range(1, most + 1)), default=math.inf
+        )
+
+    return best(devices, num_blocks)
 
 
 def slope_50_digits(payload_bits: float, slack_s: float, snr_hz: float) -> mpmath.mpf:

@@ -85,7 +85,7 @@ def finish_s(problem: RoundProblem, schedule: Schedule) -> np.ndarray:
     at = schedule.selected
     bandwidth_hz = schedule.bandwidth_hz[at]
     rate_bps = bandwidth_hz * np.log1p(problem.snr_hz[at] / bandwidth_hz) / math.log(2.0)
-    return problem.compute_s[at] + problem.payload_bits / rate_bps
+    return problem.compute_s[at] + problem.payload_bits[at] / rate_bps
 
 
 @functools.cache

@@ -66,8 +66,8 @@ def test_an_option_by_file_setting_and_flag_is_the_same_option(
         (["run", "-o", "a b=3"], "policy 'exact' has no option 'a b'"),
         (["run", "-o", "time_limit_s=1", "-o", "time_limit_s=2"], "--option: 'time_limit_s' is given twice"),
         (["compare", "-o", "time_limit_s=1", "-o", "time_limit_s=2"], "--option: 'time_limit_s' is given twice"),
-        (["run", "-o", "max_devices=2"], "policy 'exact' names the devices itself: it has no such limit"),
-        (["compare", "-o", "max_devices=2"], "policy 'exact' names the devices itself: it has no such limit"),
+        (["run", "-o", "max_devices=0"], "max_devices is 0; it must be a whole number of at least 1"),
+        (["compare", "-o", "max_devices=0"], "max_devices is 0; it must be a whole number of at least 1"),
         (["run", "--set", "scheduling.num_selected=3"], "scheduling.num_selected has moved"),
         (
             ["compare", "--policies", "exact,random", "-o", "window=3"],
@@ -148,12 +148,13 @@ def by_utility() -> Iterator[str]:
     del POLICIES["[bold]mine"]
 
 
-def test_a_limit_on_devices_reaches_a_policy_by_utility_in_every_command(
+def test_a_limit_on_devices_reaches_every_policy_in_every_command(
     by_utility: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = ["-o", "max_devices=2"]
-    said = flare(capsys, "schedule", "--cell", "paper", "--policy", by_utility, *limit, "--json")[1]
-    assert json.loads(said)["num_selected"] == 2
+    for name in (by_utility, "exact", "all"):
+        said = flare(capsys, "schedule", "--cell", "paper", "--policy", name, *limit, "--json")[1]
+        assert json.loads(said)["num_selected"] == 2
     policy_named = ["--set", f"scheduling.policy={by_utility}"]
     assert flare(capsys, "run", *SMALL, *policy_named, *limit, "--out", "one")[0] == 0
     code, out, _ = flare(capsys, "compare", *SMALL, "--policies", by_utility, *limit, "--out", "two", "--seeds", "1")

@@ -109,7 +109,7 @@ def test_an_option_that_is_none_of_the_policys_business_is_refused(name: str) ->
         ("num_selected=abc", "option 'num_selected' of policy 'ps' is 'abc'; it must be a whole number"),
         ("num_selected=1.5", "option 'num_selected' of policy 'ps' is '1.5'; it must be a whole number"),
         ("num_selected=" + "9" * 5000, "option 'num_selected' of policy 'ps' is '999"),
-        ("max_devices=3", "policy 'ps' names the devices itself"),
+        ("max_devices=0", "max_devices is 0; it must be a whole number of at least 1"),
         ("max_devices=x", "max_devices is 'x'; it must be a whole number"),
         ("\x1b[2J=3", r"has no option '\x1b[2J'"),
     ],

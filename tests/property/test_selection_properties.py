@@ -97,7 +97,8 @@ def test_optimum_does_not_rise_with_the_deadline(problem: RoundProblem, longer: 
 @given(random_rounds(10))
 def test_another_device_does_not_raise_the_optimum(problem: RoundProblem) -> None:
     assume(problem.num_devices > 1)
-    fewer = changed(problem, tau=problem.tau[1:], compute_s=problem.compute_s[1:], snr_hz=problem.snr_hz[1:])
+    rest = {name: getattr(problem, name)[1:] for name in ("tau", "compute_s", "snr_hz", "payload_bits")}
+    fewer = changed(problem, **rest)
     assert solve(problem).objective <= solve(fewer).objective * (1.0 + SAME)
 
 

@@ -9,7 +9,7 @@ from tests.cells import paper_cell
 
 def split_of(devices: list[int]) -> tuple[np.ndarray, np.ndarray, float, float]:
     cell = paper_cell(0)
-    return cell.compute_s[devices], cell.snr_hz[devices], cell.payload_bits, cell.total_bandwidth_hz
+    return cell.compute_s[devices], cell.snr_hz[devices], cell.payload_bits[devices], cell.total_bandwidth_hz
 
 
 def test_one_device_gets_the_whole_band() -> None:

@@ -90,12 +90,12 @@ def literal_dm(problem: RoundProblem) -> list[int]:
     def latency(devices: list[int]) -> float:
         share = problem.total_bandwidth_hz / len(devices)
         rate = share * np.log2(1.0 + problem.snr_hz[devices] / share)
-        return float((problem.compute_s[devices] + problem.payload_bits / rate).max())
+        return float((problem.compute_s[devices] + problem.payload_bits[devices] / rate).max())
 
     def own_finish(device: int) -> float:  # tells devices apart that do not end the round
         share = problem.total_bandwidth_hz / (len(chosen) + 1)
         rate = share * np.log2(1.0 + problem.snr_hz[device] / share)
-        return float(problem.compute_s[device] + problem.payload_bits / rate)
+        return float(problem.compute_s[device] + problem.payload_bits[device] / rate)
 
     while free:
         best = min(free, key=own_finish)

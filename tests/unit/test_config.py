@@ -333,6 +333,7 @@ WITH_UNITS = {
     "wireless.power_dbm": ("100mW", 20.0),
     "wireless.noise_dbm_per_mhz": ("-170dBm/Hz", -110.0),
     "wireless.total_bandwidth_hz": ("20MHz", 20e6),
+    "wireless.block_hz": ("180kHz", 180e3),
     "wireless.deadline_s": ("250ms", 0.25),
     "wireless.payload_bits": ("1.25MB", 1e7),
     "wireless.cpu_min_hz": ("1GHz", 1e9),

@@ -109,8 +109,8 @@ def test_the_best_price_gives_the_bound_of_the_linear_relaxation(seed: int) -> N
     least = brute_force_by_number(problem)
     for at, bound in enumerate(search.bound[0]):
         relaxed = relaxed_sum(nu, needed, at + 1, problem.capacity_hz)
-        assert bound == pytest.approx(problem.weight(at + 1) * relaxed, rel=1e-9)
-        assert bound <= problem.weight(at + 1) * least[at + 1] * (1.0 + SAME)
+        assert bound == pytest.approx(problem.participation(at + 1) * relaxed, rel=1e-9)
+        assert bound <= problem.participation(at + 1) * least[at + 1] * (1.0 + SAME)
 
 
 # The core search.

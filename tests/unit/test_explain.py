@@ -79,7 +79,7 @@ def test_times_are_those_of_the_devices_that_send() -> None:
     detail = explain(schedule)
     sends = schedule.bandwidth_hz > 0.0
     rate_bps = schedule.bandwidth_hz[sends] * np.log2(1.0 + problem.snr_hz[sends] / schedule.bandwidth_hz[sends])
-    np.testing.assert_allclose(detail.upload_s[sends], problem.payload_bits / rate_bps, rtol=1e-12)
+    np.testing.assert_allclose(detail.upload_s[sends], problem.payload_bits[sends] / rate_bps, rtol=1e-12)
     np.testing.assert_allclose(detail.finish_s[sends], schedule.latency_s, rtol=1e-9)
     assert np.isnan(detail.finish_s[~sends]).all()
 

@@ -10,7 +10,7 @@ from flare import CELLS, Cell, round_problem
 from flare.config.declared import read, split_options
 from flare.rng import stream
 from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Status, admit, policy, solve
-from tests.cells import hand_cell, paper_cell
+from tests.cells import changed, hand_cell, paper_cell
 
 CELL = hand_cell([4.0, 3.0, 2.0, 1.0], [0.5, 0.5, 0.4, 0.1], gamma=10.0)
 
@@ -344,18 +344,30 @@ def test_max_devices_limits_policies_that_give_utilities() -> None:
     assert solve(CELL, name, max_devices=1).num_selected == 1
 
 
-def test_max_devices_is_refused_by_policies_that_name_devices() -> None:
-    with pytest.raises(ValueError, match="max_devices is 3, and policy 'greedy' names the devices itself"):
-        solve(CELL, "greedy", max_devices=3)
+def test_max_devices_of_solve_is_that_of_the_problem() -> None:
+    name = answering([0, 1])
+    assert solve(CELL, name).num_selected == 2
+    for limited in (lambda: solve(CELL, name, max_devices=1), lambda: solve(changed(CELL, max_devices=1), name)):
+        with pytest.raises(ValueError, match=r"named 2 devices, and at most 1 may send \(max_devices\)"):
+            limited()
+    assert solve(changed(CELL, max_devices=1), "exact", max_devices=3).problem.max_devices == 1
+    assert solve(changed(CELL, max_devices=3), "exact", max_devices=1).problem.max_devices == 1
 
 
-def test_max_devices_reaches_a_policy_that_has_such_an_option() -> None:
-    @policy("limited")
-    def limited(problem: RoundProblem, *, max_devices: int = 1) -> np.ndarray:
-        return admit(problem, range(problem.num_devices), max_devices=max_devices)
+def test_no_policy_has_an_option_of_the_name_max_devices() -> None:
+    with pytest.raises(ValueError, match="policy 'limited': no option can have the name 'max_devices'"):
 
-    assert solve(CELL, "limited").num_selected == 1
-    assert solve(CELL, "limited", max_devices=2).num_selected == 2
+        @policy("limited")
+        def limited(problem: RoundProblem, *, max_devices: int = 1) -> np.ndarray:
+            return admit(problem, range(problem.num_devices), max_devices=max_devices)
+
+
+def test_answers_that_the_round_forbids_are_refused() -> None:
+    name = answering([0, 2])
+    with pytest.raises(ValueError, match="named device 2, which must not send: build the choice with"):
+        solve(changed(CELL, never=[2]), name)
+    with pytest.raises(ValueError, match="left out device 1, which must send: build the choice with"):
+        solve(changed(CELL, must=[1]), name)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "2", True])

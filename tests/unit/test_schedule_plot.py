@@ -150,7 +150,7 @@ def test_bars_and_shares_are_the_schedule(devices: int, policy: str) -> None:
         assert upload.get_x() == pytest.approx(problem.compute_s[device])
         bandwidth_hz = schedule.bandwidth_hz[device]
         rate_bps = bandwidth_hz * math.log2(1.0 + problem.snr_hz[device] / bandwidth_hz)
-        assert upload.get_width() == pytest.approx(problem.payload_bits / rate_bps)
+        assert upload.get_width() == pytest.approx(problem.payload_bits[device] / rate_bps)
         assert compute.get_hatch()
         assert not upload.get_hatch()
 

@@ -154,7 +154,7 @@ def test_extra_traffic_and_computing_are_on_the_clock() -> None:
         for method in ("fedavg", "scaffold", "fedlin")
     )
     plans = [one.plan(one.start()) for one in (fedavg, scaffold, fedlin)]
-    assert [plan.problem.payload_bits for plan in plans] == [1e7, 2e7, 2e7]
+    assert [set(plan.problem.payload_bits.tolist()) for plan in plans] == [{1e7}, {2e7}, {2e7}]
     assert plans[1].schedule.latency_s > 1.5 * plans[0].schedule.latency_s
     assert np.array_equal(plans[1].problem.compute_s, plans[0].problem.compute_s)
     # FedLin's gradient over all of a device's samples: that many samples more to compute.

@@ -10,7 +10,7 @@ import pytest
 from flare import stream
 from flare.scheduling import POLICIES, Choice, RoundProblem, Schedule, optimal_split, policy, solve, solve_many
 from flare.scheduling.bandwidth import optimal_splits
-from flare.scheduling.problem import blocks, prepare
+from flare.scheduling.batches import batches, prepare
 from tests.cells import bank, extreme_rounds, knapsack_cell, paper_cell
 from tests.conformance.checks import made_up_history
 
@@ -124,9 +124,9 @@ def test_bands_divided_together_are_those_divided_alone(devices: int) -> None:
     shape = (25, devices)
     compute_s = draw.uniform(0.0, 0.3, shape) * 10.0 ** draw.uniform(-3.0, 5.0, (25, 1))
     snr_hz = 10.0 ** draw.uniform(3.0, 12.0, shape)
-    payload, band = 10.0 ** draw.uniform(2.0, 8.0, 25), 10.0 ** draw.uniform(4.0, 9.0, 25)
+    payload, band = 10.0 ** draw.uniform(2.0, 8.0, compute_s.shape), 10.0 ** draw.uniform(4.0, 9.0, 25)
     for at, together in enumerate(optimal_splits(compute_s, snr_hz, payload, band)):
-        alone = optimal_split(compute_s[at], snr_hz[at], float(payload[at]), float(band[at]))
+        alone = optimal_split(compute_s[at], snr_hz[at], payload[at], float(band[at]))
         assert together.bandwidth_hz.tobytes() == alone.bandwidth_hz.tobytes()
         for name in ("latency_s", "band_residual", "finish_spread"):
             assert getattr(together, name) == getattr(alone, name)
@@ -145,9 +145,9 @@ def test_what_is_prepared_is_what_each_round_computes(rounds: list[RoundProblem]
 def test_blocks_hold_every_problem_once_and_are_bounded() -> None:
     sizes = [3, 4, 30, 1, 1, 1, 8, 1]
     problems = [paper_cell(0, num_devices=size) for size in sizes]
-    cut = blocks(problems, max_numbers=10)
+    cut = batches(problems, max_numbers=10)
     assert [sizes[one] for one in cut] == [[3, 4], [30], [1, 1, 1], [8], [1]]
-    assert blocks([]) == []
+    assert batches([]) == []
 
 
 def test_what_are_no_rounds_is_refused_in_words() -> None:

@@ -9,20 +9,21 @@ import pytest
 
 from flare.scheduling import RoundProblem
 from flare.scheduling.utility_knapsack import best_utility
-from tests.cells import SAME, extreme_rounds, hand_cell, knapsack_cell, paper_cell, reordered
+from tests.cells import SAME, changed, extreme_rounds, hand_cell, knapsack_cell, paper_cell, reordered
 from tests.oracles import brute_force_utility
 
 LIMITS = (None, 1, 2, 3, 5)
 
 
 def assert_best(problem: RoundProblem, utility: np.ndarray, max_devices: int | None) -> None:
-    best = best_utility(problem, utility, max_devices=max_devices)
+    problem = changed(problem, max_devices=max_devices)
+    best = best_utility(problem, utility)
     assert problem.fits(best.selected)
     assert len(best.selected) <= (problem.num_devices if max_devices is None else max_devices)
     assert (utility[best.selected] > 0.0).all()
     assert best.utility == math.fsum(utility[best.selected])
     assert best.bound == best.utility
-    assert math.isclose(best.utility, brute_force_utility(problem, utility, max_devices), rel_tol=SAME)
+    assert math.isclose(best.utility, brute_force_utility(problem, utility), rel_tol=SAME)
 
 
 def draws(seed: int, problem: RoundProblem) -> list[np.ndarray]:
@@ -123,4 +124,5 @@ def test_it_agrees_with_a_mixed_integer_program(max_devices: int | None) -> None
             constraints=[LinearConstraint(share, -np.inf, 1.0), LinearConstraint(np.ones(len(able)), 0, limit)],
             options={"mip_rel_gap": 0.0},
         )
-        assert best_utility(problem, utility, max_devices=max_devices).utility == pytest.approx(-answer.fun, rel=1e-6)
+        problem = changed(problem, max_devices=max_devices)
+        assert best_utility(problem, utility).utility == pytest.approx(-answer.fun, rel=1e-6)

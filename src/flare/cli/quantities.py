@@ -13,6 +13,7 @@ _OPTIONS = {
     "--bandwidth": ("total_bandwidth_hz", "bandwidth"),
     "--deadline": ("deadline_s", "time"),
     "--payload": ("payload_bits", "data size"),
+    "--block": ("block_hz", "bandwidth"),
     "--noise": ("noise_dbm_per_mhz", "noise density"),
 }
 

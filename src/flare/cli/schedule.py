@@ -18,6 +18,7 @@ from flare.cli import quantities, schedule_output
 from flare.cli.console import say
 from flare.cli.plugins import Plugins, with_plugins
 from flare.cli.run import Settings
+from flare.cli.schedule_limits import limited, one_limit
 from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load, override
 from flare.config.declared import changed, of_each, read, split_options
 from flare.report import FIGURE_FORMATS
@@ -58,6 +59,12 @@ Noise = Annotated[
 ]
 PathLossLaw = Annotated[PathLoss | None, typer.Option(help="Table: how distance_m becomes a gain. (default: exponent)")]
 PathLossExponent = Annotated[float | None, typer.Option(help="Table: exponent of the path loss. (default: 3.76)")]
+Must = Annotated[str | None, typer.Option(help="Devices that have to send, by name or number, such as 3,7.")]
+Never = Annotated[str | None, typer.Option(help="Devices that must not send, such as 4.")]
+MaxDevices = Annotated[int | None, typer.Option(help="How many devices may send at most.")]
+Block = Annotated[
+    str | None, typer.Option(help="Width of a resource block, such as 180kHz: bandwidths are whole blocks. 0: any.")
+]
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds after which the search for a proof of the optimum ends. (default: 10)")
 ]
@@ -80,6 +87,10 @@ def schedule(
     bandwidth: Annotated[str | None, typer.Option(help="The band to divide, such as 10MHz.")] = None,
     deadline: Annotated[str | None, typer.Option(help="When the round must be over, such as 400ms.")] = None,
     payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
+    block: Block = None,
+    must: Must = None,
+    never: Never = None,
+    max_devices: MaxDevices = None,
     gamma: Annotated[float | None, typer.Option(help="Weight of participation in the objective. (default: 10)")] = None,
     policy: Annotated[str | None, typer.Option(help=f"Who chooses: {', '.join(POLICIES)}. (default: exact)")] = None,
     option: PolicyOptions = None,
@@ -101,7 +112,8 @@ def schedule(
     """Say who sends this round, on how much bandwidth, when the round ends, and how far that is from the best possible.
 
     Columns of the table: [bold]tau[/], then [bold]compute_s[/] or [bold]cpu_hz[/] and [bold]cycles_per_sample[/], then
-    [bold]snr_hz[/] or [bold]power_dbm[/] with [bold]gain_db[/] or [bold]distance_m[/]. A [bold]name[/] is kept.
+    [bold]snr_hz[/] or [bold]power_dbm[/] with [bold]gain_db[/] or [bold]distance_m[/]. A [bold]name[/] is kept. If you
+    like, [bold]weight[/] in the objective, [bold]payload_bits[/] and [bold]deadline_s[/] of each device.
     """
     if json_ and csv_:
         raise ValueError("--json and --csv are two forms of one answer; give one of them")
@@ -116,7 +128,7 @@ def schedule(
     options = _options(whole.scheduling, policy, option or [], time_limit, compare=compare)
     if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
         raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
-    texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload}
+    texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload, "--block": block}
     settings = quantities.settings_of(texts)
     law = None if path_loss is None else path_loss.value
     radio = _given(batch_size=batch_size, path_loss=law, path_loss_exponent=path_loss_exponent)
@@ -127,6 +139,8 @@ def schedule(
         raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
     else:
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
+    limit = one_limit(max_devices, options)
+    this = replace(this, problem=limited(this.problem, this.names, must=must, never=never, max_devices=limit))
     answers = {name: _asked(this.problem, name, seed, round_, own, timed=compare) for name, own in options.items()}
     _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
     quantities.warn_of_doubts(texts | {"--noise": noise})  # last, where it is seen; an error is one line alone
@@ -151,7 +165,8 @@ def _answer(
         place = {"distance_m": this.distance_m, "angle_rad": this.angle_rad}
         draw_schedule(plot, answer, names=this.names, **place)
     if compare:
-        schedule_output.comparison(this.problem, list(answers.values()), bound, options, as_json=as_json, as_csv=as_csv)
+        found = list(answers.values())
+        schedule_output.comparison(this.problem, this.names, found, bound, options, as_json=as_json, as_csv=as_csv)
     else:
         if math.isnan(answer.lower_bound):
             answer = replace(answer, lower_bound=bound)
@@ -205,13 +220,7 @@ def _known_gamma(gamma: float | str) -> float:
 
 
 def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], gamma: float) -> Round:
-    for name, option, example in (
-        ("total_bandwidth_hz", "--bandwidth", "10MHz"),
-        ("deadline_s", "--deadline", "400ms"),
-        ("payload_bits", "--payload", "10Mbit"),
-    ):
-        if name not in settings:
-            raise ValueError(f"{option} is missing; a table of devices does not say it: add {option} {example}")
+    _need(settings, "total_bandwidth_hz", "--bandwidth", "10MHz")
     law, exponent = wireless.path_loss, wireless.path_loss_exponent
     surroundings = Surroundings(
         batch_size=wireless.batch_size,
@@ -224,14 +233,34 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
     table = read_table(sys.stdin.buffer if str(path) == "-" else path, surroundings)
     for remark in table.remarks:
         say(f"warning: {remark}", stderr=True)
+    if "payload_bits" in settings and table.payload_bits is not None:
+        raise ValueError("--payload and the column 'payload_bits' say the same twice; leave one of them out")
+    if table.due_s is None:
+        _need(settings, "deadline_s", "--deadline", "400ms", "deadline_s")
+    if table.payload_bits is None:
+        _need(settings, "payload_bits", "--payload", "10Mbit", "payload_bits")
+    block_hz = settings.get("block_hz", wireless.block_hz) or None
+    problem = table.problem(
+        total_bandwidth_hz=settings["total_bandwidth_hz"],
+        gamma=gamma,
+        payload_bits=settings.get("payload_bits"),
+        deadline_s=settings.get("deadline_s"),
+    )
     return Round(
-        problem=table.problem(**settings, gamma=gamma),
+        problem=replace(problem, block_hz=block_hz),
         names=table.names,
         distance_m=table.distance_m,
         angle_rad=None,
         power_w=table.power_w,
         compute_energy_j=table.compute_energy_j,
     )
+
+
+def _need(settings: dict[str, Any], name: str, option: str, example: str, column: str | None = None) -> None:
+    """ValueError where a setting is missing that a table of devices, as it is, does not say."""
+    if name not in settings:
+        other = f", or a column '{column}'" if column else ""
+        raise ValueError(f"{option} is missing; a table of devices does not say it: add {option} {example}{other}")
 
 
 def _named_cell(name: str) -> Config:

@@ -24,6 +24,9 @@ from flare.units import human
 
 _WIDE = 88  # characters of a row before the reason
 _SHORT = {  # reasons in a narrow terminal
+    LeftOut.NEVER: "must not",
+    LeftOut.HELD_UP: "held up",
+    LeftOut.FULL: "one too many",
     LeftOut.TOO_SLOW: "too slow",
     LeftOut.TOO_WEAK: "too weak",
     LeftOut.WORSE: "worse by {:.3g}",
@@ -42,7 +45,7 @@ def schedule(
         screen = console()
         wide = _WIDE + max(map(len, detail.reason))
         screen.print(_device_table(answer, detail, names, narrow=screen.width < wide))
-        for line in _in_words(answer, detail):
+        for line in _in_words(answer, detail, names):
             say(line)
         return
     whole = as_dict(answer, names, detail)
@@ -56,6 +59,7 @@ def schedule(
 
 def comparison(
     problem: RoundProblem,
+    names: list[str],
     answers: list[tuple[Schedule, float]],
     bound: float,
     options: dict[str, dict[str, Any]],
@@ -75,8 +79,8 @@ def comparison(
         screen = console()
         proven = any(row["status"] == "optimal" for row in rows)
         screen.print(_comparison_table(rows, options, proven=proven, narrow=screen.width < 112))
-        if problem.reachable.size == 0:
-            say(f"Nobody sends: {why_nobody(problem, answers[0][0].policy, _OPTIONS)}.")
+        if not problem.possible:
+            say(f"Nobody sends: {why_nobody(problem, answers[0][0].policy, _OPTIONS, names)}.")
 
 
 def _table(narrow: bool) -> Table:
@@ -120,7 +124,7 @@ def _short(detail: Explanation, device: int) -> str:
     return "" if why is None else _SHORT.get(why, why).format(abs(float(detail.objective_change[device])))
 
 
-def _in_words(answer: Schedule, detail: Explanation) -> Iterable[str]:
+def _in_words(answer: Schedule, detail: Explanation, names: list[str]) -> Iterable[str]:
     problem = answer.problem
     if problem.num_devices > MAX_ROWS:
         more = answer.num_selected - min(answer.num_selected, MAX_ROWS)
@@ -133,7 +137,7 @@ def _in_words(answer: Schedule, detail: Explanation) -> Iterable[str]:
         f"; left out: {reasons}." if reasons else "."
     )
     if answer.status is Status.INFEASIBLE:
-        yield f"Nobody sends this round (status infeasible): {why_nobody(problem, answer.policy, _OPTIONS)}."
+        yield f"Nobody sends this round (status infeasible): {why_nobody(problem, answer.policy, _OPTIONS, names)}."
         return
     if not math.isnan(answer.utility):
         proof = _utility_in_words(answer)

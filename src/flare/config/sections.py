@@ -42,6 +42,9 @@ class WirelessConfig:
     power_dbm: float = setting(20.0, "transmit power of a device, dBm", at_least=-200.0, at_most=200.0)
     noise_dbm_per_mhz: float = setting(-114.0, "noise power density, dBm/MHz", at_least=-300.0, at_most=200.0)
     total_bandwidth_hz: float = setting(10e6, "the band to divide among the devices, Hz", above=0.0)
+    block_hz: float = setting(
+        0.0, "width of a resource block, Hz: bandwidths are whole blocks; 0: any bandwidth", at_least=0.0, at_most=1e15
+    )
     deadline_s: float = setting(0.4, "when a round must be over, s", above=0.0)
     payload_bits: float = setting(1e7, "size of a model update, bit", above=0.0)
     cycles_per_sample: float = setting(

@@ -10,7 +10,7 @@ from typing import Any
 from flare.config import Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method
-from flare.scheduling import POLICIES
+from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
 
@@ -35,6 +35,11 @@ class BaseStation:
         return self.method.uplink_models * float(
             update_bits(self.num_weights) if own else self.config.wireless.payload_bits
         )
+
+    @property
+    def max_devices(self) -> int | None:
+        """How many devices may send in a round at most; None: as many as fit. An option of every policy."""
+        return checks.limit(self.config.scheduling.options.get("max_devices"))
 
     def gamma(self, tau: Floats) -> float:
         """The weight of participation in a round: as set, eta_g / L, or eta_g / (L eta_l tau_bar).

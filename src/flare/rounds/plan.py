@@ -48,7 +48,7 @@ class Plan:
     def upload_s(self) -> Floats:
         """How long each selected device sends, in their order."""
         at = self.schedule.selected
-        return upload_s(self.problem.payload_bits, self.schedule.bandwidth_hz[at], self.problem.snr_hz[at])
+        return upload_s(self.problem.payload_bits[at], self.schedule.bandwidth_hz[at], self.problem.snr_hz[at])
 
     @cached_property
     def upload_energy_j(self) -> Floats:
@@ -95,6 +95,8 @@ def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, F
         total_bandwidth_hz=wireless.total_bandwidth_hz,
         deadline_s=wireless.deadline_s,
         gamma=station.gamma(tau),
+        block_hz=wireless.block_hz or None,
+        max_devices=station.max_devices,
     )
     return problem, energy_j
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -15,23 +16,26 @@ def admit(
 ) -> Indices:
     """Go through the devices in `order` and take each one that still fits before the deadline, up to `max_devices`.
 
-    With `stop_at_first` the walk ends at the first device that does not fit; devices that could not meet the
-    deadline even alone are passed over in either case.
+    The devices that must send are taken first, whatever the order; those that must not are passed over, and no more
+    are taken than the round allows. With `stop_at_first` the walk ends at the first device that does not fit; devices
+    that could not meet the deadline even alone are passed over in either case.
     """
-    taken: list[int] = []
-    used_hz = 0.0
+    taken: list[int] = problem.must.tolist()
     needed, capacity = problem.needed_hz.tolist(), problem.capacity_hz
-    limit = problem.num_devices if max_devices is None else max_devices
+    used_hz = math.fsum(needed[device] for device in taken)
+    limit = problem.most_devices if max_devices is None else min(max_devices, problem.most_devices)
+    must = frozenset(taken)
     for device in order:
         if len(taken) >= limit:
             break
-        if needed[device] > capacity:
+        if needed[device] > capacity or device in must:
             continue
         if used_hz + needed[device] <= capacity:
             taken.append(int(device))
             used_hz += needed[device]
         elif stop_at_first:
             break
-    while taken and not problem.fits(np.array(taken)):  # a running sum may round the other way than the exact one
+    # A running sum may round the other way than the exact one.
+    while len(taken) > len(must) and not problem.fits(np.array(taken)):
         taken.pop()
     return np.array(taken, dtype=np.intp)

@@ -56,6 +56,8 @@ def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike
         raise ValueError(
             f"policy '{policy.name}' named a device outside 0 to {problem.num_devices - 1}{_hint(problem, answer)}"
         )
+    if devices.size:
+        _refuse_what_the_round_forbids(policy, problem, devices)
     if not problem.fits(devices):
         raise ValueError(
             f"policy '{policy.name}' chose {devices.size} devices that need "
@@ -64,6 +66,23 @@ def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike
             f"{_hint(problem, answer)}"
         )
     return devices
+
+
+def _refuse_what_the_round_forbids(policy: Policy, problem: RoundProblem, devices: Indices) -> None:
+    remedy = "build the choice with flare.scheduling.admit"
+    if problem.never.size:
+        forbidden = np.intersect1d(devices, problem.never)
+        if forbidden.size:
+            raise ValueError(f"policy '{policy.name}' named device {forbidden[0]}, which must not send: {remedy}")
+    if problem.must.size:
+        left_out = np.setdiff1d(problem.must, devices)
+        if left_out.size:
+            raise ValueError(f"policy '{policy.name}' left out device {left_out[0]}, which must send: {remedy}")
+    if devices.size > problem.most_devices:
+        raise ValueError(
+            f"policy '{policy.name}' named {devices.size} devices, and at most {problem.most_devices} may send "
+            f"(max_devices): {remedy}"
+        )
 
 
 def _hint(problem: RoundProblem, answer: np.ndarray[Any, np.dtype[Any]]) -> str:

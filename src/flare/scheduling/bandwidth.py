@@ -25,8 +25,13 @@ _LAST_STEP = 1e-8  # relative change of a bandwidth under which its slope is as 
 class Allocation:
     """A division of the band among devices, with the certificate that it solves P3.
 
-    `band_residual` is |sum of bandwidths - B| / B and `finish_spread` is (last finish - first finish) / last finish;
-    both are at most `CERTIFIED` for an optimal division, in every cell that `RoundProblem` accepts. An even split
+    `band_residual` is |sum of bandwidths - B| / B, where B counts whole blocks alone if there are any. `finish_spread`
+    is (last finish - first finish) / last finish. Where devices have deadlines of their own, it is the most by which
+    one of them misses the common finish or its own deadline, whichever is earlier. In whole blocks, it is the most by
+    which a device with one block fewer would still finish before the last one: at 0 nobody has a block to spare, which
+    proves that no division ends sooner (`resource_blocks`). Always relative to the last finish.
+
+    Both are at most `CERTIFIED` for an optimal division, in every cell that `RoundProblem` accepts. An even split
     leaves a spread.
     """
 
@@ -36,8 +41,11 @@ class Allocation:
     finish_spread: float
 
 
-def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float) -> Allocation:
-    """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty."""
+def optimal_split(
+    compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float
+) -> Allocation:
+    """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty; `payload_bits` may be one
+    number for all of them."""
     latency, bandwidth, slope = _common_finish(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
     if np.isfinite(slope).all():
         # The last step of t, too small to change a bandwidth by 1e-8, is taken along the slopes: what is left of the
@@ -55,14 +63,14 @@ def optimal_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_
 def optimal_splits(
     compute_s: Floats, snr_hz: Floats, payload_bits: Floats, total_bandwidth_hz: Floats
 ) -> list[Allocation]:
-    """What `optimal_split` finds for each of many sets of equally many devices, to the last bit: `compute_s` and
-    `snr_hz` of shape (sets, devices of a set), the others of shape (sets,).
+    """What `optimal_split` finds for each of many sets of equally many devices, to the last bit: `total_bandwidth_hz`
+    of shape (sets,), the others of shape (sets, devices of a set).
 
     The same steps are taken for all sets at once, and every sum runs along one set. Whatever is out of the ordinary
     (an infinite bandwidth, a certificate that is missed) is left to `optimal_split`.
     """
     found: list[Allocation | None] = [None] * len(compute_s)
-    work, snr, payload, band = compute_s, snr_hz, payload_bits[:, None], total_bandwidth_hz  # of the sets still open
+    work, snr, payload, band = compute_s, snr_hz, payload_bits, total_bandwidth_hz  # of the sets still open
     open_ = np.arange(len(compute_s))
     even = work + upload_s(payload, (band / work.shape[1])[:, None], snr)
     alone = work + upload_s(payload, band[:, None], snr)
@@ -92,7 +100,7 @@ def optimal_splits(
             open_, work, snr, payload, band = open_[on], work[on], snr[on], payload[on], band[on]
             t, low, high = t[on], low[on], high[on]
     return [
-        optimal_split(compute_s[at], snr_hz[at], float(payload_bits[at]), float(total_bandwidth_hz[at]))
+        optimal_split(compute_s[at], snr_hz[at], payload_bits[at], float(total_bandwidth_hz[at]))
         if one is None
         else one
         for at, one in enumerate(found)
@@ -102,7 +110,7 @@ def optimal_splits(
 def _last_steps(
     compute_s: Floats, snr_hz: Floats, payload: Floats, band: Floats, t: Floats, bandwidth: Floats, slope: Floats
 ) -> list[Allocation | None]:
-    """The last step of `optimal_split` for many sets; None where the certificate is missed. `payload` is (sets, 1)."""
+    """The last step of `optimal_split` for many sets; None where the certificate is missed."""
     left_hz, slopes = band - bandwidth.sum(axis=1), slope.sum(axis=1)
     latency = t + left_hz / slopes
     bandwidth = bandwidth + left_hz[:, None] * (slope / slopes[:, None])
@@ -116,7 +124,7 @@ def _last_steps(
 
 
 def _split_between_doubles(
-    compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float, guess_s: float
+    compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float, guess_s: float
 ) -> Allocation:
     """The same where a step of t from one double to the next changes the bandwidths by more than 1e-8, or makes them
     infinite: uploads that are short beside the computing, or an SNR so small that bandwidth hardly matters.
@@ -150,14 +158,46 @@ def _split_between_doubles(
     return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
 
 
-def even_split(compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float) -> Allocation:
+def split_with_due_times(
+    compute_s: Floats, snr_hz: Floats, payload_bits: Floats, due_s: Floats, total_bandwidth_hz: float
+) -> Allocation:
+    """Solve P3 for devices that have deadlines of their own: the least t with  sum_i b_i(min(t, due_i)) <= B.
+
+    Without those deadlines t is at most as late. So whoever is due before that t is held to its own deadline in the
+    answer, too: it gets b_i(due_i), and the others divide what is left, by which t only grows. The devices must fit.
+    """
+    needed = bandwidth_for(payload_bits, due_s - compute_s, snr_hz)
+    held = np.zeros(len(due_s), dtype=bool)
+    bandwidth, latency = needed, float(due_s.max())
+    while not held.all():
+        free = ~held
+        # The devices fit: that less than this is left is rounding.
+        left_hz = max(total_bandwidth_hz - float(needed[held].sum()), 1e-12 * total_bandwidth_hz)
+        rest = optimal_split(compute_s[free], snr_hz[free], payload_bits[free], left_hz)
+        late = free & (due_s < rest.latency_s)
+        if not late.any():
+            bandwidth, latency = needed.copy(), rest.latency_s
+            bandwidth[free] = rest.bandwidth_hz
+            break
+        held |= late
+    if held.any():
+        latency = max(latency, float(due_s[held].max()))
+    measured = _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
+    finish = compute_s + upload_s(payload_bits, bandwidth, snr_hz)
+    spread = float(np.abs(finish - np.minimum(latency, due_s)).max()) / latency
+    return Allocation(bandwidth, measured.latency_s, measured.band_residual, spread)
+
+
+def even_split(
+    compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float
+) -> Allocation:
     """Give every device of the set the same bandwidth; the slowest one ends the round."""
     bandwidth = np.full(len(compute_s), total_bandwidth_hz / len(compute_s))
     return _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
 
 
 def _certified(
-    compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float, bandwidth_hz: Floats
+    compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float, bandwidth_hz: Floats
 ) -> Allocation:
     """The division with what can be measured of it: its last finish, how much of the band it uses, its spread."""
     finish = compute_s + upload_s(payload_bits, bandwidth_hz, snr_hz)
@@ -171,7 +211,7 @@ def _certified(
 
 
 def _common_finish(
-    compute_s: Floats, snr_hz: Floats, payload_bits: float, total_bandwidth_hz: float
+    compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float
 ) -> tuple[float, Floats, Floats]:
     """The t with sum_i b_i(t) = B, and b_i and db_i/dt there.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from flare.config.option import Limits
 from flare.scheduling.admission import admit
-from flare.scheduling.problem import RoundProblem
+from flare.scheduling.problem import BAND_TOLERANCE, RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
 from flare.scheduling.scheduler import solve
 from flare.types import Floats, Indices
@@ -55,7 +55,7 @@ def tune_num_selected(
 
     def mean_objective(num_selected: int) -> float:
         drawn = [solve(p, "ps", rng=rng(r), num_selected=num_selected) for r, p in enumerate(problems)]
-        worst = [p.weight(1) / float(p.tau.min()) for p in problems]
+        worst = [p.participation(1) * float(p.cost.max()) for p in problems]
         return float(np.mean([min(s.objective, w) for s, w in zip(drawn, worst, strict=True)]))
 
     max_selected = max(p.num_devices for p in problems)
@@ -76,9 +76,12 @@ def dm(problem: RoundProblem) -> Indices:
     # share is a lower bound, and only devices whose bound lies under a time that is reached need a new one.
     order = problem.reachable_in_order
     bound_s = _finish_s(problem, order, 1)
-    chosen: list[int] = []
-    dearest_hz = 0.0
-    while len(chosen) < len(order):
+    chosen = np.flatnonzero(np.isin(order, problem.must)).tolist()
+    bound_s[chosen] = np.inf
+    dearest_hz = float(problem.needed_hz[order[chosen]].max(initial=0.0))
+    if chosen and dearest_hz > _even_capacity_hz(problem, len(chosen)):
+        return order[:0]  # on even shares not even those who must send meet the deadline
+    while len(chosen) < min(len(order), problem.most_devices):
         sharing = len(chosen) + 1
         nearest = int(bound_s.argmin())
         # Where uploads are negligible beside computing, a time may round to less than it was on a larger share.
@@ -87,7 +90,7 @@ def dm(problem: RoundProblem) -> Indices:
         bound_s[rivals] = _finish_s(problem, order[rivals], sharing)
         first = int(rivals[bound_s[rivals].argmin()])
         dearest_hz = max(dearest_hz, float(problem.needed_hz[order[first]]))
-        if dearest_hz * sharing > problem.capacity_hz:
+        if dearest_hz > _even_capacity_hz(problem, sharing):
             break
         chosen.append(first)
         bound_s[first] = np.inf
@@ -96,8 +99,13 @@ def dm(problem: RoundProblem) -> Indices:
 
 def _finish_s(problem: RoundProblem, devices: Indices, sharing: int) -> Floats:
     """When devices finish on an even share of the band among `sharing` of them."""
-    share_hz = np.asarray(problem.total_bandwidth_hz / sharing)
-    return problem.compute_s[devices] + upload_s(problem.payload_bits, share_hz, problem.snr_hz[devices])
+    share_hz = np.asarray(problem.even_share_hz(sharing))
+    return problem.compute_s[devices] + upload_s(problem.payload_bits[devices], share_hz, problem.snr_hz[devices])
+
+
+def _even_capacity_hz(problem: RoundProblem, sharing: int) -> float:
+    """What a device may need where so many of them share the band evenly."""
+    return problem.even_share_hz(sharing) * (1.0 + BAND_TOLERANCE)
 
 
 @policy("cm")
@@ -105,8 +113,10 @@ def cm(problem: RoundProblem) -> Indices:
     """Fastest computing first: the largest set that meets the deadline (computation minimisation)."""
     fastest = _by(problem, problem.compute_s)
     fastest = fastest[problem.needed_hz[fastest] <= problem.capacity_hz]
+    forced = np.isin(fastest, problem.must)
+    fastest = np.concatenate((fastest[forced], fastest[~forced]))
     # The needed bandwidth grows with every device: a binary search for the largest set that fits.
-    low, high = 0, len(fastest)
+    low, high = 0, min(len(fastest), problem.most_devices)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if problem.fits(fastest[:middle]) else (low, middle - 1)
@@ -116,7 +126,7 @@ def cm(problem: RoundProblem) -> Indices:
 @policy("random")
 def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: Number = 10) -> Indices:
     """Uniform draw: blind to channel and speed; of those drawn, the ones that fit send."""
-    return admit(problem, _shuffled(problem, rng)[:num_selected])
+    return admit(problem, _shuffled(problem, rng)[:num_selected], max_devices=num_selected)
 
 
 @policy("grouped")
@@ -131,7 +141,8 @@ def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, 
     chance = np.array(GROUP_PROBABILITIES)[group] / np.bincount(group, minlength=4)[group]
     order = _canonical(problem, drawn_before)
     drawn = rng.choice(order, size=min(num_selected, len(order)), replace=False, p=chance[order] / chance.sum())
-    return Choice(admit(problem, drawn), memory={"device_group": drawn_before})
+    selected = admit(problem, drawn, max_devices=num_selected)
+    return Choice(selected, memory={"device_group": drawn_before})
 
 
 @policy("round-robin")
@@ -191,7 +202,9 @@ def _canonical(problem: RoundProblem, remembered: Floats | None) -> Indices:
     if remembered is None:
         return order
     rank = np.empty(problem.num_devices, dtype=np.intp)
-    quantities = np.stack((problem.tau, problem.compute_s, problem.snr_hz))[:, order]
+    known = (problem.tau, problem.compute_s, problem.snr_hz, problem.payload_bits, problem.weight, problem.due_s)
+    told_apart = (*known, problem.coding_noise)
+    quantities = np.stack([values for values in told_apart if values is not None])[:, order]
     rank[order] = np.concatenate(([0], np.cumsum((np.diff(quantities) != 0.0).any(axis=0))))  # equal devices: one rank
     return np.lexsort((remembered, rank))
 

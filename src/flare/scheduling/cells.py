@@ -17,6 +17,7 @@ def round_problem(drawn: CellRound, *, gamma: float = 10.0) -> RoundProblem:
         total_bandwidth_hz=drawn.config.total_bandwidth_hz,
         deadline_s=drawn.config.deadline_s,
         gamma=gamma,
+        block_hz=drawn.config.block_hz or None,
         distance_m=drawn.distance_m,
         angle_rad=drawn.angle_rad,
     )

@@ -11,8 +11,12 @@ Three facts make it quick to solve and to prove:
    V(M) >= sum of their keys - price B. One sort gives that bound, and a candidate schedule, for every M at once. The
    best price makes it the bound of the linear relaxation, which has at most two fractional devices.
 2. Among devices of equal tau the cheaper one is never the worse.
+   (Devices that must send come first in every order, and the bounds hold with the same words.)
 3. A set better than the best one known can differ from the M least keys only by devices whose keys lie within the
    remaining gap of the M-th. They are few, and `fixed_size_knapsack` goes through all of them.
+
+nu_i is the device's cost, 1/tau_i in the paper. Coding noise n_i adds gamma/M^2 sum n_i to the objective, as if the
+costs were nu_i + gamma / (M + gamma) n_i: they depend on M, so that each M is then a search of its own.
 
 The search (`exact_search`) takes the M with the smallest bound first, finds its best price, then closes it by that
 search, until no M has a bound under the best schedule known.
@@ -26,10 +30,11 @@ from typing import Annotated
 import numpy as np
 
 from flare.config.option import Limits
-from flare.scheduling.exact_search import Search
-from flare.scheduling.problem import RoundProblem
+from flare.scheduling.checks import NO_DEVICES
+from flare.scheduling.exact_search import Limited, Search
+from flare.scheduling.problem import SAME, RoundProblem
 from flare.scheduling.registry import Choice, policy
-from flare.types import Floats
+from flare.types import Floats, Indices
 
 
 @policy("exact", by_objective=True)
@@ -46,25 +51,74 @@ def exact(
 
 def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) -> list[Choice]:
     """The same for many rounds at once; `time_limit_s` is for each of them."""
-    orders = [problem.reachable_in_order for problem in problems]
-    choices = [Choice(order) for order in orders]
-    possible = [at for at, order in enumerate(orders) if order.size]
-    if not possible:
+    choices = [Choice(NO_DEVICES)] * len(problems)
+    asked = [at for at, problem in enumerate(problems) if problem.possible]
+    for at in asked:
+        if problems[at].coding_noise is not None:
+            choices[at] = _with_coding_noise(problems[at], time_limit_s)
+    asked = [at for at in asked if problems[at].coding_noise is None]
+    if not asked:
         return choices
-    counts = np.array([orders[at].size for at in possible])
-    nu = _rows([1.0 / problems[at].tau[orders[at]] for at in possible])
-    needed = _rows([problems[at].needed_hz[orders[at]] for at in possible])
-    gamma = np.array([problems[at].gamma for at in possible])
-    band = np.array([problems[at].capacity_hz for at in possible])
+    orders = [problems[at].reachable_in_order for at in asked]
+    nu = _rows([problems[at].cost[order] for at, order in zip(asked, orders, strict=True)])
+    needed = _rows([problems[at].needed_hz[order] for at, order in zip(asked, orders, strict=True)])
+    counts = np.array([order.size for order in orders])
+    gamma = np.array([problems[at].gamma for at in asked])
+    band = np.array([problems[at].capacity_hz for at in asked])
+    limits = _limits([problems[at] for at in asked], orders)
     with np.errstate(invalid="ignore", divide="ignore"):
-        outcomes = Search(nu, needed, counts, gamma, band).run(time_limit_s)
-    for at, found in zip(possible, outcomes, strict=True):
-        selected = orders[at][found.best]
+        outcomes = Search(nu, needed, counts, gamma, band, limits).run(time_limit_s)
+    for at, order, found in zip(asked, orders, outcomes, strict=True):
+        selected = order[found.best]
         if found.proven:
             choices[at] = Choice(selected, proven=True)
         else:
             choices[at] = Choice(selected, lower_bound=min(found.bound, problems[at].objective(selected)))
     return choices
+
+
+def _limits(problems: Sequence[RoundProblem], orders: Sequence[Indices]) -> Limited | None:
+    """Who must send and how many may, of rounds whose devices are listed in `orders`; None where nothing is asked."""
+    if not any(problem.must.size or problem.max_devices is not None for problem in problems):
+        return None
+    must = np.zeros((len(problems), max(map(len, orders))), dtype=bool)
+    for row, problem, order in zip(must, problems, orders, strict=True):
+        row[: len(order)] = np.isin(order, problem.must)
+    least = np.array([max(len(problem.must), 1) for problem in problems])
+    return Limited(must, least, np.array([problem.most_devices for problem in problems]))
+
+
+def _with_coding_noise(problem: RoundProblem, time_limit_s: float) -> Choice:
+    """The same for a round whose coding noise makes the costs depend on M: a row of the search for each M."""
+    able = problem.reachable_in_order
+    assert problem.coding_noise is not None
+    least, most = max(len(problem.must), 1), min(problem.most_devices, len(able))
+    m = np.arange(least, most + 1)
+    share = problem.gamma / (m + problem.gamma)
+    costs = problem.cost[able] + share[:, None] * problem.coding_noise[able]  # (numbers of devices, devices)
+    by_cost = np.lexsort((np.broadcast_to(problem.needed_hz[able], costs.shape), costs))  # of each row
+    orders = able[by_cost]
+    limits = Limited(np.isin(orders, problem.must), m, m)
+    rows = np.ones(len(m))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        search = Search(
+            np.take_along_axis(costs, by_cost, axis=1),
+            problem.needed_hz[orders],
+            np.full(len(m), len(able)),
+            problem.gamma * rows,
+            problem.capacity_hz * rows,
+            limits,
+        )
+        search.share_best()
+        outcomes = search.run(time_limit_s / len(m))
+    found = [order[one.best] for order, one in zip(orders, outcomes, strict=True)]
+    objectives = [problem.objective(one) for one in found]
+    as_good = [one for one, own in zip(found, objectives, strict=True) if own <= min(objectives) * (1.0 + SAME)]
+    selected = as_good[-1]  # equal: rather more devices
+    if all(one.proven for one in outcomes):
+        return Choice(selected, proven=True)
+    bound = min(one.bound for one in outcomes)
+    return Choice(selected, lower_bound=min(bound, problem.objective(selected)))
 
 
 def _rows(values: Sequence[Floats]) -> Floats:

@@ -33,6 +33,20 @@ class Found:
     bound: float
 
 
+@dataclass
+class Limited:
+    """What rounds ask of a selection beside the band: `must` says which devices have to be in it, shape (rows,
+    devices); `least` and `most`, shape (rows,), how many devices there are at least and at most."""
+
+    must: NDArray[np.bool_]
+    least: Indices
+    most: Indices
+
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Forget the other rows."""
+        self.must, self.least, self.most = self.must[rows], self.least[rows], self.most[rows]
+
+
 class Search:
     """Best-first search over M. Prices and bounds that are none come out as nan: call it under `numpy.errstate`.
 
@@ -42,26 +56,39 @@ class Search:
     `high` the least known at which they do not: the best price lies between them. A row that is done leaves.
     """
 
-    def __init__(self, nu: Floats, needed: Floats, counts: Indices, gamma: Floats, band: Floats) -> None:
+    def __init__(
+        self,
+        nu: Floats,
+        needed: Floats,
+        counts: Indices,
+        gamma: Floats,
+        band: Floats,
+        limited: Limited | None = None,
+    ) -> None:
         started = time.perf_counter()
         rows, devices = nu.shape
         self.nu, self.needed, self.counts, self.band = nu, needed, counts, band
         self.row = np.arange(rows)
-        cheapest_first = needed.argsort(axis=1, kind="stable")
+        self.limited = limited
+        cheapest_first = self.order_by(needed)
         limit = band[:, None] * (1.0 + ADDITION_ERROR * np.arange(100, 100 + devices))
         max_m = (self._taken(needed, cheapest_first).cumsum(axis=1) <= limit).sum(axis=1)
+        if limited is not None:
+            max_m = np.minimum(max_m, limited.most)
         width = int(max_m.max())
         m = np.arange(1, width + 1)
         self.limit = limit[:, :width]  # what a rounded sum of bandwidths may reach; `fits` decides by the exact sum
         self.weight = (m + gamma[:, None]) / m**2
         self.bound = np.where(m <= max_m[:, None], 0.0, np.inf)
+        if limited is not None:
+            self.bound[m < limited.least[:, None]] = np.inf
         unknown = np.full((5, rows, width), np.nan)
         self.price = unknown[0]  # the best price, once it is known
         self.low = _Side(-1.0, unknown[1], unknown[2])
         self.high = _Side(np.inf, unknown[3], unknown[4])
         self.best: list[Indices] = [np.zeros(0, dtype=np.intp)] * rows
         self.best_objective = np.full(rows, np.inf)
-        self.try_price(np.zeros(rows), np.arange(devices)[None])
+        self.try_price(np.zeros(rows), np.arange(devices)[None] if limited is None else self.order_by(nu))
         self.try_price(np.full(rows, np.inf), cheapest_first)
         self.spent_s = np.full(rows, (time.perf_counter() - started) / rows)
 
@@ -136,9 +163,25 @@ class Search:
         )
         self.low.keep(rows)
         self.high.keep(rows)
+        if self.limited is not None:
+            self.limited.keep(rows)
         self.best = [self.best[row] for row in rows.nonzero()[0].tolist()]
         self.best_objective, self.spent_s = self.best_objective[rows], self.spent_s[rows]
         self.row = np.arange(len(self.nu))
+
+    def order_by(self, key: Floats) -> Indices:
+        """The devices of every row by ascending key, those that must be chosen before all others."""
+        if self.limited is not None:
+            key = np.where(self.limited.must, -np.inf, key)
+        return key.argsort(axis=1, kind="stable")
+
+    def share_best(self) -> None:
+        """Let all rows go by the best objective of any of them, where they are parts of one question: a row that has
+        no better devices finds none."""
+        least = float(self.best_objective.min())
+        for row in (self.best_objective > least * (1.0 + SAME)).nonzero()[0].tolist():
+            self.best[row] = np.zeros(0, dtype=np.intp)
+        self.best_objective[:] = least
 
     def try_price(self, price: Floats, order: Indices) -> tuple[Floats, Floats]:
         """Take the devices of every row in `order` of their keys at its price (of one row where it is the same for
@@ -146,7 +189,10 @@ class Search:
         order = order[:, : self.bound.shape[1]]
         nu, hz = self._taken(self.nu, order).cumsum(axis=1), self._taken(self.needed, order).cumsum(axis=1)
         fits = hz <= self.limit
-        self.take_best(order, np.where(fits, self.weight * nu, np.inf))
+        objective = np.where(fits, self.weight * nu, np.inf)
+        if self.limited is not None:
+            objective[self.bound == np.inf] = np.inf  # too few devices, or too many
+        self.take_best(order, objective)
         column = price[:, None]
         if price[0] < math.inf:
             np.fmax(self.bound, self.weight * (nu + column * (hz - self.limit)), out=self.bound)
@@ -187,7 +233,7 @@ class Search:
         here = self.row * self.bound.shape[1] + at
         limit = self.limit.take(here)
         known = self.low.nu.take(here) + price * (self.low.hz.take(here) - limit)
-        order = (self.nu + price[:, None] * self.needed).argsort(axis=1, kind="stable")
+        order = self.order_by(self.nu + price[:, None] * self.needed)
         nu, hz = self.try_price(price, order)
         best = nu.take(here) + price * (hz.take(here) - limit) >= known - 1e-14 * np.abs(known)
         self.price.put(here[best], price[best])
@@ -206,6 +252,7 @@ class Search:
                 target,
                 lambda devices: self.fits(row, devices),
                 started + time_limit_s - float(self.spent_s[row]),
+                None if self.limited is None else self.limited.must[row, :count],
             )
         except TimeoutError:
             self.spent_s[row] = math.nextafter(time_limit_s, math.inf)
@@ -232,7 +279,7 @@ class Search:
             answer = milp(
                 c=nu,
                 integrality=np.ones(count),
-                bounds=Bounds(0.0, 1.0),
+                bounds=Bounds(0.0 if self.limited is None else self.limited.must[row, :count].astype(float), 1.0),
                 constraints=[
                     LinearConstraint(np.ones(count), at + 1, at + 1),
                     LinearConstraint(needed / self.band[row], -np.inf, 1.0 - 2e-6),  # it may overstep by 1e-6

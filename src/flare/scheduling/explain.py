@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.scheduling.problem import SAME, RoundProblem
+from flare.scheduling.problem import BAND_TOLERANCE, SAME, RoundProblem
 from flare.scheduling.registry import POLICIES
 from flare.scheduling.schedule import Schedule
 from flare.types import Floats, Indices
@@ -20,18 +20,24 @@ from flare.wireless.rate import upload_s
 class LeftOut(StrEnum):
     """Why a device does not send, in the words of every table and picture.
 
-    TOO_SLOW    computing alone takes until the deadline
+    NEVER       it must not send
+    TOO_SLOW    computing alone takes until the deadline, or its own
     TOO_WEAK    not even the whole band carries its update in the time left
+    HELD_UP     it could send alone, but devices that must send cannot, so that nobody does
     NO_ROOM     it could send alone; beside those who send, not all would finish by the deadline on this band
+    FULL        it fits beside them, but as many send as may
     WORSE       it fits beside them, and P2's objective would rise
     EQUAL       it fits beside them, and the objective would stay the same
     BETTER      it fits beside them, and the objective would fall: the policy has not seen it, or goes by something else
     ALONE       nobody sends, and it could: the policy has not chosen it
     """
 
+    NEVER = "must not send"
     TOO_SLOW = "too slow to compute"
     TOO_WEAK = "channel too weak"
+    HELD_UP = "held up by those who must send"
     NO_ROOM = "does not fit"
+    FULL = "would be one too many"
     WORSE = "would worsen the objective"
     EQUAL = "would not change the objective"
     BETTER = "would better the objective"
@@ -93,19 +99,26 @@ def explain(schedule: Schedule) -> Explanation:
     sends = np.zeros(problem.num_devices, dtype=bool)
     sends[schedule.selected] = True
     upload = np.where(sends, upload_s(problem.payload_bits, schedule.bandwidth_hz, problem.snr_hz), np.nan)
+    never = np.zeros(problem.num_devices, dtype=bool)
+    never[problem.never] = True
     alone = problem.needed_hz <= problem.capacity_hz
+    held_up = np.full(problem.num_devices, bool(problem.must.size) and not problem.possible)
+    full = np.full(problem.num_devices, schedule.num_selected >= problem.most_devices)
     fits = alone & ~sends
     fits[fits] = _fits_beside(schedule, np.flatnonzero(fits))
     change = np.full(problem.num_devices, np.nan)
     if schedule.num_selected:
-        change[fits] = _objective_change(problem, schedule.selected, problem.tau[fits])
+        change[fits & ~full] = _objective_change(problem, schedule.selected, np.flatnonzero(fits & ~full))
     same = SAME * schedule.objective if schedule.num_selected else 0.0
     code = np.select(
         [
             sends,
-            problem.compute_s >= problem.deadline_s,
+            never,
+            problem.compute_s >= problem.finish_by(problem.deadline_s),
             ~alone,
+            held_up,
             ~fits,
+            full,
             change > same,
             change < -same,
             np.isnan(change),
@@ -119,7 +132,10 @@ def explain(schedule: Schedule) -> Explanation:
     return Explanation(schedule.policy, upload, problem.compute_s + upload, why, change, by_objective)
 
 
-_IN_TURN = (LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.NO_ROOM, LeftOut.WORSE, LeftOut.BETTER, LeftOut.ALONE)
+_IN_TURN = (
+    *(LeftOut.NEVER, LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.HELD_UP, LeftOut.NO_ROOM, LeftOut.FULL),
+    *(LeftOut.WORSE, LeftOut.BETTER, LeftOut.ALONE),
+)
 
 
 def _fits_beside(schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
@@ -128,7 +144,8 @@ def _fits_beside(schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
     needed = problem.needed_hz[devices]
     if schedule.split_evenly:
         dearest = float(problem.needed_hz[schedule.selected].max(initial=0.0))
-        return np.maximum(needed, dearest) * (schedule.num_selected + 1) <= problem.capacity_hz
+        share_hz = problem.even_share_hz(schedule.num_selected + 1) * (1.0 + BAND_TOLERANCE)
+        return np.maximum(needed, dearest) <= share_hz
     total = math.fsum(problem.needed_hz[schedule.selected]) + needed
     fits: NDArray[np.bool_] = total <= problem.capacity_hz
     for at in np.flatnonzero(np.abs(total - problem.capacity_hz) <= 1e-15 * problem.capacity_hz):  # rounding decides
@@ -136,7 +153,12 @@ def _fits_beside(schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
     return fits
 
 
-def _objective_change(problem: RoundProblem, selected: Indices, tau: Floats) -> Floats:
-    """What one more device of each tau changes in P2's objective."""
-    steps, number = math.fsum(1.0 / problem.tau[selected]), len(selected)
-    return problem.weight(number + 1) * (steps + 1.0 / tau) - problem.weight(number) * steps
+def _objective_change(problem: RoundProblem, selected: Indices, devices: Indices) -> Floats:
+    """What each of the devices, alone added to those who send, changes in P2's objective."""
+    total, number = math.fsum(problem.cost[selected]), len(selected)
+    change = problem.participation(number + 1) * (total + problem.cost[devices]) - problem.participation(number) * total
+    if problem.coding_noise is not None:
+        noise = math.fsum(problem.coding_noise[selected])
+        change += problem.gamma / (number + 1) ** 2 * (noise + problem.coding_noise[devices])
+        change -= problem.gamma / number**2 * noise
+    return change

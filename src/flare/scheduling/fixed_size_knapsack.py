@@ -47,15 +47,18 @@ def better_set(
     target: float,
     fits: Callable[[Indices], bool],
     stop_at: float,
+    must: NDArray[np.bool_] | None = None,
 ) -> Indices | None:
     """The set of `num_selected` devices that fits and has the least sum of `nu`, if that is < target.
 
     A set fits if the sum of `needed`, as rounded here, is at most `band`, and `fits`, which sums exactly, says so too.
-    None proves that there is no such set. Devices are sorted by nu, then needed. Raises TimeoutError when
-    `time.perf_counter()` passes `stop_at` before the search is complete.
+    Devices of `must` are in every set. None proves that there is no such set. Devices are sorted by nu, then needed.
+    Raises TimeoutError when `time.perf_counter()` passes `stop_at` before the search is complete.
     """
     key = nu + price * needed
-    order = np.argsort(key, kind="stable")
+    if must is not None and must.sum() == num_selected:
+        return None  # there is one such set, and it is known
+    order = np.argsort(key if must is None else np.where(must, -np.inf, key), kind="stable")
     base = order[:num_selected]
     gap = target - (math.fsum(key[base]) - price * band)
     if gap <= 0.0:
@@ -64,7 +67,10 @@ def better_set(
     border = 0.5 * (last + key[order[num_selected]]) if num_selected < len(order) else last
     taken = np.zeros(len(nu), dtype=bool)
     taken[base] = True
-    classes = _classes(nu, needed, key - border, taken, gap)
+    reduced = key - border
+    if must is not None:
+        reduced[must] = -np.inf  # never in doubt
+    classes = _classes(nu, needed, reduced, taken, gap)
     walk = Walk(
         groups=[one.group for one in classes],
         fits=lambda options: fits(_changed(taken, classes, options)),

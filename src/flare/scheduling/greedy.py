@@ -11,14 +11,24 @@ has the least b_y at two times with the wanted t between them, it has it at the 
 times at which b_y is known for all devices, and adds one only when the probes around the wanted t disagree. The
 deadline itself is a probe, and answers line 12. In large cells `greedy_windows` does the same with fewer devices at a
 time.
+
+With unequal payloads two curves may cross more than once, and with deadlines of their own or whole blocks they are not
+even smooth: what two probes agree on then says nothing of the time between them. There `greedy_exchange` finds t_y of
+one candidate after another, each sooner than the one before, until nobody is sooner. It is Algorithm 1 all the same,
+device by device.
+
+Devices that must send are chosen before the first of them; more than `max_devices` are never chosen.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from flare.scheduling.greedy_exchange import Exchange
 from flare.scheduling.greedy_windows import Chooser
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
@@ -44,28 +54,57 @@ class _Probe:
 def greedy(problem: RoundProblem) -> Indices:
     """Algorithm 1 of the paper: add the device that delays the round least while that lowers the objective."""
     order = problem.reachable_in_order
-    if order.size == 0:
-        return order
-    nu = 1.0 / problem.tau[order]  # ascending
-    chosen = [0]  # Alg. 1, line 2, and erratum 3: the largest tau among those that can meet the deadline
-    chosen_nu = float(nu[0])
-    candidates: _Probes | Chooser
-    if len(order) < _LARGE:
-        candidates = _Probes(problem, order)
-    else:
-        candidates = Chooser(problem, order, problem.min_latency(order[:1]))
-    candidates.choose(0)
-    while True:
-        improving = int(np.searchsorted(nu, _threshold(len(chosen), chosen_nu, problem.gamma)))
-        device = candidates.next_device(improving)
-        if device is None:
-            break
+    if not problem.possible:
+        return order[:0]
+    nu = problem.cost[order]  # ascending
+    # Alg. 1, line 2, and erratum 3: the largest tau among those that can meet the deadline
+    chosen = np.flatnonzero(np.isin(order, problem.must)).tolist() if problem.must.size else [_first(problem, order)]
+    chosen_nu = float(sum(nu[chosen].tolist()))
+    candidates = _candidates(problem, order)
+    for device in chosen:
         candidates.choose(device)
-        chosen.append(device)
-        chosen_nu += float(nu[device])
-    while not problem.fits(order[chosen]):  # the running sum rounded below the exact one
+    while len(chosen) < problem.most_devices:
+        if isinstance(candidates, Exchange) and problem.coding_noise is not None:
+            wanted = candidates.next_device(_improving(problem, order, chosen))
+        else:
+            improving = int(np.searchsorted(nu, _threshold(len(chosen), chosen_nu, problem.gamma)))
+            wanted = candidates.next_device(improving)
+        if wanted is None:
+            break
+        candidates.choose(wanted)
+        chosen.append(wanted)
+        chosen_nu += float(nu[wanted])
+    # The running sum may have rounded below the exact one.
+    while len(chosen) > len(problem.must) and not problem.fits(order[chosen]):
         chosen.pop()
     return order[chosen]
+
+
+def _candidates(problem: RoundProblem, order: Indices) -> _Probes | Chooser | Exchange:
+    """The devices of a round, and the quickest way to say who delays it least."""
+    if not problem.alike or problem.block_hz is not None:
+        return Exchange(problem, order)
+    if len(order) < _LARGE or problem.must.size:
+        return _Probes(problem, order)
+    return Chooser(problem, order, problem.min_latency(order[:1]))
+
+
+def _first(problem: RoundProblem, order: Indices) -> int:
+    """The device that alone has the least objective."""
+    if problem.coding_noise is None:
+        return 0
+    return int((problem.participation(1) * problem.cost[order] + problem.gamma * problem.coding_noise[order]).argmin())
+
+
+def _improving(problem: RoundProblem, order: Indices, chosen: list[int]) -> NDArray[np.bool_]:
+    """Which devices would lower the objective: Theorem 4 with the coding noise in it."""
+    assert problem.coding_noise is not None
+    number, gamma = len(chosen) + 1, problem.gamma
+    cost, noise = problem.cost[order], problem.coding_noise[order]
+    with_each = problem.participation(number) * (math.fsum(cost[chosen]) + cost)
+    with_each += gamma / number**2 * (math.fsum(noise[chosen]) + noise)
+    lower: NDArray[np.bool_] = with_each < problem.objective(order[chosen])
+    return lower
 
 
 def _threshold(num_chosen: int, chosen_nu: float, gamma: float) -> float:

@@ -27,7 +27,7 @@ def lp(problem: RoundProblem) -> Indices:
     order = problem.reachable_in_order
     if order.size == 0:
         return order
-    alpha, theta = _relaxation(1.0 / problem.tau[order], problem.needed_hz[order] / problem.total_bandwidth_hz)
+    alpha, theta = _relaxation(problem.cost[order], problem.needed_hz[order] / problem.usable_hz)
     share = alpha / theta
     rounded = np.flatnonzero(np.round(share) >= 1.0)
     if rounded.size == 0:  # rounding left nobody: the largest share stands in

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from flare.scheduling.problem import WIDEST_HZ, RoundProblem
+from flare.types import Indices
 from flare.units import human
 from flare.wireless.rate import rate_bps, upload_s
 
+MAX_NAMED = 8
+"""Devices named in a sentence."""
 _ROOM = 1e-9  # relative; so that what is said to be enough is enough after rounding, too
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why nobody can send, told of the device that alone on the whole band would be done first.
+    """Why nobody can send, told of the device that alone on the whole band would come nearest to it.
 
+    device                  which one it is
     compute_s, upload_s     how long it computes and sends
-    deadline_s              from this deadline on, somebody could send
+    deadline_s              from this deadline on, somebody could send; infinite where devices have their own
     total_bandwidth_hz      from this band on; infinite where none is wide enough
     payload_bits            up to this size of an update; 0 where everybody computes until the deadline
     """
 
+    device: int
     compute_s: float
     upload_s: float
     deadline_s: float
@@ -32,20 +38,31 @@ class Obstacle:
 
 
 def obstacle(problem: RoundProblem) -> Obstacle | None:
-    """What keeps every device from sending; None where one of them could."""
-    if problem.reachable.size:
+    """What keeps every device from sending that may; None where one of them could, or none may."""
+    if problem.reachable.size or problem.never.size == problem.num_devices:
         return None
-    band = np.full(problem.num_devices, problem.total_bandwidth_hz)
-    alone_s = upload_s(problem.payload_bits, band, problem.snr_hz)
-    first = int(np.argmin(problem.compute_s + alone_s))
-    slack_s = np.maximum(0.0, problem.deadline_s - problem.compute_s)
-    needed_hz = float(problem.needed_hz.min())
+    asked = np.setdiff1d(np.arange(problem.num_devices), problem.never)
+    return _obstacle_of(problem, asked)
+
+
+def _obstacle_of(problem: RoundProblem, asked: Indices) -> Obstacle:
+    """The same of some devices, none of which can send alone."""
+    compute_s, snr_hz = problem.compute_s[asked], problem.snr_hz[asked]
+    band = np.full(len(asked), problem.usable_hz)
+    alone_s = upload_s(problem.payload_bits[asked], band, snr_hz)
+    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[asked]
+    first = int(np.argmin(compute_s + alone_s - due_s))
+    done_s = float(compute_s[first] + alone_s[first])
+    own = problem.due_s is not None and float(problem.due_s[asked[first]]) < done_s
+    slack_s = np.maximum(0.0, due_s - compute_s)
+    needed_hz = float(problem.needed_hz[asked].min())
     return Obstacle(
-        compute_s=float(problem.compute_s[first]),
+        device=int(asked[first]),
+        compute_s=float(compute_s[first]),
         upload_s=float(alone_s[first]),
-        deadline_s=float(problem.compute_s[first] + alone_s[first]),
+        deadline_s=math.inf if own else done_s,
         total_bandwidth_hz=needed_hz if needed_hz <= WIDEST_HZ else math.inf,
-        payload_bits=float((slack_s * rate_bps(band, problem.snr_hz)).max()),
+        payload_bits=float((slack_s * rate_bps(band, snr_hz)).max()),
     )
 
 
@@ -61,25 +78,68 @@ class Names:
 SETTINGS = Names()
 
 
-def why_nobody(problem: RoundProblem, policy: str, names: Names = SETTINGS) -> str:
-    """Why nobody sends in a round under a policy that chose nobody, in one sentence, and what would help."""
+def why_nobody(problem: RoundProblem, policy: str, names: Names = SETTINGS, called: Sequence[str] | None = None) -> str:
+    """Why nobody sends in a round under a policy that chose nobody, in one sentence, and what would help. `called` are
+    the names of the devices; without, they are counted from 0."""
+    if problem.must.size and not problem.possible:
+        return _why_those_who_must_cannot(problem, names, called)
+    if problem.never.size == problem.num_devices:
+        return "no device may send: all of them are among those that must not"
     found = obstacle(problem)
     if found is None:
         able = problem.reachable.size
+        if problem.must.size:
+            return (
+                f"policy '{policy}' found no way for the devices that must send to meet the deadline, though there is "
+                "one; take another policy, such as exact"
+            )
         return (
             f"{able} of {problem.num_devices} devices could send alone on the whole band, but policy '{policy}' chose "
             "none of them; take another policy, such as exact"
         )
-    deadline, size = human(problem.deadline_s, "s"), human(problem.payload_bits, "bit")
-    band = human(problem.total_bandwidth_hz, "Hz")
-    helps = [f"a deadline of at least {_rounded(found.deadline_s, up=True)} s ({names.deadline})"]
+    return _told(problem, found, "the quickest device", names)
+
+
+def _why_those_who_must_cannot(problem: RoundProblem, names: Names, called: Sequence[str] | None) -> str:
+    """Which of the devices that must send cannot, or that they cannot all of them at once."""
+
+    def name(device: int) -> str:
+        return str(device) if called is None else called[device]
+
+    alone = problem.needed_hz[problem.must] <= problem.capacity_hz
+    if not alone.all():
+        device = int(problem.must[~alone][0])
+        found = _obstacle_of(problem, np.array([device]))
+        return f"device {name(device)} must send and cannot: " + _told(problem, found, "it", names)
+    listed = ", ".join(name(device) for device in problem.must[:MAX_NAMED].tolist())
+    more = len(problem.must) - MAX_NAMED
+    listed += f" and {more} more" if more > 0 else ""
+    needed, there_is = human(math.fsum(problem.needed_hz[problem.must]), "Hz"), human(problem.usable_hz, "Hz")
+    return (
+        f"the devices that must send ({listed}) together need {needed} of {there_is} "
+        f"to meet the deadline of {human(problem.deadline_s, 's')}; it would take fewer of them, a later deadline "
+        f"({names.deadline}) or a wider band ({names.band})"
+    )
+
+
+def _told(problem: RoundProblem, found: Obstacle, who: str, names: Names) -> str:
+    """What an obstacle is, and what would help."""
+    size, band = human(float(problem.payload_bits[found.device]), "bit"), human(problem.usable_hz, "Hz")
+    deadline = f"the deadline is {human(problem.deadline_s, 's')}"
+    helps = []
+    if math.isfinite(found.deadline_s):
+        helps.append(f"a deadline of at least {_rounded(found.deadline_s, up=True)} s ({names.deadline})")
+    elif problem.due_s is not None:
+        deadline = f"its own deadline is {human(float(problem.due_s[found.device]), 's')}"
+        done_s = found.compute_s + found.upload_s
+        helps.append(f"a deadline of its own of at least {_rounded(done_s, up=True)} s")
     if math.isfinite(found.total_bandwidth_hz):
         helps.append(f"a band of at least {_rounded(found.total_bandwidth_hz, up=True)} Hz ({names.band})")
     if found.payload_bits > 0.0:
         helps.append(f"updates of at most {_rounded(found.payload_bits, up=False)} bit ({names.payload})")
     return (
-        f"an update of {size} takes the quickest device {human(found.upload_s, 's')} to send on the whole band of "
-        f"{band}, after {human(found.compute_s, 's')} of computing, and the deadline is {deadline}; it would take "
+        f"an update of {size} takes {who} {human(found.upload_s, 's')} to send on the whole band of "
+        f"{band}, after {human(found.compute_s, 's')} of computing, and {deadline}; it would take "
         + ", or ".join(helps)
     )
 
@@ -87,6 +147,10 @@ def why_nobody(problem: RoundProblem, policy: str, names: Names = SETTINGS) -> s
 def nobody_in_short(problem: RoundProblem) -> str:
     """The same in fewer words, as they fit into a picture."""
     deadline, able = human(problem.deadline_s, "s"), problem.reachable.size
+    if problem.must.size and not problem.possible:
+        return f"The devices that must send cannot meet the deadline of {deadline}, so nobody does"
+    if problem.never.size == problem.num_devices:
+        return "All devices are among those that must not send, so nobody does"
     if able == 0:
         return f"No device can meet the deadline of {deadline}, not even with the whole band for itself"
     return f"The policy found no device for the deadline of {deadline}, though {able} could meet it alone"

@@ -188,7 +188,7 @@ def _widest_first(schedule: Schedule) -> Indices:
     """The senders, widest share first, of equal shares the last to finish first: one order for both panels."""
     problem, devices = schedule.problem, schedule.selected
     share = np.round(schedule.bandwidth_hz[devices] / problem.total_bandwidth_hz, 9)
-    sending_s = upload_s(problem.payload_bits, schedule.bandwidth_hz[devices], problem.snr_hz[devices])
+    sending_s = upload_s(problem.payload_bits[devices], schedule.bandwidth_hz[devices], problem.snr_hz[devices])
     return devices[np.lexsort((devices, -(problem.compute_s[devices] + sending_s), -share))]
 
 

@@ -139,5 +139,8 @@ def frame_band(axes: Axes, problem: RoundProblem, remark: str = "", *, leaders_p
     axes.spines[:].set_visible(True)
     axes.xaxis.set_major_formatter(lambda hz, _: f"{hz * 1e-6:g}")
     axes.set_xlabel("bandwidth (MHz)", labelpad=2)
-    title = f"Division of the band of {human(problem.total_bandwidth_hz, 'Hz')}{remark}"
+    of_what = f"the band of {human(problem.total_bandwidth_hz, 'Hz')}"
+    if problem.block_hz is not None:
+        of_what = f"{problem.num_blocks} blocks of {human(problem.block_hz, 'Hz')}"
+    title = f"Division of {of_what}{remark}"
     axes.set_title(wrapped(title, "axes.titlesize", TITLE_ROOM * extent_pt(axes)[0]), pad=6.0 + leaders_pt)

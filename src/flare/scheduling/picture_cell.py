@@ -50,6 +50,9 @@ _LOOKS: dict[LeftOut, dict[str, Any]] = {  # with an edge: filled with the groun
     LeftOut.ALONE: {"marker": "^", "ec": ORANGE},
     LeftOut.TOO_SLOW: {"marker": "x", "color": GREY},
     LeftOut.TOO_WEAK: {"marker": "+", "color": GREY},
+    LeftOut.FULL: {"marker": "v", "ec": GREY},
+    LeftOut.HELD_UP: {"marker": "p", "ec": GREY},
+    LeftOut.NEVER: {"marker": "1", "color": GREY},
 }
 
 

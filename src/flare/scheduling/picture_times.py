@@ -34,10 +34,15 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     shown, more = order[:MAX_BARS], max(0, len(order) - MAX_BARS)
     place = np.arange(len(shown))
     compute_s = problem.compute_s[shown]
-    sending_s = upload_s(problem.payload_bits, schedule.bandwidth_hz[shown], problem.snr_hz[shown])
+    sending_s = upload_s(problem.payload_bits[shown], schedule.bandwidth_hz[shown], problem.snr_hz[shown])
     look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": ink()}
     axes.barh(place, compute_s, color=ORANGE, hatch="//////", label="computing", **look)
     axes.barh(place, sending_s, left=compute_s, color=BLUE, label="upload", **look)
+
+    if problem.due_s is not None:
+        own = problem.due_s[shown] < problem.deadline_s
+        due: dict[str, Any] = {"color": ink(), "marker": "|", "s": pt(110.0), "linewidths": pt(1.8), "zorder": 3}
+        axes.scatter(problem.due_s[shown][own], place[own], label="own deadline", **due)
 
     spare = max(0.0, 5.0 - len(shown)) / 2.0  # few bars stay slim
     axes.set_ylim(len(shown) - 0.4 + spare + (1.0 if more else 0.0), -0.6 - spare)

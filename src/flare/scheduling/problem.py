@@ -1,20 +1,23 @@
-"""The question that a base station asks every round: problem P2 of the paper."""
+"""The question that a base station asks every round: problem P2 of the paper, with what a real network adds to it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flare.scheduling.bandwidth import optimal_split
+from flare.scheduling import checks
+from flare.scheduling.checks import ABSURD, WIDEST_HZ
+from flare.scheduling.division import divide
+from flare.scheduling.resource_blocks import in_whole_blocks
 from flare.types import Floats, Indices
 from flare.wireless.rate import bandwidth_for
+
+__all__ = ["ABSURD", "ADDITION_ERROR", "BAND_TOLERANCE", "SAME", "WIDEST_HZ", "RoundProblem"]
 
 BAND_TOLERANCE = 1e-12
 """A set fits if its least bandwidths sum to at most B (1 + this): room for rounding, not for devices."""
@@ -23,32 +26,38 @@ SAME = 1e-12
 ADDITION_ERROR = 1.2e-16
 """Bounds the relative error that one addition leaves in a sum of bandwidths."""
 
-ABSURD = 1e100
-"""No quantity of a round is larger, or smaller than its inverse: beyond, products leave the range of a double."""
-WIDEST_HZ = 1e15
-"""No band is wider: that is the frequency of light, and a slip of the unit."""
-
 
 @dataclass(frozen=True, eq=False)
 class RoundProblem:
     """One round of device selection and bandwidth division, problem P2:
 
-        minimise    (1/M + gamma/M^2) sum_{i in Q} 1/tau_i        over sets Q of M >= 1 devices
-        subject to  compute_s_i + payload_bits / rate_i(b_i) <= deadline_s   for i in Q
+        minimise    (1/M + gamma/M^2) sum_{i in Q} cost_i + (gamma/M^2) sum_{i in Q} coding_noise_i
+                                                                      over sets Q of M >= 1 devices
+        subject to  compute_s_i + payload_bits_i / rate_i(b_i) <= min(deadline_s, due_s_i)   for i in Q
                     sum_{i in Q} b_i <= total_bandwidth_hz
+                    Q holds every device of `must` and none of `never`,  M <= max_devices
+                    b_i is a whole multiple of block_hz
 
-    The problem knows its quantities and solves nothing; `flare.solve` does. The division of the band can be taken
-    out of P2: Q is feasible exactly when the least bandwidths of its devices sum to at most the band (erratum 2).
+    with cost_i = weight_i / tau_i. The paper's P2 has one payload, weights 1, no coding noise, and none of the last two
+    lines. The problem knows its quantities and solves nothing; `flare.solve` does. The division of the band can be
+    taken out of P2: Q is feasible exactly when the least bandwidths of its devices sum to at most the band (erratum 2).
 
     Parameters
     ----------
     tau : local steps that each device can do this round, >= 1, shape (devices,).
     compute_s : time that those steps take, >= 0, shape (devices,).
     snr_hz : p h^2 / N_0, > 0, shape (devices,).
-    payload_bits : size of an update, > 0.
+    payload_bits : size of an update, > 0: one number, or one for each device; kept as an array of shape (devices,).
     total_bandwidth_hz : the band to divide, > 0.
     deadline_s : when the round must be over, > 0.
     gamma : weight of participation, >= 0.
+    weight : how much the objective counts each device's 1/tau, > 0, shape (devices,). None: 1 for all.
+    due_s : when each device itself must be done, > 0, shape (devices,); the earlier of it and the deadline counts.
+    must, never : devices that have to send, and devices that must not.
+    max_devices : how many may send at most. None: as many as fit.
+    block_hz : the width of a resource block: bandwidths are whole blocks, of which the band has
+        floor(total_bandwidth_hz / block_hz). None: any bandwidth.
+    coding_noise : what the coding of each device's update adds to the objective, >= 0, shape (devices,). None: nothing.
     distance_m, angle_rad : where the devices stand, seen from the base station, shape (devices,); for pictures alone,
         no answer depends on them. None: not known.
 
@@ -58,10 +67,17 @@ class RoundProblem:
     tau: Floats
     compute_s: Floats
     snr_hz: Floats
-    payload_bits: float
+    payload_bits: Floats
     total_bandwidth_hz: float
     deadline_s: float
     gamma: float
+    weight: Floats | None
+    due_s: Floats | None
+    must: Indices
+    never: Indices
+    max_devices: int | None
+    block_hz: float | None
+    coding_noise: Floats | None
     distance_m: Floats | None
     angle_rad: Floats | None
 
@@ -70,28 +86,44 @@ class RoundProblem:
         tau: ArrayLike,
         compute_s: ArrayLike,
         snr_hz: ArrayLike,
-        payload_bits: float,
+        payload_bits: ArrayLike,
         total_bandwidth_hz: float,
         deadline_s: float,
         gamma: float = 10.0,
         *,
+        weight: ArrayLike | None = None,
+        due_s: ArrayLike | None = None,
+        must: Iterable[int] = (),
+        never: Iterable[int] = (),
+        max_devices: int | None = None,
+        block_hz: float | None = None,
+        coding_noise: ArrayLike | None = None,
         distance_m: ArrayLike | None = None,
         angle_rad: ArrayLike | None = None,
     ) -> None:
-        put = object.__setattr__
-        put(self, "tau", _vector("tau", tau, at_least=1.0))
-        put(self, "compute_s", _vector("compute_s", compute_s, at_least=0.0))
-        put(self, "snr_hz", _vector("snr_hz", snr_hz, positive=True))
-        put(self, "payload_bits", _scalar("payload_bits", payload_bits))
-        put(self, "total_bandwidth_hz", _scalar("total_bandwidth_hz", total_bandwidth_hz, at_most=WIDEST_HZ))
-        put(self, "deadline_s", _scalar("deadline_s", deadline_s))
-        put(self, "gamma", _scalar("gamma", gamma, zero_allowed=True))
-        put(self, "distance_m", None if distance_m is None else _vector("distance_m", distance_m, at_least=0.0))
-        put(self, "angle_rad", None if angle_rad is None else _vector("angle_rad", angle_rad))
-        for name in ("compute_s", "snr_hz", "distance_m", "angle_rad"):
+        put, vector, scalar = object.__setattr__, checks.vector, checks.scalar
+        put(self, "tau", vector("tau", tau, at_least=1.0))
+        put(self, "compute_s", vector("compute_s", compute_s, at_least=0.0))
+        put(self, "snr_hz", vector("snr_hz", snr_hz, positive=True))
+        put(self, "payload_bits", checks.payloads(payload_bits, len(self.tau)))
+        put(self, "total_bandwidth_hz", scalar("total_bandwidth_hz", total_bandwidth_hz, at_most=WIDEST_HZ))
+        put(self, "deadline_s", scalar("deadline_s", deadline_s))
+        put(self, "gamma", scalar("gamma", gamma, zero_allowed=True))
+        put(self, "weight", None if weight is None else vector("weight", weight, positive=True))
+        put(self, "due_s", None if due_s is None else vector("due_s", due_s, positive=True))
+        put(self, "must", checks.devices("must", must, len(self.tau)))
+        put(self, "never", checks.devices("never", never, len(self.tau)))
+        put(self, "max_devices", checks.limit(max_devices))
+        put(self, "block_hz", checks.block(block_hz, self.total_bandwidth_hz))
+        put(self, "coding_noise", None if coding_noise is None else vector("coding_noise", coding_noise, at_least=0.0))
+        put(self, "distance_m", None if distance_m is None else vector("distance_m", distance_m, at_least=0.0))
+        put(self, "angle_rad", None if angle_rad is None else vector("angle_rad", angle_rad))
+        for name in _OF_DEVICES:
             values = getattr(self, name)
             if values is not None and len(values) != len(self.tau):
                 raise ValueError(f"{name} has {len(values)} devices, tau has {len(self.tau)}: give one value a device")
+        if self.must.size:
+            checks.agreeing(self.must, self.never, self.max_devices)
 
     def __repr__(self) -> str:
         from flare.scheduling.showing import problem_in_a_line  # here: it knows what a problem is
@@ -108,34 +140,79 @@ class RoundProblem:
         """K, the devices in the cell."""
         return len(self.tau)
 
-    def weight(self, num_selected: int) -> float:
+    @cached_property
+    def cost(self) -> Floats:
+        """weight_i / tau_i, what a device adds to the sum of the objective, shape (devices,)."""
+        cost = (1.0 if self.weight is None else self.weight) / self.tau
+        cost.setflags(write=False)
+        return cost
+
+    def participation(self, num_selected: int) -> float:
         """1/M + gamma/M^2."""
         return (num_selected + self.gamma) / num_selected**2
 
     def objective(self, selected: Indices) -> float:
         """Eq. (19a) of a set of devices; infinite for the empty set. Independent of the order of the devices."""
-        if len(selected) == 0:
+        number = len(selected)
+        if number == 0:
             return math.inf
-        return self.weight(len(selected)) * math.fsum(1.0 / self.tau[selected])
+        objective = self.participation(number) * math.fsum(self.cost[selected])
+        if self.coding_noise is not None:
+            objective += self.gamma / number**2 * math.fsum(self.coding_noise[selected])
+        return objective
 
     def min_bandwidth_hz(self, deadline_s: float | None = None) -> Floats:
-        """The least bandwidth with which each device finishes by `deadline_s` (by default the round's own), shape
-        (devices,); infinite where the device cannot, however much it gets (Theorem 3 and erratum 1)."""
+        """The least bandwidth with which each device finishes by `deadline_s` (by default the round's own) and by its
+        own deadline, shape (devices,), in whole blocks where the round has them; infinite where the device cannot,
+        however much it gets (Theorem 3 and erratum 1), and for the devices of `never`."""
         if deadline_s is None:
             return self.needed_hz
-        return bandwidth_for(self.payload_bits, deadline_s - self.compute_s, self.snr_hz)
+        slack_s = self.finish_by(deadline_s) - self.compute_s
+        return self.permitted(bandwidth_for(self.payload_bits, slack_s, self.snr_hz))
 
     @cached_property
     def needed_hz(self) -> Floats:
         """c_i, the least bandwidth of each device at the round's own deadline, shape (devices,)."""
-        needed = bandwidth_for(self.payload_bits, self.deadline_s - self.compute_s, self.snr_hz)
+        slack_s = self.finish_by(self.deadline_s) - self.compute_s
+        needed = self.permitted(bandwidth_for(self.payload_bits, slack_s, self.snr_hz))
         needed.setflags(write=False)
         return needed
 
+    def finish_by(self, time_s: float) -> float | Floats:
+        """When each device has to be done in a round that ends at a time."""
+        return time_s if self.due_s is None else np.minimum(time_s, self.due_s)
+
+    def permitted(self, bandwidth_hz: Floats) -> Floats:
+        """Bandwidths of all devices as the network gives them: in whole blocks, and none at all to those who must not
+        send (infinite: more than there is). The array itself where neither is asked for."""
+        if self.block_hz is not None:
+            bandwidth_hz = in_whole_blocks(bandwidth_hz, self.block_hz) * self.block_hz
+        if self.never.size:
+            bandwidth_hz[self.never] = np.inf
+        return bandwidth_hz
+
+    @cached_property
+    def num_blocks(self) -> int | None:
+        """How many blocks the band has; None where bandwidths are any numbers."""
+        if self.block_hz is None:
+            return None
+        return math.floor(self.total_bandwidth_hz / self.block_hz * (1.0 + BAND_TOLERANCE))
+
+    @property
+    def usable_hz(self) -> float:
+        """The band, or as much of it as whole blocks cover."""
+        return self.total_bandwidth_hz if self.block_hz is None else (self.num_blocks or 0) * self.block_hz
+
     @property
     def capacity_hz(self) -> float:
-        """The band with its rounding tolerance; what sums of `needed_hz` are compared with."""
-        return self.total_bandwidth_hz * (1.0 + BAND_TOLERANCE)
+        """The usable band with its rounding tolerance; what sums of `needed_hz` are compared with."""
+        return self.usable_hz * (1.0 + BAND_TOLERANCE)
+
+    def even_share_hz(self, sharing: int) -> float:
+        """What each of so many devices gets at least where the band is divided evenly."""
+        if self.block_hz is None:
+            return self.total_bandwidth_hz / sharing
+        return (self.num_blocks or 0) // sharing * self.block_hz
 
     def fits(self, selected: Indices) -> bool:
         """Whether the devices can all finish before the deadline on the band there is."""
@@ -143,7 +220,7 @@ class RoundProblem:
 
     @cached_property
     def reachable(self) -> Indices:
-        """The devices that could meet the deadline if they had the whole band for themselves, ascending."""
+        """The devices that may send and could meet the deadline if they had the whole band to themselves, ascending."""
         return np.flatnonzero(self.needed_hz <= self.capacity_hz)
 
     @cached_property
@@ -152,87 +229,41 @@ class RoundProblem:
         order = self.canonical_order
         return order[self.needed_hz[order] <= self.capacity_hz]
 
+    @property
+    def possible(self) -> bool:
+        """Whether any set of devices is feasible: those who must send can, or without them, somebody can."""
+        return self.fits(self.must) if self.must.size else self.reachable_in_order.size > 0
+
+    @property
+    def most_devices(self) -> int:
+        """How many devices may send at most: `max_devices`, or all of them."""
+        return self.num_devices if self.max_devices is None else min(self.max_devices, self.num_devices)
+
     def min_latency(self, selected: Indices) -> float:
-        """t_r* of P3: the earliest time at which all of `selected` can have finished, in seconds."""
-        return optimal_split(
-            self.compute_s[selected], self.snr_hz[selected], self.payload_bits, self.total_bandwidth_hz
-        ).latency_s
+        """t_r* of P3: the earliest time at which all of `selected` can have finished, in seconds, whatever the deadline
+        of the round; infinite where their own deadlines, or the number of blocks, keep them from it."""
+        bound = self.due_s is not None or self.block_hz is not None
+        if bound and math.fsum(self.min_bandwidth_hz(ABSURD)[selected]) > self.capacity_hz:
+            return math.inf
+        return divide(self, selected).latency_s
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether devices differ only in tau, computing time and channel, as in the paper: all have one payload, one
+        deadline, weight 1 and no coding noise."""
+        odd = self.weight is not None or self.due_s is not None or self.coding_noise is not None
+        return not odd and bool((self.payload_bits == self.payload_bits[0]).all())
 
     @cached_property
     def canonical_order(self) -> Indices:
-        """The devices sorted by what they are (tau descending, then least bandwidth, computing time and channel), so
-        that whoever breaks ties or draws by it gets the same answer in whatever order the devices were listed."""
-        return np.lexsort((self.snr_hz, self.compute_s, self.needed_hz, -self.tau))
+        """The devices sorted by what they are (cost, then least bandwidth, computing time and channel, then what else
+        tells them apart), so that whoever breaks ties or draws by it gets the same answer in whatever order the devices
+        were listed."""
+        keys = [self.snr_hz, self.compute_s, self.needed_hz, -self.tau]
+        if not self.alike:
+            more = (self.due_s, self.coding_noise, self.weight, self.payload_bits)
+            keys = [*(values for values in more if values is not None), *keys, self.cost]
+        return np.lexsort(keys)
 
 
-def blocks(problems: Sequence[RoundProblem], max_numbers: int = 1 << 14) -> list[slice]:
-    """The problems in blocks of consecutive ones: many enough for one array operation to be worth it, and few enough
-    for the memory next to the processor. An array with a row for each problem of a block, as long as its largest cell,
-    has at most `max_numbers` entries, unless one problem alone has more."""
-    edges, widest = [0], 0
-    for at, problem in enumerate(problems):
-        widest = max(widest, problem.num_devices)
-        if at > edges[-1] and (at + 1 - edges[-1]) * widest > max_numbers:
-            edges.append(at)
-            widest = problem.num_devices
-    return [slice(start, end) for start, end in pairwise([*edges, len(problems)]) if start < end]
-
-
-def prepare(problems: Sequence[RoundProblem]) -> None:
-    """Compute `needed_hz` and `canonical_order` of many problems at once, as each would for itself when asked."""
-    new = [problem for problem in problems if "needed_hz" not in problem.__dict__]
-    if len(new) < 2:
-        return
-    counts = [problem.num_devices for problem in new]
-
-    def each(name: str) -> Floats:
-        return np.repeat([getattr(problem, name) for problem in new], counts)
-
-    compute_s, snr_hz = (np.concatenate([getattr(one, name) for one in new]) for name in ("compute_s", "snr_hz"))
-    needed = bandwidth_for(each("payload_bits"), each("deadline_s") - compute_s, snr_hz)
-    ends = np.cumsum(counts)
-    for problem, own in zip(new, np.split(needed, ends[:-1]), strict=True):
-        own = own.copy()  # a view would keep all the others alive
-        own.setflags(write=False)
-        problem.__dict__["needed_hz"] = own
-    by_count: dict[int, list[RoundProblem]] = {}
-    for problem in new:
-        by_count.setdefault(problem.num_devices, []).append(problem)
-    for same in by_count.values():
-        keys = [np.array([getattr(one, name) for one in same]) for name in ("snr_hz", "compute_s", "needed_hz", "tau")]
-        keys[-1] = -keys[-1]
-        for problem, order in zip(same, np.lexsort(keys), strict=True):
-            problem.__dict__["canonical_order"] = order.copy()
-
-
-def _vector(name: str, values: ArrayLike, *, at_least: float | None = None, positive: bool = False) -> Floats:
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} must be numbers, one for each device: {error}") from None
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
-    bad = ~(np.abs(array) <= ABSURD)
-    why = f"must be finite (and at most {ABSURD:g})"
-    if at_least is not None and not bad.any():
-        bad, why = array < at_least, f"must be at least {at_least:g}"
-    if positive and not bad.any():
-        bad, why = array <= 0.0, "must be greater than 0"
-    if positive and not bad.any():
-        bad, why = array < 1.0 / ABSURD, f"must be at least {1.0 / ABSURD:g}"
-    if bad.any():
-        device = int(np.flatnonzero(bad)[0])
-        raise ValueError(f"{name} of device {device} is {array[device]:g}; it {why}")
-    array.setflags(write=False)
-    return array
-
-
-def _scalar(name: str, value: Any, *, zero_allowed: bool = False, at_most: float = ABSURD) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} must be a number, got {value!r:.80}") from None
-    if not (number == 0.0 and zero_allowed) and not 1.0 / ABSURD <= number <= at_most:
-        least = "at least 0" if zero_allowed else f"greater than 0 (at least {1.0 / ABSURD:g})"
-        raise ValueError(f"{name} is {number:g}; it must be {least} and finite (at most {at_most:g})")
-    return number
+_OF_DEVICES = ("compute_s", "snr_hz", "payload_bits", "weight", "due_s", "coding_noise", "distance_m", "angle_rad")

@@ -15,7 +15,11 @@ greatest total utility that fit the band are chosen for it, proven best:
         return np.minimum(history.rounds_since_sent, 1000.0)
 
 Whole numbers are devices, numbers with a fraction (an array of floats) are utilities. Devices whose utility is 0 or
-less never send. `solve(..., max_devices=10)` limits how many do.
+less never send, unless they have to.
+
+What the round asks for holds for every policy: the devices of `problem.must` are in its answer, those of
+`problem.never` are not, and there are at most `problem.max_devices`. `flare.scheduling.admit` sees to that, and so does
+`solve` where a policy gives utilities; an answer that breaks it is refused.
 
 Beside the problem a policy may take, by these names:
 
@@ -69,9 +73,9 @@ class Choice:
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]
-INTERFACE = Interface("policy", ("problem",), ("rng", "memory", "history"), ("problem", "policy"))
-MAX_DEVICES = Option("max_devices", None, (int,), "how many devices may send at most, where it gives utilities")
-"""A setting of `solve`, for every policy that gives utilities."""
+INTERFACE = Interface("policy", ("problem",), ("rng", "memory", "history"), ("problem", "policy", "max_devices"))
+MAX_DEVICES = Option("max_devices", None, (int,), "how many devices may send at most")
+"""What every policy can be given beside its own options: `RoundProblem.max_devices`."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +106,14 @@ class Policy:
         return "history" in self.takes
 
     def check_options(self, given: Mapping[str, Any]) -> None:
-        """ValueError where a given option is none of this policy's, or is not of its type. `solve` itself knows and
-        checks `max_devices`."""
-        own = {name: value for name, value in given.items() if name != MAX_DEVICES.name or name in self.options}
+        """ValueError where a given option is none of this policy's, or is not of its type. `max_devices` is the
+        problem's, which checks it."""
+        own = {name: value for name, value in given.items() if name != MAX_DEVICES.name}
         INTERFACE.checked(self.name, self.options, own)
 
     @property
     def settable(self) -> dict[str, Option]:
-        """The options that can be set with this policy. Whether it gives utilities, which `max_devices` needs, shows
-        only when it is asked."""
+        """The options that can be set with this policy."""
         return {MAX_DEVICES.name: MAX_DEVICES} | self.options
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from flare.scheduling import checks
 from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility
-from flare.scheduling.bandwidth import Allocation, even_split, optimal_split, optimal_splits
+from flare.scheduling.bandwidth import Allocation
+from flare.scheduling.batches import batches, prepare
+from flare.scheduling.division import divide, divide_many
 from flare.scheduling.exact import exact, exact_many
 from flare.scheduling.explain import explain
 from flare.scheduling.history import History
-from flare.scheduling.problem import RoundProblem, blocks, prepare
+from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, PolicyFunction
 from flare.scheduling.schedule import Schedule, Status
 from flare.scheduling.utility_knapsack import best_utility
 from flare.types import Indices
+from flare.wireless.rate import upload_s
 
 _T = TypeVar("_T")
 
@@ -43,19 +47,20 @@ def solve(
     rng : the random stream of policies that draw (`flare.rng.stream`); they refuse to run without.
     history : what is known of the devices from the rounds before, for policies that ask for it; None: nothing is.
     memory : `Schedule.memory` of the round before, for policies that remember; None (or {}) in the first round.
-    max_devices : how many devices may send at most under a policy that gives utilities; None: as many as fit.
+    max_devices : how many devices may send at most, as `RoundProblem.max_devices` says (of two, the smaller counts).
     options : options of the policy, such as `num_selected=10` for "ps" or `time_limit_s=1` for "exact".
 
     Returns a `Schedule` whose devices all finish by the deadline, or one of status INFEASIBLE. Raises ValueError for
     an unknown policy or option, and where a policy's answer is none, or its devices do not fit.
     """
-    chosen, limit = _asked_policy(policy, options, max_devices)
-    arguments = _arguments(chosen, problem, options, limit, rng, history, memory)
-    choice = as_choice(chosen, chosen.function(problem, **arguments))
-    picked = _picked(chosen, problem, choice, limit)
+    chosen = _asked_policy(policy, options)
+    problem = _limited(problem, max_devices)
+    arguments = options | _asked_for(chosen, problem, rng, history, memory)
+    choice = _answer(chosen, problem, arguments)
+    picked = _picked(chosen, problem, choice)
     if len(picked.selected) == 0:
         return _nobody(problem, chosen, choice, picked)
-    return _certified(problem, chosen, choice, picked, _split(chosen, problem, picked.selected))
+    return _certified(problem, chosen, choice, picked, divide(problem, picked.selected, evenly=chosen.split_evenly))
 
 
 def solve_many(
@@ -85,14 +90,15 @@ def solve_many(
     problems = _listed(problems)
     rngs, histories = _one_each("rng", rng, len(problems)), _one_each("history", history, len(problems))
     memories = _one_each("memory", memory, len(problems))
-    chosen, limit = _asked_policy(policy, options, max_devices)
+    chosen = _asked_policy(policy, options)
     arguments = []
     for at, problem in enumerate(problems):
         with _of_problem(at):
-            arguments.append(_arguments(chosen, problem, options, limit, rngs[at], histories[at], memories[at]))
+            problems[at] = _limited(problem, max_devices)
+            arguments.append(options | _asked_for(chosen, problem, rngs[at], histories[at], memories[at]))
     answers: list[Schedule] = []
-    for block in blocks(problems):
-        answers += _solve_block(chosen, problems[block], arguments[block], options, limit, block.start)
+    for batch in batches(problems):
+        answers += _solve_batch(chosen, problems[batch], arguments[batch], options, batch.start)
     return answers
 
 
@@ -115,12 +121,11 @@ def _one_each(name: str, given: Sequence[_T] | None, number: int) -> Sequence[_T
     return given
 
 
-def _solve_block(
+def _solve_batch(
     chosen: Policy,
     problems: list[RoundProblem],
     arguments: list[dict[str, Any]],
     options: dict[str, Any],
-    limit: int | None,
     first: int,
 ) -> list[Schedule]:
     """The schedules of some rounds, which are counted from `first` in messages."""
@@ -130,10 +135,9 @@ def _solve_block(
     choices, picked = [], []
     for at, problem in enumerate(problems):
         with _of_problem(first + at):
-            answer = given[at] if given else chosen.function(problem, **arguments[at])
-            choices.append(as_choice(chosen, answer))
-            picked.append(_picked(chosen, problem, choices[at], limit))
-    allocations = _splits(chosen, problems, [one.selected for one in picked])
+            choices.append(as_choice(chosen, given[at]) if given else _answer(chosen, problem, arguments[at]))
+            picked.append(_picked(chosen, problem, choices[at]))
+    allocations = divide_many(problems, [one.selected for one in picked], evenly=chosen.split_evenly)
     answers = []
     for at, (problem, allocation) in enumerate(zip(problems, allocations, strict=True)):
         with _of_problem(first + at):
@@ -157,58 +161,26 @@ def _of_problem(number: int) -> Iterator[None]:
         raise ValueError(f"problem {number}: {error}") from error
 
 
-def _asked_policy(policy: str, options: dict[str, Any], max_devices: Any) -> tuple[Policy, int | None]:
-    """The policy of a name, and the limit on devices, both checked."""
+def _asked_policy(policy: str, options: dict[str, Any]) -> Policy:
+    """The policy of a name, whose options are checked."""
     chosen = POLICIES.find(policy)
     chosen.check_options(options)
-    return chosen, _checked_limit(max_devices)
+    return chosen
 
 
-def _arguments(
-    chosen: Policy,
-    problem: RoundProblem,
-    options: dict[str, Any],
-    limit: int | None,
-    rng: np.random.Generator | None,
-    history: History | None,
-    memory: Memory | None,
-) -> dict[str, Any]:
-    """What the policy is called with, beside the problem."""
-    arguments = options | _asked_for(chosen, problem, rng, history, memory)
-    if limit is not None and "max_devices" in chosen.options:
-        arguments["max_devices"] = limit
-    return arguments
+def _limited(problem: RoundProblem, max_devices: Any) -> RoundProblem:
+    """The problem with a limit on how many devices send."""
+    limit = checks.limit(max_devices)
+    if limit is None or (problem.max_devices is not None and problem.max_devices <= limit):
+        return problem
+    return replace(problem, max_devices=limit)
 
 
-def _split(chosen: Policy, problem: RoundProblem, selected: Indices) -> Allocation:
-    """The division of the band among the devices."""
-    split = even_split if chosen.split_evenly else optimal_split
-    return split(
-        problem.compute_s[selected], problem.snr_hz[selected], problem.payload_bits, problem.total_bandwidth_hz
-    )
-
-
-def _splits(chosen: Policy, problems: Sequence[RoundProblem], selected: Sequence[Indices]) -> list[Allocation | None]:
-    """The same of many rounds, sets of one size at once; None where nobody is selected."""
-    found: list[Allocation | None] = [None] * len(problems)
-    by_size: dict[int, list[int]] = {}
-    for at, devices in enumerate(selected):
-        by_size.setdefault(len(devices), []).append(at)
-    for size, members in by_size.items():
-        if size == 0:
-            continue
-        if chosen.split_evenly or len(members) == 1:
-            divided = [_split(chosen, problems[at], selected[at]) for at in members]
-        else:
-            divided = optimal_splits(
-                np.array([problems[at].compute_s[selected[at]] for at in members]),
-                np.array([problems[at].snr_hz[selected[at]] for at in members]),
-                np.array([problems[at].payload_bits for at in members]),
-                np.array([problems[at].total_bandwidth_hz for at in members]),
-            )
-        for at, allocation in zip(members, divided, strict=True):
-            found[at] = allocation
-    return found
+def _answer(chosen: Policy, problem: RoundProblem, arguments: dict[str, Any]) -> Choice:
+    """What the policy chooses; it is not asked where the devices that must send cannot, and then keeps its memory."""
+    if problem.must.size and not problem.possible:
+        return Choice(memory=arguments.get("memory", {}))
+    return as_choice(chosen, chosen.function(problem, **arguments))
 
 
 @dataclass(frozen=True)
@@ -220,17 +192,11 @@ class _Picked:
     utility_bound: float = math.nan
 
 
-def _picked(chosen: Policy, problem: RoundProblem, choice: Choice, max_devices: int | None) -> _Picked:
+def _picked(chosen: Policy, problem: RoundProblem, choice: Choice) -> _Picked:
     """The devices that the policy named, or those of the greatest total utility."""
     if choice.utility is not None:
-        utility = checked_utility(chosen, problem, choice.utility)
-        best = best_utility(problem, utility, max_devices=max_devices)
+        best = best_utility(problem, checked_utility(chosen, problem, choice.utility))
         return _Picked(best.selected, best.utility, best.bound)
-    if max_devices is not None and "max_devices" not in chosen.options:
-        raise ValueError(
-            f"max_devices is {max_devices}, and policy '{chosen.name}' names the devices itself: it has no such limit "
-            f"(its options: {', '.join(chosen.options) or 'none'})"
-        )
     return _Picked(checked_selection(chosen, problem, choice.selected))
 
 
@@ -239,7 +205,7 @@ def _certified(
 ) -> Schedule:
     """The schedule of the devices picked, among whom the band is divided."""
     selected = picked.selected
-    if chosen.split_evenly and allocation.latency_s > problem.deadline_s * (1.0 + 1e-12):
+    if chosen.split_evenly and _misses(problem, selected, allocation):
         raise ValueError(f"policy '{chosen.name}' chose devices that miss the deadline when the band is split evenly")
     bandwidth_hz = np.zeros(problem.num_devices)
     bandwidth_hz[selected] = allocation.bandwidth_hz
@@ -268,6 +234,13 @@ def _certified(
     if choice.proven and not POLICIES.origin(chosen.name).built_in:
         _refuse_false_proof(schedule)
     return schedule
+
+
+def _misses(problem: RoundProblem, selected: Indices, allocation: Allocation) -> bool:
+    """Whether one of the devices is late on its bandwidth."""
+    sending_s = upload_s(problem.payload_bits[selected], allocation.bandwidth_hz, problem.snr_hz[selected])
+    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[selected]
+    return bool((problem.compute_s[selected] + sending_s > due_s * (1.0 + 1e-12)).any())
 
 
 def _refuse_false_proof(schedule: Schedule) -> None:
@@ -309,16 +282,8 @@ def _asked_for(
     return arguments
 
 
-def _checked_limit(max_devices: Any) -> int | None:
-    if max_devices is None:
-        return None
-    if isinstance(max_devices, bool) or not isinstance(max_devices, int | np.integer) or max_devices < 1:
-        raise ValueError(f"max_devices is {max_devices!r:.80}; it must be a whole number of at least 1, or none")
-    return int(max_devices)
-
-
 def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
-    nobody_can = problem.reachable.size == 0
+    nobody_can = not problem.possible
     return Schedule(
         problem=problem,
         selected=np.zeros(0, dtype=np.intp),

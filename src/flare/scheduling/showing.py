@@ -37,18 +37,27 @@ def as_dict(
         "latency_s": schedule.latency_s,
         "deadline_s": problem.deadline_s,
         "total_bandwidth_hz": problem.total_bandwidth_hz,
-        "payload_bits": problem.payload_bits,
+        "payload_bits": _common(problem.payload_bits),
         "gamma": problem.gamma,
         "band_residual": schedule.band_residual,
         "finish_spread": schedule.finish_spread,
         "utility": schedule.utility,
         "utility_bound": schedule.utility_bound,
     }
+    asked = {
+        "must": problem.must.tolist(),
+        "never": problem.never.tolist(),
+        "max_devices": problem.max_devices,
+        "block_hz": problem.block_hz,
+    }
+    if names is not None:
+        asked |= {name: [names[device] for device in asked[name]] for name in ("must", "never")}
     return {
         "policy": schedule.policy,
         "status": schedule.status.value,
         "num_selected": schedule.num_selected,
         **{name: json_number(value) for name, value in numbers.items()},
+        **asked,
         "devices": _device_dicts(schedule, detail, names),
     }
 
@@ -58,6 +67,9 @@ def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] 
     columns = {
         "bandwidth_hz": schedule.bandwidth_hz,
         "tau": problem.tau,
+        "weight": np.ones(problem.num_devices) if problem.weight is None else problem.weight,
+        "payload_bits": problem.payload_bits,
+        "deadline_s": np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices),
         "compute_s": problem.compute_s,
         "upload_s": detail.upload_s,
         "finish_s": detail.finish_s,
@@ -131,20 +143,39 @@ def problem_as_html(problem: RoundProblem) -> str:
         ("tau", problem.tau, ""),
         ("computing", problem.compute_s, "s"),
         ("snr_hz", problem.snr_hz, "Hz"),
+        ("update", problem.payload_bits, "bit"),
+        ("weight", problem.weight, ""),
+        ("own deadline", problem.due_s, "s"),
+        ("coding noise", problem.coding_noise, ""),
     ):
-        rows.append((what, *(_short(value, unit) for value in _range(values))))
+        if values is not None:
+            rows.append((what, *(_short(value, unit) for value in _range(values))))
     able = problem.reachable.size
     caption = f"RoundProblem: {problem.num_devices} devices, of which {able} could send alone on the whole band"
     return html_table(caption, ("", "least or only", "median", "greatest"), rows)
 
 
 def _station(problem: RoundProblem) -> list[tuple[str, str]]:
-    return [
+    least, most = float(problem.payload_bits.min()), float(problem.payload_bits.max())
+    said = [
         ("band", human(problem.total_bandwidth_hz, "Hz")),
         ("deadline", human(problem.deadline_s, "s")),
-        ("update", human(problem.payload_bits, "bit")),
+        ("update", human(least, "bit") if least == most else f"{human(least, 'bit')} to {human(most, 'bit')}"),
         ("gamma", f"{problem.gamma:g}"),
     ]
+    if problem.block_hz is not None:
+        said.append(("blocks", f"{problem.num_blocks} of {human(problem.block_hz, 'Hz')}"))
+    for what, number in (("must send", len(problem.must)), ("must not send", len(problem.never))):
+        if number:
+            said.append((what, str(number)))
+    if problem.max_devices is not None:
+        said.append(("at most", f"{problem.max_devices} devices"))
+    return said
+
+
+def _common(values: Floats) -> float:
+    """The value that all devices have; nan where they differ."""
+    return float(values[0]) if (values == values[0]).all() else math.nan
 
 
 def _range(values: Floats) -> list[float]:

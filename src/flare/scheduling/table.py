@@ -3,6 +3,8 @@
 Each row is a device, each column a quantity in the unit of its name. `tau` is always there. Computing is given as
 `compute_s`, or as `cpu_hz` with `cycles_per_sample`; the radio as `snr_hz`, or as `power_dbm` with `gain_db` (a power
 gain) or `distance_m`. With `gain_db` or `snr_hz` a `distance_m` only places the device in a picture. `name` is kept.
+What may be there beside: `weight` of a device in the objective, `payload_bits` of its update and `deadline_s` of its
+own.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ _COLUMNS: dict[str, _Rule] = {
     "power_dbm": _DECIBEL,
     "gain_db": (_GAIN_DB[0], f"must be {_GAIN_DB[1]}"),
     "distance_m": (lambda x: 1.0 <= x <= 1e9, "must be at least 1 metre, and finite"),
+    "weight": _POSITIVE,
+    "payload_bits": _POSITIVE,
+    "deadline_s": _POSITIVE,
 }
 
 
@@ -66,12 +71,25 @@ class DeviceTable:
     power_w: Floats | None  # None where the table says snr_hz
     compute_energy_j: Floats | None  # None where the table says compute_s
     remarks: list[str]  # what is taken as it is, and is perhaps not meant
+    weight: Floats | None = None
+    payload_bits: Floats | None = None
+    due_s: Floats | None = None  # deadlines of the devices' own
 
     def problem(
-        self, *, payload_bits: float, total_bandwidth_hz: float, deadline_s: float, gamma: float
+        self, *, total_bandwidth_hz: float, gamma: float, payload_bits: float | None, deadline_s: float | None
     ) -> RoundProblem:
-        """The round that these devices and the base station's settings make."""
-        return RoundProblem(self.tau, self.compute_s, self.snr_hz, payload_bits, total_bandwidth_hz, deadline_s, gamma)
+        """The round that these devices and the base station's settings make. A payload is not needed where the table
+        has them; nor is a deadline: the latest of the devices' own is then that of the round."""
+        payload = self.payload_bits if payload_bits is None else payload_bits
+        if deadline_s is None and self.due_s is not None:
+            deadline_s = float(self.due_s.max())
+        if payload is None or deadline_s is None:
+            raise ValueError("payload_bits and deadline_s must be given where the table has no such column")
+        return RoundProblem(
+            *(self.tau, self.compute_s, self.snr_hz, payload, total_bandwidth_hz, deadline_s, gamma),
+            weight=self.weight,
+            due_s=self.due_s,
+        )
 
 
 def read_table(source: Path | BinaryIO, surroundings: Surroundings) -> DeviceTable:
@@ -213,7 +231,8 @@ def _devices(path: str, names: list[str], values: dict[str, Floats], around: Sur
                 "check the units of its columns"
             )
     columns = (values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"))
-    return DeviceTable(names, *columns, power_w, energy_j, _remarks(path, names, values["tau"]))
+    asked = (values.get("weight"), values.get("payload_bits"), values.get("deadline_s"))
+    return DeviceTable(names, *columns, power_w, energy_j, _remarks(path, names, values["tau"]), *asked)
 
 
 def _remarks(path: str, names: list[str], tau: Floats) -> list[str]:

@@ -2,9 +2,10 @@
 
     maximise  sum_Q u_i   over sets Q with  sum_Q c_i <= B  and  |Q| <= N
 
-c_i is the least bandwidth of device i at the deadline, N is `max_devices`. Only devices with u_i > 0 that could meet
-the deadline alone are ever taken. Let p >= 0 be a price of bandwidth, s >= 0 a price of a place among the N, and
-r_i = u_i - p c_i - s what a device is worth beyond both. The base is the set of the positive r_i. For every set Q
+c_i is the least bandwidth of device i at the deadline, N is `max_devices`. Devices that must send are taken first, and
+B and N are what they leave. Of the others only those with u_i > 0 that could meet the deadline alone are ever taken.
+Let p >= 0 be a price of bandwidth, s >= 0 a price of a place among the N, and r_i = u_i - p c_i - s what a device is
+worth beyond both. The base is the set of the positive r_i. For every set Q
 
     sum_Q u_i  =  (p B + s N + sum of the base's r_i)  -  loss(Q),
     loss(Q)    =  sum of |r_i| where Q differs from the base  +  p (B - sum_Q c_i)  +  s (N - |Q|),
@@ -45,37 +46,44 @@ class UtilitySet:
     bound: float
 
 
-def best_utility(
-    problem: RoundProblem, utility: Floats, *, max_devices: int | None = None, time_limit_s: float = TIME_LIMIT_S
-) -> UtilitySet:
-    """The set of the greatest total utility that fits the band and has at most `max_devices`; `utility` has shape
-    (devices,)."""
+def best_utility(problem: RoundProblem, utility: Floats, *, time_limit_s: float = TIME_LIMIT_S) -> UtilitySet:
+    """The set of the greatest total utility that is feasible; `utility` has shape (devices,). Nobody where the devices
+    that must send do not fit."""
     stop_at = time.perf_counter() + time_limit_s
-    order = problem.reachable_in_order
+    order, must = problem.reachable_in_order, problem.must
     order = order[utility[order] > 0.0]
-    if order.size == 0:
-        return UtilitySet(order, 0.0, 0.0)
+    left_hz = problem.capacity_hz
+    if must.size:
+        if not problem.fits(must):
+            return UtilitySet(must[:0], 0.0, 0.0)
+        # What they leave, with room for the rounding of the difference: `fits` decides.
+        left_hz += 4e-16 * problem.capacity_hz - math.fsum(problem.needed_hz[must])
+        order = order[~np.isin(order, must) & (problem.needed_hz[order] <= left_hz)]
+    places = min(problem.most_devices - len(must), len(order))
+    if places == 0:
+        of_must = math.fsum(utility[must])
+        return UtilitySet(must, of_must, of_must)
     order = order[np.lexsort((problem.needed_hz[order], -utility[order]))]  # stable: ties in canonical order
     scale = float(utility[order[0]])
-    places = len(order) if max_devices is None else min(max_devices, len(order))
-    prices = _prices(utility[order] / scale, problem.needed_hz[order], problem.capacity_hz, places)
+    prices = _prices(utility[order] / scale, problem.needed_hz[order], left_hz, places)
     by_worth = order[np.argsort(-prices.worth, kind="stable")]
-    first = np.flatnonzero(np.isin(order, admit(problem, by_worth, max_devices=places)))
-    search = _Search(prices, first, lambda devices: problem.fits(order[devices]), stop_at)
+    first = np.flatnonzero(np.isin(order, admit(problem, by_worth)))
+    search = _Search(prices, first, lambda devices: problem.fits(np.append(must, order[devices])), stop_at)
     proven = search.run()
-    selected = _filled_up(problem, order, search.best, places)
+    selected = _filled_up(problem, order, search.best)
     total = math.fsum(utility[selected])
-    return UtilitySet(np.sort(selected), total, total if proven else max(total, prices.bound * scale))
+    bound = math.fsum(utility[must]) + prices.bound * scale
+    return UtilitySet(np.sort(selected), total, total if proven else max(total, bound))
 
 
-def _filled_up(problem: RoundProblem, order: Indices, best: Indices, places: int) -> Indices:
+def _filled_up(problem: RoundProblem, order: Indices, best: Indices) -> Indices:
     """The set with devices that still fit, by utility: those whose utility is too small beside the total to be told
     from rounding."""
-    left_hz = problem.capacity_hz - math.fsum(problem.needed_hz[order[best]])
+    selected = np.append(problem.must, order[best])
+    left_hz = problem.capacity_hz - math.fsum(problem.needed_hz[selected])
     rest = np.setdiff1d(np.arange(len(order)), best)
-    selected = order[best]
     for device in order[rest[problem.needed_hz[order[rest]] <= left_hz]]:
-        if len(selected) < places and problem.fits(np.append(selected, device)):
+        if len(selected) < problem.most_devices and problem.fits(np.append(selected, device)):
             selected = np.append(selected, device)
     return selected
 

@@ -49,7 +49,7 @@ def of_pairs(whole: Config, pairs: Sequence[tuple[str, str]], texts: Sequence[st
     """The settings of each pair of a comparison; `texts` are options, `name=value`.
 
     A policy or method gets those of the options that it has; ValueError for an option that none of them has. All
-    policies get `max_devices`, since some limited and some not would be no comparison: one that knows no limit refuses.
+    policies get `max_devices`, which every round can be given.
     """
     named = {METHOD: [method for method, _ in pairs], POLICY: [policy for _, policy in pairs]}
     own = dealt(whole, named[METHOD], named[POLICY], texts)

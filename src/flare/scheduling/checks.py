@@ -1,0 +1,122 @@
+"""What a round may be made of: every argument of `RoundProblem` is checked here, each with one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flare.types import Floats, Indices
+
+ABSURD = 1e100
+"""No quantity of a round is larger, or smaller than its inverse: beyond, products leave the range of a double."""
+WIDEST_HZ = 1e15
+"""No band is wider: that is the frequency of light, and a slip of the unit."""
+MAX_BLOCKS = 10**9
+"""No band has more resource blocks: sums of them are then exact."""
+NO_DEVICES: Indices = np.zeros(0, dtype=np.intp)
+NO_DEVICES.setflags(write=False)
+
+
+def vector(name: str, values: ArrayLike, *, at_least: float | None = None, positive: bool = False) -> Floats:
+    """One finite number for each device, as an array that cannot be written to."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be numbers, one for each device: {error}") from None
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
+    bad = ~(np.abs(array) <= ABSURD)
+    why = f"must be finite (and at most {ABSURD:g})"
+    if at_least is not None and not bad.any():
+        bad, why = array < at_least, f"must be at least {at_least:g}"
+    if positive and not bad.any():
+        bad, why = array <= 0.0, "must be greater than 0"
+    if positive and not bad.any():
+        bad, why = array < 1.0 / ABSURD, f"must be at least {1.0 / ABSURD:g}"
+    if bad.any():
+        device = int(np.flatnonzero(bad)[0])
+        raise ValueError(f"{name} of device {device} is {array[device]:g}; it {why}")
+    array.setflags(write=False)
+    return array
+
+
+def scalar(name: str, value: Any, *, zero_allowed: bool = False, at_most: float = ABSURD) -> float:
+    """A finite number greater than 0, or at least 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be a number, got {value!r:.80}") from None
+    if not (number == 0.0 and zero_allowed) and not 1.0 / ABSURD <= number <= at_most:
+        least = "at least 0" if zero_allowed else f"greater than 0 (at least {1.0 / ABSURD:g})"
+        raise ValueError(f"{name} is {number:g}; it must be {least} and finite (at most {at_most:g})")
+    return number
+
+
+def payloads(given: Any, num_devices: int) -> Floats:
+    """Bits for each device; one number is for all of them."""
+    if isinstance(given, list | tuple) or np.ndim(given) > 0:
+        return vector("payload_bits", given, positive=True)
+    spread = np.full(num_devices, scalar("payload_bits", given))
+    spread.setflags(write=False)
+    return spread
+
+
+def devices(name: str, given: Iterable[int], num_devices: int) -> Indices:
+    """Devices of the round, each named once, ascending."""
+    if isinstance(given, np.ndarray | tuple | list) and len(given) == 0:
+        return NO_DEVICES
+    try:
+        listed = np.array(given if isinstance(given, np.ndarray) else list(given))
+    except (TypeError, ValueError):
+        listed = np.zeros((0, 0))
+    if listed.ndim != 1 or listed.dtype.kind not in "iu":
+        raise ValueError(f"{name} is {given!r:.80}; it must be a list of devices, whole numbers from 0")
+    ordered = np.sort(listed.astype(np.intp))
+    if not 0 <= ordered[0] <= ordered[-1] < num_devices:
+        odd = ordered[-1] if ordered[0] >= 0 else ordered[0]
+        raise ValueError(f"{name} names device {odd}; the devices of the round are 0 to {num_devices - 1}")
+    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if twice.size:
+        raise ValueError(f"{name} names device {ordered[twice[0]]} twice; name it once")
+    ordered.setflags(write=False)
+    return ordered
+
+
+def limit(max_devices: Any) -> int | None:
+    """How many devices may send at most; None: as many as fit."""
+    if max_devices is None:
+        return None
+    if isinstance(max_devices, bool) or not isinstance(max_devices, int | np.integer) or max_devices < 1:
+        raise ValueError(f"max_devices is {max_devices!r:.80}; it must be a whole number of at least 1, or none")
+    return int(max_devices)
+
+
+def block(block_hz: Any, total_bandwidth_hz: float) -> float | None:
+    """The width of a resource block; None: bandwidths are any numbers."""
+    if block_hz is None:
+        return None
+    width = scalar("block_hz", block_hz, at_most=WIDEST_HZ)
+    if width > total_bandwidth_hz:
+        raise ValueError(
+            f"block_hz is {width:g}, more than the whole band of {total_bandwidth_hz:g} Hz; make it smaller"
+        )
+    if total_bandwidth_hz / width > MAX_BLOCKS:
+        raise ValueError(
+            f"block_hz is {width:g}: the band of {total_bandwidth_hz:g} Hz would have more than {MAX_BLOCKS:,} blocks; "
+            "make it larger, or leave it out"
+        )
+    return width
+
+
+def agreeing(must: Indices, never: Indices, max_devices: int | None) -> None:
+    """ValueError where what is asked for contradicts itself."""
+    both = np.intersect1d(must, never)
+    if both.size:
+        raise ValueError(f"device {both[0]} is in must and in never; leave it in one of them")
+    if max_devices is not None and len(must) > max_devices:
+        raise ValueError(
+            f"{len(must)} devices must send, and max_devices is {max_devices}; raise it, or take devices out of must"
+        )
