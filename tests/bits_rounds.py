@@ -55,7 +55,7 @@ def random_bits(draw: st.DrawFn) -> BitsProblem:
         row = st.lists(st.integers(low, grid), min_size=devices, max_size=devices)
         return st.lists(row, min_size=choices, max_size=choices).map(lambda rows: np.array(rows, dtype=float))
 
-    needed = draw(table(1))
+    needed = draw(table(draw(st.sampled_from([0, 1, 1]))))
     if draw(st.booleans()):
         needed[needed == grid] = np.inf
     if draw(st.booleans()):
@@ -63,7 +63,7 @@ def random_bits(draw: st.DrawFn) -> BitsProblem:
     noise = draw(table(0)) * draw(st.sampled_from([0.01, 0.25, 1e6]))
     cost = 1.0 / np.array(draw(st.lists(st.integers(1, grid), min_size=devices, max_size=devices)))
     listed = draw(st.permutations(range(devices)))
-    asked = draw(st.sampled_from([0, 0, 0, 1, 2]))
+    asked = min(devices, draw(st.sampled_from([0, 0, 0, 1, 2])))
     return BitsProblem(
         cost,
         noise,
@@ -72,5 +72,5 @@ def random_bits(draw: st.DrawFn) -> BitsProblem:
         gamma=draw(st.sampled_from([0.0, 1e-9, 0.1, 1.0, 10.0, 1e3, 1e100])),
         must=listed[:asked],
         never=listed[asked : asked + draw(st.sampled_from([0, 0, 1]))],
-        max_devices=draw(st.sampled_from([None, None, 1, 2, 3])),
+        max_devices=draw(st.sampled_from([None, None, max(asked, 1), asked + 1])),
     )

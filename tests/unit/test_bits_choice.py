@@ -141,11 +141,11 @@ def test_coding_noise_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"cost": [0.0, 1.0]}, r"cost \[0\] is 0"),
+        ({"cost": [-1.0, 1.0]}, r"cost \[0\] is -1"),
         ({"cost": [[1.0, 1.0]]}, "cost has the shape"),
         ({"noise": [[1.0, math.nan], [0.0, 0.0]]}, r"noise \[0, 1\] is nan"),
         ({"noise": [[1.0, 1.0]]}, "one row for each choice and one column for each device"),
-        ({"needed_hz": [[0.0, 1.0], [1.0, 1.0]]}, r"needed_hz \[0, 0\] is 0"),
+        ({"needed_hz": [[-1.0, 1.0], [1.0, 1.0]]}, r"needed_hz \[0, 0\] is -1"),
         ({"band_hz": math.inf}, "band_hz is inf"),
         ({"gamma": -1.0}, "gamma is -1"),
         ({"gamma": "many"}, "gamma must be numbers"),

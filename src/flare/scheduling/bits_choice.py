@@ -65,9 +65,9 @@ class BitsProblem:
 
     Parameters
     ----------
-    cost : what a device adds to the sum of the objective, 1/tau_i in the paper, > 0, shape (devices,).
+    cost : what a device adds to the sum of the objective, 1/tau_i in the paper, >= 0, shape (devices,).
     noise : n_ib of every choice (`coding_noise`), >= 0, shape (choices, devices).
-    needed_hz : c_ib, the least bandwidth of every choice, > 0 (whole blocks, where bandwidths are), shape (choices,
+    needed_hz : c_ib, the least bandwidth of every choice, >= 0 (whole blocks, where bandwidths are), shape (choices,
         devices); infinite where the device cannot send it in time.
     band_hz : what bandwidths may sum to, with its tolerance (`RoundProblem.capacity_hz`).
     gamma : weight of participation, >= 0.
@@ -99,9 +99,9 @@ class BitsProblem:
         max_devices: int | None = None,
     ) -> None:
         put = object.__setattr__
-        put(self, "cost", _numbers("cost", cost, 1, at_least=1.0 / ABSURD))
+        put(self, "cost", _numbers("cost", cost, 1))
         put(self, "noise", _numbers("noise", noise, 2))
-        put(self, "needed_hz", _numbers("needed_hz", needed_hz, 2, at_least=1.0 / ABSURD, infinite=True))
+        put(self, "needed_hz", _numbers("needed_hz", needed_hz, 2, infinite=True))
         put(self, "band_hz", float(_numbers("band_hz", band_hz, 0, at_least=1.0 / ABSURD)))
         put(self, "gamma", float(_numbers("gamma", gamma, 0)))
         if not self.noise.shape == self.needed_hz.shape == (len(self.noise), len(self.cost)):
