@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flare.scheduling import checks
 from flare.scheduling.bits_search import Devices, Search
-from flare.scheduling.problem import ABSURD
+from flare.scheduling.checks import ABSURD
 from flare.scheduling.schedule import Status
 from flare.types import Floats, Indices
 
@@ -94,8 +96,8 @@ class BitsProblem:
         *,
         band_hz: float,
         gamma: float = 10.0,
-        must: ArrayLike = (),
-        never: ArrayLike = (),
+        must: Iterable[int] = (),
+        never: Iterable[int] = (),
         max_devices: int | None = None,
     ) -> None:
         put = object.__setattr__
@@ -109,14 +111,10 @@ class BitsProblem:
                 f"cost is of {len(self.cost)} devices, noise of shape {self.noise.shape} and needed_hz of shape "
                 f"{self.needed_hz.shape}: give both one row for each choice and one column for each device"
             )
-        for name, given in (("must", must), ("never", never)):
-            put(self, name, _devices(name, given, len(self.cost)))
-        both = np.intersect1d(self.must, self.never)
-        if both.size:
-            raise ValueError(f"device {both[0]} is in must and in never; it cannot be both")
-        if max_devices is not None and max_devices < 1:
-            raise ValueError(f"max_devices is {max_devices}; it must be at least 1, or None")
-        put(self, "max_devices", max_devices)
+        put(self, "must", checks.devices("must", must, len(self.cost)))
+        put(self, "never", checks.devices("never", never, len(self.cost)))
+        put(self, "max_devices", checks.limit(max_devices))
+        checks.agreeing(self.must, self.never, self.max_devices)
 
     @property
     def num_devices(self) -> int:
@@ -233,13 +231,3 @@ def _numbers(
         raise ValueError(f"{name}{where} is {value:g}; it must be at least {at_least:g} and at most {ABSURD:g}")
     array.setflags(write=False)
     return array
-
-
-def _devices(name: str, given: ArrayLike, number: int) -> Indices:
-    """Indices of devices, ascending, each once."""
-    array = np.asarray(given)
-    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(f"{name} must be a list of device indices, got {given!r:.80}")
-    if array.size and (array.min() < 0 or array.max() >= number):
-        raise ValueError(f"{name} names a device outside 0 to {number - 1}")
-    return np.unique(array).astype(np.intp)
