@@ -230,14 +230,20 @@ class Search:
         self.meet[np.isnan(low.cost)] = np.inf
 
     def take_best(self, rows: _Rows, objective: Floats) -> None:
-        """Keep the best of the candidates, if it beats the best known."""
+        """Keep the best of the candidates, if it beats the best known; of equal ones rather that of more devices."""
         while True:
-            row, at = divmod(int(objective.argmin()), self.width)
-            if not objective[row, at] < self.target:
+            least = min(float(objective.min()), self.best_objective)
+            equal = objective <= least * (1.0 + SAME)
+            (numbers,) = equal.any(axis=0).nonzero()
+            if len(numbers) == 0 or least == math.inf:
+                return
+            at = int(numbers[-1])
+            row = int(equal[:, at].argmax())
+            if objective[row, at] >= self.target and self.best is not None and at < len(self.best.devices):
                 return
             candidate = Selection(rows.order[row, : at + 1], rows.choice[row, : at + 1])
             if self.of.fits(candidate):
-                self.keep(candidate, float(objective[row, at]))
+                self.keep(candidate, min(float(objective[row, at]), self.best_objective))
                 return
             objective[row, at] = np.inf
 
