@@ -234,7 +234,7 @@ class Search:
         while True:
             least = min(float(objective.min()), self.best_objective)
             equal = objective <= least * (1.0 + SAME)
-            (numbers,) = equal.any(axis=0).nonzero()
+            numbers = np.flatnonzero(np.any(equal, axis=0))
             if len(numbers) == 0 or least == math.inf:
                 return
             at = int(numbers[-1])
