@@ -224,10 +224,11 @@ def _numbers(
         raise ValueError(
             f"{name} has the shape {array.shape}; it must have {' or '.join(map(str, allowed))} dimensions"
         )
-    good: NDArray[np.bool_] = (array >= at_least) & ((array <= ABSURD) | (infinite & (array == np.inf)))
+    at_most = np.inf if infinite else ABSURD
+    good: NDArray[np.bool_] = (array >= at_least) & (array <= at_most)
     if not good.all():
         where = "".join(f" [{', '.join(map(str, at))}]" for at in np.argwhere(~good)[:1].tolist() if at)
         value = array[~good].flat[0]
-        raise ValueError(f"{name}{where} is {value:g}; it must be at least {at_least:g} and at most {ABSURD:g}")
+        raise ValueError(f"{name}{where} is {value:g}; it must be at least {at_least:g} and at most {at_most:g}")
     array.setflags(write=False)
     return array
