@@ -19,7 +19,11 @@ def brute_force_bits(problem: BitsProblem) -> float:
     number = sends.sum(axis=1)
     good = (number > 0) & sends[:, problem.must].all(axis=1) & ~sends[:, problem.never].any(axis=1)
     good &= number <= (devices if problem.max_devices is None else problem.max_devices)
-    good &= _total(ways, problem.needed_hz) <= problem.band_hz
+    hz = _total(ways, problem.needed_hz)
+    for at in np.flatnonzero(good & (np.abs(hz - problem.band_hz) <= 1e-9 * problem.band_hz)):  # rounding decides
+        selected = np.flatnonzero(sends[at])
+        hz[at] = 0.0 if problem.fits(selected, ways[at, selected] - 1) else np.inf
+    good &= hz <= problem.band_hz
     ways, number = ways[good], number[good]
     cost = _total(ways, np.broadcast_to(problem.cost, (choices, devices)))
     objective = (1.0 / number + problem.gamma / number**2) * cost + problem.gamma / number**2 * _total(

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flare.scheduling import Status
-from flare.scheduling.bits_choice import NOBODY, BitsAnswer, BitsProblem, best_bits
+from flare.scheduling.bits_choice import NOBODY, BitsAnswer, BitsProblem, best_bits, coding_noise
+from flare.wireless.rate import bandwidth_for
 from tests.bits_oracles import brute_force_bits, table_bits
 from tests.bits_rounds import paper_bits, random_bits, whole_hz
-from tests.cells import SAME
+from tests.cells import SAME, extreme_rounds
 
 
 def assert_feasible(problem: BitsProblem, answer: BitsAnswer) -> None:
@@ -60,6 +61,15 @@ def test_so_it_is_however_the_search_is_cut_up(problem: BitsProblem, first: int,
 def test_eight_devices_with_four_choices_of_the_paper(seed: int) -> None:
     problem = paper_bits(seed, num_devices=8, num_choices=4, deadline_s=0.15, spread=0.5)
     assert_least(problem, brute_force_bits(problem))
+
+
+def test_rounds_at_the_ends_of_what_is_accepted() -> None:
+    for cell in extreme_rounds(seed=3, number=150):
+        payloads = float(np.max(cell.payload_bits)) * np.array([[1.0], [1.5]])
+        needed = bandwidth_for(payloads, cell.deadline_s - cell.compute_s, cell.snr_hz)
+        noise = coding_noise([2.0, 0.05], cell.tau, reach=0.3)
+        problem = BitsProblem(1.0 / cell.tau, noise, needed, band_hz=cell.capacity_hz, gamma=cell.gamma)
+        assert_least(problem, brute_force_bits(problem))
 
 
 @settings(max_examples=40)
