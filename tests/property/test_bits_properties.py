@@ -90,6 +90,15 @@ def test_more_devices_against_the_table_of_the_textbook(problem: BitsProblem, si
         assert_least(problem, table_bits(problem))
 
 
+def test_devices_that_change_places_are_found_one_by_one() -> None:
+    """Without pairs the walk passes through states of too many and too few devices, which others must make up for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flare.scheduling.choice_knapsack._MAX_TO_PAIR", 0)
+        for seed in range(60):
+            problem = whole_hz(seed, num_devices=14, num_choices=1 + seed % 2, band_hz=25, gamma=10.0)
+            assert_least(problem, table_bits(problem))
+
+
 @settings(max_examples=40)
 @given(random_bits(), st.randoms(use_true_random=False))
 def test_the_order_of_devices_and_choices_does_not_matter(problem: BitsProblem, random: object) -> None:
