@@ -119,7 +119,7 @@ def test_exact_out_of_time_in_a_large_core_returns_a_schedule_and_a_bound() -> N
 
 def test_exact_out_of_time_inside_the_core_returns_a_schedule_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only the clock of the core search is late, so that the search over prices comes to its end first.
-    monkeypatch.setattr("flare.scheduling.fixed_size_knapsack.time", SimpleNamespace(perf_counter=lambda: math.inf))
+    monkeypatch.setattr("flare.scheduling.knapsack_walk.time", SimpleNamespace(perf_counter=lambda: math.inf))
     rounds = [knapsack_cell(seed, num_devices=10, gamma=100.0) for seed in range(40)]
     stopped = [one for one in rounds if solve(one).status is Status.FEASIBLE]
     assert len(stopped) >= 3

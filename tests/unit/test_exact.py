@@ -155,7 +155,7 @@ def test_core_search_is_complete_at_any_price(price: float, classes: int) -> Non
 def test_core_search_in_many_small_portions_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = [knapsack_cell(seed, num_devices=14, gamma=100.0) for seed in range(20)]
     whole = [solve(one).objective for one in rounds]
-    monkeypatch.setattr("flare.scheduling.fixed_size_knapsack._MAX_STATES", 4)
+    monkeypatch.setattr("flare.scheduling.knapsack_walk._MAX_STATES", 4)
     assert [solve(one).objective for one in rounds] == pytest.approx(whole, rel=SAME)
 
 

@@ -4,6 +4,8 @@ from flare.scheduling import exact, greedy, linear, baselines  # noqa: F401, I00
 from flare.scheduling.admission import admit
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import lacks_number, tune_num_selected
+from flare.scheduling.bits_choice import coding_noise
+from flare.scheduling.bits_schedule import BitsSchedule, solve_with_bits
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, policy
@@ -13,6 +15,7 @@ from flare.scheduling.schedule import Schedule, Status
 __all__ = [
     "POLICIES",
     "Allocation",
+    "BitsSchedule",
     "Choice",
     "History",
     "Memory",
@@ -21,11 +24,13 @@ __all__ = [
     "Schedule",
     "Status",
     "admit",
+    "coding_noise",
     "even_split",
     "lacks_number",
     "optimal_split",
     "policy",
     "solve",
     "solve_many",
+    "solve_with_bits",
     "tune_num_selected",
 ]

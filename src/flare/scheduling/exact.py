@@ -16,7 +16,7 @@ Three facts make it quick to solve and to prove:
    remaining gap of the M-th. They are few, and `fixed_size_knapsack` goes through all of them.
 
 nu_i is the device's cost, 1/tau_i in the paper. Coding noise n_i adds gamma/M^2 sum n_i to the objective, as if the
-costs were nu_i + gamma / (M + gamma) n_i: they depend on M, so that each M is then a search of its own.
+costs were nu_i + gamma / (M + gamma) n_i: they depend on M, and `bits_choice` is asked, with one choice a device.
 
 The search (`exact_search`) takes the M with the smallest bound first, finds its best price, then closes it by that
 search, until no M has a bound under the best schedule known.
@@ -30,10 +30,12 @@ from typing import Annotated
 import numpy as np
 
 from flare.config.option import Limits
+from flare.scheduling.bits_choice import BitsProblem, best_bits
 from flare.scheduling.checks import NO_DEVICES
 from flare.scheduling.exact_search import Limited, Search
-from flare.scheduling.problem import SAME, RoundProblem
+from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
+from flare.scheduling.schedule import Status
 from flare.types import Floats, Indices
 
 
@@ -89,36 +91,23 @@ def _limits(problems: Sequence[RoundProblem], orders: Sequence[Indices]) -> Limi
 
 
 def _with_coding_noise(problem: RoundProblem, time_limit_s: float) -> Choice:
-    """The same for a round whose coding noise makes the costs depend on M: a row of the search for each M."""
-    able = problem.reachable_in_order
+    """The same for a round with coding noise: one of a single choice for every device."""
     assert problem.coding_noise is not None
-    least, most = max(len(problem.must), 1), min(problem.most_devices, len(able))
-    m = np.arange(least, most + 1)
-    share = problem.gamma / (m + problem.gamma)
-    costs = problem.cost[able] + share[:, None] * problem.coding_noise[able]  # (numbers of devices, devices)
-    by_cost = np.lexsort((np.broadcast_to(problem.needed_hz[able], costs.shape), costs))  # of each row
-    orders = able[by_cost]
-    limits = Limited(np.isin(orders, problem.must), m, m)
-    rows = np.ones(len(m))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        search = Search(
-            np.take_along_axis(costs, by_cost, axis=1),
-            problem.needed_hz[orders],
-            np.full(len(m), len(able)),
-            problem.gamma * rows,
-            problem.capacity_hz * rows,
-            limits,
-        )
-        search.share_best()
-        outcomes = search.run(time_limit_s / len(m))
-    found = [order[one.best] for order, one in zip(orders, outcomes, strict=True)]
-    objectives = [problem.objective(one) for one in found]
-    as_good = [one for one, own in zip(found, objectives, strict=True) if own <= min(objectives) * (1.0 + SAME)]
-    selected = as_good[-1]  # equal: rather more devices
-    if all(one.proven for one in outcomes):
-        return Choice(selected, proven=True)
-    bound = min(one.bound for one in outcomes)
-    return Choice(selected, lower_bound=min(bound, problem.objective(selected)))
+    answer = best_bits(
+        BitsProblem(
+            problem.cost,
+            problem.coding_noise[None],
+            problem.needed_hz[None],
+            band_hz=problem.capacity_hz,
+            gamma=problem.gamma,
+            must=problem.must,
+            max_devices=problem.max_devices,
+        ),
+        time_limit_s=time_limit_s,
+    )
+    if answer.status is Status.OPTIMAL:
+        return Choice(answer.selected, proven=True)
+    return Choice(answer.selected, lower_bound=answer.lower_bound)
 
 
 def _rows(values: Sequence[Floats]) -> Floats:

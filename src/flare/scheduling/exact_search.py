@@ -175,14 +175,6 @@ class Search:
             key = np.where(self.limited.must, -np.inf, key)
         return key.argsort(axis=1, kind="stable")
 
-    def share_best(self) -> None:
-        """Let all rows go by the best objective of any of them, where they are parts of one question: a row that has
-        no better devices finds none."""
-        least = float(self.best_objective.min())
-        for row in (self.best_objective > least * (1.0 + SAME)).nonzero()[0].tolist():
-            self.best[row] = np.zeros(0, dtype=np.intp)
-        self.best_objective[:] = least
-
     def try_price(self, price: Floats, order: Indices) -> tuple[Floats, Floats]:
         """Take the devices of every row in `order` of their keys at its price (of one row where it is the same for
         all): a bound and a candidate for each M."""

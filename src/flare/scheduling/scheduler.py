@@ -56,7 +56,16 @@ def solve(
     chosen = _asked_policy(policy, options)
     problem = _limited(problem, max_devices)
     arguments = options | _asked_for(chosen, problem, rng, history, memory)
-    choice = _answer(chosen, problem, arguments)
+    return _schedule(problem, chosen, _answer(chosen, problem, arguments))
+
+
+def schedule_of(problem: RoundProblem, policy: str, choice: Choice) -> Schedule:
+    """The schedule of a choice that was made elsewhere in the name of a policy: what `solve` makes of its answer."""
+    return _schedule(problem, POLICIES.find(policy), choice)
+
+
+def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice) -> Schedule:
+    """The schedule of what a policy chose."""
     picked = _picked(chosen, problem, choice)
     if len(picked.selected) == 0:
         return _nobody(problem, chosen, choice, picked)

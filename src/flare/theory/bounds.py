@@ -37,6 +37,7 @@ class Bound:
     phi_2_drift, phi_2_noise    what the noise of mini-batches costs: by the devices' drift, and in their mean
     selection   what it costs that the selected are not all; only in PROVEN
     q           the q that was used; nan where there is none
+    coding      what the noise of codecs costs (`flare.theory.coding`)
     """
 
     descent: float
@@ -45,6 +46,7 @@ class Bound:
     phi_2_noise: float = 0.0
     selection: float = 0.0
     q: float = math.nan
+    coding: float = 0.0
 
     @property
     def phi_2(self) -> float:
@@ -54,7 +56,7 @@ class Bound:
     @property
     def total(self) -> float:
         """The bound itself."""
-        return self.descent + self.phi_1 + self.phi_2 + self.selection
+        return self.descent + self.phi_1 + self.phi_2 + self.selection + self.coding
 
 
 def theorem_1(

@@ -1,0 +1,100 @@
+"""A round's question with choices of bits, and its answer as a schedule like any other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flare.scheduling import checks
+from flare.scheduling.bits_choice import NOBODY, BitsProblem, best_bits
+from flare.scheduling.problem import RoundProblem
+from flare.scheduling.registry import Choice
+from flare.scheduling.schedule import Schedule, Status
+from flare.scheduling.scheduler import schedule_of
+from flare.types import Floats, Indices
+from flare.wireless.rate import bandwidth_for
+
+
+@dataclass(frozen=True, eq=False)
+class BitsSchedule:
+    """A schedule, and which choice each device has.
+
+    `schedule.problem` is the round with the payload and the coding noise of those choices, so that upload times,
+    objective and pictures need to know nothing of choices. Its status and bound are about all choices: where it is
+    OPTIMAL, no devices with no choices are better. Of a device that does not send, the problem has the smallest
+    payload.
+
+    schedule        who sends, on what bandwidth; its policy is "exact"
+    choice          the choice of each device, `NOBODY` (-1) where it does not send, shape (devices,)
+    """
+
+    schedule: Schedule
+    choice: Indices
+
+
+def solve_with_bits(
+    problem: RoundProblem, payload_bits: ArrayLike, coding_noise: ArrayLike, *, time_limit_s: float = 10.0
+) -> BitsSchedule:
+    """Choose who sends and with which of several payloads, proven best for the objective with coding noise.
+
+    Parameters
+    ----------
+    problem : the round: its devices, band, deadlines, constraints and gamma. Its own payloads and coding noise play no
+        part.
+    payload_bits : what each choice takes on the air, > 0, shape (choices,), or (choices, devices).
+    coding_noise : what each choice adds to the objective, >= 0, shape (choices, devices)
+        (`flare.scheduling.bits_choice.coding_noise`).
+    time_limit_s : seconds after which the search for a proof ends; the schedule is then FEASIBLE, with its bound.
+
+    Raises ValueError that says what is wrong.
+    """
+    noise = np.asarray(coding_noise, dtype=np.float64)
+    payloads = _payloads(payload_bits, problem.num_devices)
+    needed_hz = _needed_hz(problem, payloads)
+    asked = BitsProblem(
+        problem.cost,
+        noise,
+        needed_hz,
+        band_hz=max(problem.capacity_hz, 1.0 / checks.ABSURD),
+        gamma=problem.gamma,
+        must=problem.must,
+        max_devices=problem.max_devices,
+    )
+    answer = best_bits(asked, time_limit_s=time_limit_s)
+    every = np.arange(problem.num_devices)
+    of_each = np.where(answer.choice == NOBODY, payloads.argmin(axis=0), answer.choice)
+    chosen = replace(problem, payload_bits=payloads[of_each, every], coding_noise=noise[of_each, every])
+    own_hz = needed_hz[of_each, every]
+    own_hz.setflags(write=False)
+    chosen.__dict__["needed_hz"] = own_hz  # as it would compute itself
+    proven = answer.status is Status.OPTIMAL
+    bound = math.nan if proven else answer.lower_bound
+    choice = Choice(answer.selected, lower_bound=bound, proven=proven)
+    return BitsSchedule(schedule_of(chosen, "exact", choice), answer.choice)
+
+
+def _payloads(given: ArrayLike, num_devices: int) -> Floats:
+    """Payloads of shape (choices, devices)."""
+    try:
+        payloads = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"payload_bits must be numbers: {error}") from None
+    if payloads.ndim == 1 and payloads.size:
+        payloads = np.repeat(payloads[:, None], num_devices, axis=1)
+    if payloads.ndim != 2 or payloads.size == 0 or payloads.shape[1] != num_devices:
+        raise ValueError(
+            f"payload_bits has the shape {np.shape(given)}; give one number for each choice, or a row of "
+            f"{num_devices}, one for each device"
+        )
+    for row in payloads:
+        checks.vector("payload_bits", row, positive=True)
+    return payloads
+
+
+def _needed_hz(problem: RoundProblem, payloads: Floats) -> Floats:
+    """The least bandwidth of every choice, (choices, devices), in whole blocks where the round has them."""
+    slack_s = problem.finish_by(problem.deadline_s) - problem.compute_s
+    return np.array([problem.permitted(row) for row in bandwidth_for(payloads, slack_s, problem.snr_hz)])
