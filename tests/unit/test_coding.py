@@ -23,7 +23,7 @@ from flare.learning.methods import METHODS, PlainMethod, method
 from flare.records import RunFolder
 from flare.records.checkpoints import checkpoints, read_checkpoint
 from flare.records.run import read_run
-from flare.rounds import RoundRecord, RunState, RunStatus, local_rules
+from flare.rounds import RoundRecord, RunState, RunStatus, coding, local_rules
 from flare.rounds.coding import decoded, encoded
 from flare.rounds.residuals import Part
 from flare.rounds.state import to_tensors
@@ -163,6 +163,23 @@ def test_a_run_gives_the_same_bits_alone_and_in_company(codec: str) -> None:
     (first, *_), (together, *_) = ended(own, *company)
     assert together == records
     assert same(tensors(first.state), tensors(alone.state))
+
+
+@pytest.mark.parametrize("codec", ["qsgd", "topk"])
+def test_neither_portions_nor_threads_change_a_bit(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = [small(*CODECS[codec], f"learning.method={method}", "seed=4") for method in ("fedlin", "scaffold")]
+    members, records = ended(*configs)
+    before = torch.get_num_threads()
+    for at_once in (1, 2 * 650):  # a row in each portion, then two
+        monkeypatch.setattr(coding, "_AT_ONCE", {"cpu": at_once})
+        torch.set_num_threads(3)
+        try:
+            others, again = ended(*configs)
+            assert torch.get_num_threads() == 3
+        finally:
+            torch.set_num_threads(before)
+        assert again == records
+        assert all(same(tensors(a.state), tensors(b.state)) for a, b in zip(members, others, strict=True))
 
 
 @pytest.mark.parametrize("method", ["flare", "fedlin"])

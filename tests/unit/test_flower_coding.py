@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from flare.config import Config, override
 from flare.flower import FlareStrategy, from_run_config, trained_arrays
@@ -78,6 +80,9 @@ def test_what_travels_is_the_bytes_and_no_arrays() -> None:
     bits = make_codec("qsgd", {"bits": 3}).bits(SIZE)
     assert len(seen) == 4
     for content in seen:
+        wire = recorddict_to_proto(content).SerializeToString()
+        assert 8 * len(wire) < 2 * bits + 8 * 300  # the rest are names and metrics
+        assert recorddict_from_proto(RecordDictProto.FromString(wire)) == content
         assert set(content) == {UPLINK, "metrics"}
         assert {name: 8 * len(each) for name, each in content[UPLINK].items()} == {"update": bits, "control": bits}  # type: ignore[arg-type]
     assert records[0]["payload_bits"] == [2.0 * bits] * 4

@@ -67,6 +67,8 @@ def assert_same(one: Outcome, other: Outcome, rtol: float = 0.0) -> None:
 def other_value(each: Any, value: Any) -> Any:
     """Some other value that a setting may have."""
     limits = each.metadata["limits"]
+    if (kind := each.metadata["kind"]) is not None:  # a number, or a word that stands for one
+        return kind(limits.at_most)
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):

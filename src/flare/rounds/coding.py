@@ -17,9 +17,10 @@ encodes (`encoded`) and the server decodes (`decoded`). What is drawn depends on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import final
+from functools import partial
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -31,8 +32,14 @@ from flare.rounds.residuals import Part
 from flare.rounds.state import RunState
 from flare.uplink import Arrived, Codec, NotFiniteError, arrive, keys, send
 
-_AT_ONCE = 1 << 26  # entries that are coded together at most: beyond, nothing is gained and memory is lost
-_FEW = 1 << 18  # entries for which threads cost more than they save
+_AT_ONCE = {
+    "cpu": 1 << 18,
+    "cuda": 1 << 26,
+}  # entries that are coded together at most: what fits a cache, or fills a GPU
+Row = tuple[int, int]
+"""The number of an outgoing, and a device."""
+Coded = tuple[list[Tensor], list[Tensor | None]]
+"""What is received of some rows, and what their devices hold back."""
 
 
 @final
@@ -109,21 +116,26 @@ def as_received(devices: Sequence[int], updates: Sequence[Update], heard: Sequen
 
 
 def transmit(outgoing: Sequence[Outgoing]) -> list[Incoming]:
-    """Code and decode vectors, those of one codec and part together, on the device that they are on.
+    """Code and decode vectors, those of one codec and part together, on the device that they are on; on a CPU each core
+    works on some of them.
 
     A vector with entries that are no finite numbers cannot be coded. It arrives as it is, so that its run diverges as
     it would have without a codec; others in its company are not touched by that.
     """
     answers = [Incoming(each.part) for each in outgoing]
-    groups: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for number, each in enumerate(outgoing):
-        for device, vector in each.vectors.items():
-            kind = (each.station.config.uplink, each.part, each.station.num_weights, vector.device)
-            groups.setdefault(kind, []).append((number, device))
-    for rows in groups.values():
-        size = max(1, _AT_ONCE // outgoing[rows[0][0]].station.num_weights)
-        for begin in range(0, len(rows), size):
-            _transmit(outgoing, rows[begin : begin + size], answers)
+        where = next(iter(each.vectors.values())).device  # one engine computed them all
+        kind = (each.station.config.uplink, each.part, each.station.num_weights, where)
+        groups.setdefault(kind, []).extend((number, device) for device in each.vectors)
+    for (_, _, num_weights, where), rows in groups.items():
+        size = max(1, _AT_ONCE.get(where.type, 1) // num_weights)
+        portions = [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+        for portion, (received, kept) in zip(portions, _shared(outgoing, portions, where), strict=True):
+            for (number, device), vector, residual in zip(portion, received, kept, strict=True):
+                answers[number].vectors[device] = vector
+                if residual is not None:
+                    answers[number].kept[device] = residual
     return answers
 
 
@@ -142,28 +154,42 @@ def decoded(codec: Codec, part: Part, message: bytes, num_weights: int) -> Tenso
     return _taken(codec, part, codec.decode(message, num_weights).unsqueeze(0))[0]
 
 
-def _transmit(outgoing: Sequence[Outgoing], rows: Sequence[tuple[int, int]], answers: Sequence[Incoming]) -> None:
-    """Send rows, the number of an outgoing and a device each, all of one codec and part."""
+def _shared(outgoing: Sequence[Outgoing], portions: Sequence[list[Row]], where: torch.device) -> list[Coded]:
+    """Code all portions, on a CPU in as many threads as torch has, each with operations of one thread."""
+    work, threads = partial(_code, outgoing), min(torch.get_num_threads(), len(portions))
+    with one_thread(where):
+        if where.type != "cpu" or threads < 2:
+            return [work(portion) for portion in portions]
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(work, portions))
+
+
+def _code(outgoing: Sequence[Outgoing], rows: Sequence[Row]) -> Coded:
+    """Rows, all of one codec and part, as they are received, and what their devices hold back."""
     first = outgoing[rows[0][0]]
-    codec, part, sound = first.station.codec, first.part, list(range(len(rows)))
+    codec, part = first.station.codec, first.part
     vectors = torch.stack([outgoing[number].vectors[device].float() for number, device in rows])
     memory = _memory([outgoing[number].residuals.get(device) for number, device in rows], vectors[0])
     draws = _draws(outgoing, rows) if codec.draws else None
-    with one_thread(vectors.device) if vectors.numel() < _FEW else nullcontext():
-        try:
-            arrived = _arrive(codec, part, vectors, draws, memory)
-        except NotFiniteError as error:
-            sound = [row for row in sound if row not in error.rows]
-            for row in error.rows:
-                number, device = rows[row]
-                answers[number].vectors[device] = vectors[row] if memory is None else vectors[row] + memory[row]
-            arrived = _arrive(codec, part, vectors[sound], _at(draws, sound), _at(memory, sound))
-        received = _taken(codec, part, arrived.received)
-    for place, row in enumerate(sound):
-        number, device = rows[row]
-        answers[number].vectors[device] = received[place]
-        if arrived.memory is not None:
-            answers[number].kept[device] = arrived.memory[place].clone()  # or it would keep that of all others alive
+    try:
+        return _through(codec, part, vectors, draws, memory)
+    except NotFiniteError as error:
+        lost = set(error.rows)
+    sound = [row for row in range(len(rows)) if row not in lost]
+    received, kept = _through(codec, part, vectors[sound], _at(draws, sound), _at(memory, sound))
+    of_sound = dict(zip(sound, zip(received, kept, strict=True), strict=True))
+    wanted = vectors if memory is None else vectors + memory
+    answers = [of_sound.get(row, (wanted[row], None)) for row in range(len(rows))]
+    return [vector for vector, _ in answers], [residual for _, residual in answers]
+
+
+def _through(codec: Codec, part: Part, vectors: Tensor, draws: Tensor | None, memory: Tensor | None) -> Coded:
+    arrived = _arrive(codec, part, vectors, draws, memory)
+    received = list(_taken(codec, part, arrived.received))
+    if arrived.memory is None:
+        return received, [None] * len(received)
+    alone = len(received) == 1
+    return received, [row if alone else row.clone() for row in arrived.memory]  # a view would keep all rows alive
 
 
 def _memory(held: Sequence[Tensor | None], like: Tensor) -> Tensor | None:
@@ -174,7 +200,7 @@ def _memory(held: Sequence[Tensor | None], like: Tensor) -> Tensor | None:
     return torch.stack([zero if each is None else each.to(zero.device) for each in held])
 
 
-def _draws(outgoing: Sequence[Outgoing], rows: Sequence[tuple[int, int]]) -> Tensor:
+def _draws(outgoing: Sequence[Outgoing], rows: Sequence[Row]) -> Tensor:
     """A key for each row; those of a run lie together."""
     devices_of: dict[int, list[int]] = {}
     for number, device in rows:

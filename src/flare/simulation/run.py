@@ -125,6 +125,7 @@ class Simulation:
         return {
             "method": config.learning.method,
             "policy": config.scheduling.policy,
+            **({"codec": config.uplink.codec} if self.station.codes else {}),
             "seed": str(config.seed),
             "data": told["data"],
             "model": f"{told['model']}" + ("" if self.own_module else f" ({self.model.num_weights} weights)"),
