@@ -29,6 +29,10 @@ def refuse_settings(config: Config) -> None:
     """ValueError where the settings ask for what a fleet cannot have."""
     method = make_method(config.learning)
     codec_of(config, method)
+    if config.uplink.bits == "auto":
+        raise ValueError(
+            'uplink.bits is "auto", but nodes of a fleet all have one codec yet; set it to a number from 2 to 16'
+        )
     no_data = "goes by the smoothness of the loss on the devices' data, which the server of a fleet does not see"
     if isinstance(config.scheduling.gamma, str):
         raise ValueError(f'scheduling.gamma is "{config.scheduling.gamma}", which {no_data}; set it to a number')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flare.config import Config
@@ -13,8 +13,10 @@ from flare.learning.methods import Method, make_method
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
-from flare.uplink import CODECS, Codec, make_codec
+from flare.uplink import CODECS, Codec, Qsgd, make_codec
 
+CHOICES_OF_BITS = (2, 3, 4, 6, 8, 16)
+"""Bits a weight among which is chosen with the schedule."""
 PLAIN = "none"
 """The codec of updates that are sent as they are."""
 
@@ -24,7 +26,8 @@ class BaseStation:
     """The settings of a run and what follows from them for every round, simulated or real.
 
     `smoothness` is L, where a setting goes by it and somebody could estimate it. ValueError where the codec of the
-    settings cannot be.
+    settings cannot be. `codec` is that of all devices; where it is chosen for each device with the schedule, it is one
+    of `codecs`, which is empty otherwise.
     """
 
     config: Config
@@ -33,9 +36,11 @@ class BaseStation:
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     smoothness: float | None = None
     codec: Codec = field(init=False)
+    codecs: tuple[Qsgd, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
+        object.__setattr__(self, "codecs", _choices(self.config))
 
     @property
     def codes(self) -> bool:
@@ -46,8 +51,9 @@ class BaseStation:
     def payload_bits(self) -> float:
         """S: what a device sends in a round, with the control variates or gradients that its method adds; to the bit
         what the codec makes of them."""
-        if self.codes:
-            return float(self.method.uplink_models * self.codec.bits(self.num_weights))
+        if self.codes:  # where it is chosen, that of the shortest messages
+            shortest = self.codecs[0] if self.codecs else self.codec
+            return float(self.method.uplink_models * shortest.bits(self.num_weights))
         own = self.config.run.payload == "model"
         return self.method.uplink_models * float(
             update_bits(self.num_weights) if own else self.config.wireless.payload_bits
@@ -100,9 +106,17 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
     _refuse_foreign_options(uplink.codec, uplink.given)
     if uplink.air != "fdma":
         raise ValueError('uplink.air is "ota", which runs cannot do yet; set it to "fdma"')
-    if uplink.bits == "auto":
-        raise ValueError('uplink.bits is "auto", which runs cannot do yet; set it to a number from 2 to 16')
-    codec = make_codec(uplink.codec, uplink.given)
+    if uplink.bits == "auto" and config.scheduling.policy != "exact":
+        raise ValueError(
+            f"uplink.bits is \"auto\": bits are chosen with the schedule, which policy '{config.scheduling.policy}' "
+            'cannot do; set scheduling.policy to "exact", or uplink.bits to a number from 2 to 16'
+        )
+    codec = make_codec(uplink.codec, _without_auto(uplink.given))
+    if uplink.bits == "auto" and not isinstance(codec, Qsgd):
+        raise ValueError(
+            f"uplink.bits is \"auto\", but what codec '{uplink.codec}' loses with fewer bits is not known; take codec "
+            '"qsgd", or set uplink.bits to a number'
+        )
     if uplink.codec == PLAIN:
         return codec
     if config.run.payload == "wireless":
@@ -119,6 +133,19 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
             f'sends_control), or take uplink.codec = "{PLAIN}"'
         )
     return codec
+
+
+def _without_auto(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if (name, value) != ("bits", "auto")}
+
+
+def _choices(config: Config) -> tuple[Qsgd, ...]:
+    """The codecs among which the base station chooses for each device, shortest messages first; none: all are alike."""
+    if config.uplink.bits != "auto":
+        return ()
+    block = make_codec(config.uplink.codec, _without_auto(config.uplink.given))
+    assert isinstance(block, Qsgd)
+    return tuple(replace(block, bits_per_weight=bits) for bits in CHOICES_OF_BITS)
 
 
 def _refuse_foreign_options(name: str, given: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ from torch import Tensor
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update, control_change
 from flare.rounds.base_station import BaseStation
+from flare.rounds.plan import Plan
 from flare.rounds.residuals import Part
 from flare.rounds.state import RunState
 from flare.uplink import Arrived, Codec, NotFiniteError, arrive, keys, send
@@ -52,6 +53,11 @@ class Outgoing:
     part: Part
     vectors: Mapping[int, Tensor]
     residuals: Mapping[int, Tensor] = field(default_factory=dict)  # what these devices hold back of this part
+    codecs: Mapping[int, Codec] = field(default_factory=dict)  # of devices that have one of their own
+
+    def codec_of(self, device: int) -> Codec:
+        """The codec of a device."""
+        return self.codecs.get(device, self.station.codec)
 
 
 @final
@@ -65,28 +71,33 @@ class Incoming:
 
 
 def outgoing_gradients(
-    station: BaseStation, state: RunState, devices: Sequence[int], gradients: Sequence[Tensor]
+    station: BaseStation, state: RunState, plan: Plan, gradients: Sequence[Tensor]
 ) -> list[Outgoing]:
-    """The gradients of devices, where they are coded; otherwise nothing."""
+    """The gradients of the selected devices, where they are coded; otherwise nothing."""
     if not station.codes or not gradients:
         return []
-    vectors = dict(zip(devices, gradients, strict=True))
-    return [Outgoing(station, state.rounds_done, Part.GRADIENT, vectors, state.residuals.of(Part.GRADIENT))]
+    vectors, held = dict(zip(plan.selected.tolist(), gradients, strict=True)), state.residuals.of(Part.GRADIENT)
+    return [Outgoing(station, state.rounds_done, Part.GRADIENT, vectors, held, _codecs(plan))]
 
 
 def outgoing_updates(
-    station: BaseStation, state: RunState, rules: Mapping[int, LocalRule], updates: Sequence[Update]
+    station: BaseStation, state: RunState, plan: Plan, rules: Mapping[int, LocalRule], updates: Sequence[Update]
 ) -> list[Outgoing]:
     """The updates of the devices that follow these rules, and the changes of their controls, where they are coded."""
     if not station.codes or not rules:
         return []
     deltas = {device: update.delta for device, update in zip(rules, updates, strict=True)}
-    index = state.rounds_done
-    sent = [Outgoing(station, index, Part.UPDATE, deltas, state.residuals.of(Part.UPDATE))]
+    index, held, codecs = state.rounds_done, state.residuals.of(Part.UPDATE), _codecs(plan)
+    sent = [Outgoing(station, index, Part.UPDATE, deltas, held, codecs)]
     if station.method.sends_control:
         changes = {device: _change(station, rule, deltas[device]) for device, rule in rules.items()}
-        sent.append(Outgoing(station, index, Part.CONTROL, changes))
+        sent.append(Outgoing(station, index, Part.CONTROL, changes, codecs=codecs))
     return sent
+
+
+def _codecs(plan: Plan) -> dict[int, Codec]:
+    """The codecs of the selected devices, where each has its own."""
+    return dict(zip(plan.selected.tolist(), plan.codecs, strict=True)) if plan.codecs else {}
 
 
 def control_of(station: BaseStation, rule: LocalRule) -> Tensor:
@@ -127,8 +138,9 @@ def transmit(outgoing: Sequence[Outgoing]) -> list[Incoming]:
     for number, each in enumerate(outgoing):
         where = next(iter(each.vectors.values())).device  # one engine computed them all
         kind = (each.station.config.uplink, each.part, each.station.num_weights, where)
-        groups.setdefault(kind, []).extend((number, device) for device in each.vectors)
-    for (_, _, num_weights, where), rows in groups.items():
+        for device in each.vectors:
+            groups.setdefault((*kind, each.codecs.get(device)), []).append((number, device))
+    for (_, _, num_weights, where, _), rows in groups.items():
         size = max(1, _AT_ONCE.get(where.type, 1) // num_weights)
         portions = [rows[begin : begin + size] for begin in range(0, len(rows), size)]
         for portion, (received, kept) in zip(portions, _shared(outgoing, portions, where), strict=True):
@@ -167,7 +179,7 @@ def _shared(outgoing: Sequence[Outgoing], portions: Sequence[list[Row]], where: 
 def _code(outgoing: Sequence[Outgoing], rows: Sequence[Row]) -> Coded:
     """Rows, all of one codec and part, as they are received, and what their devices hold back."""
     first = outgoing[rows[0][0]]
-    codec, part = first.station.codec, first.part
+    codec, part = first.codec_of(rows[0][1]), first.part
     vectors = torch.stack([outgoing[number].vectors[device].float() for number, device in rows])
     memory = _memory([outgoing[number].residuals.get(device) for number, device in rows], vectors[0])
     draws = _draws(outgoing, rows) if codec.draws else None

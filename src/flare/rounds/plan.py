@@ -16,12 +16,14 @@ from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, Round
 from flare.rng import stream
 from flare.rounds.base_station import BaseStation
+from flare.rounds.bits import schedule_with_bits
 from flare.rounds.history import informed
 from flare.rounds.observation import Observation
 from flare.rounds.state import RunState
 from flare.scheduling import RoundProblem, Schedule, solve
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
+from flare.uplink import Codec
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import upload_energy_j, upload_s
 
@@ -38,6 +40,7 @@ class Plan:
     method: MethodState  # with those who are new
     history: History  # with those who are new
     compute_energy_j: Floats  # (present,)
+    codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
 
     @property
     def selected(self) -> Indices:
@@ -67,7 +70,8 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         return None
     problem, energy_j = problem_of(station, seen)
     history = informed(state.history, seen)
-    schedule, bound = _schedule(station, state, seen, problem, history)
+    schedule, bound, codecs = _schedule(station, state, seen, problem, history)
+    problem = schedule.problem
     tau = seen.over_all(problem.tau)
     learning = station.config.learning
     now = Round(
@@ -79,7 +83,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         tau_bar_limit=station.tau_bar_limit,
     )
     method = station.method.enrol(state.method, tau)
-    return Plan(seen, problem, schedule, bound, now, method, history, energy_j)
+    return Plan(seen, problem, schedule, bound, now, method, history, energy_j, codecs)
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
@@ -108,9 +112,13 @@ def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, F
 
 def _schedule(
     station: BaseStation, state: RunState, seen: Observation, problem: RoundProblem, history: History
-) -> tuple[Schedule, float]:
-    """The schedule by the policy of the settings, which draws from the stream of the round, and a proven bound on the
-    objective; nan where the policy proves none and the settings ask for none."""
+) -> tuple[Schedule, float, tuple[Codec, ...]]:
+    """The schedule by the policy of the settings, which draws from the stream of the round, a proven bound on the
+    objective (nan where the policy proves none and the settings ask for none), and the codecs of the selected where
+    they are chosen with the schedule."""
+    if station.codecs:
+        chosen, which = schedule_with_bits(station, problem)
+        return chosen, chosen.lower_bound, tuple(station.codecs[number] for number in which)
     scheduling, seed = station.config.scheduling, station.config.seed
     schedule = solve(
         problem,
@@ -123,7 +131,7 @@ def _schedule(
     bound = schedule.lower_bound
     if math.isnan(bound) and scheduling.bound:
         bound = solve(problem, "exact").lower_bound
-    return schedule, bound
+    return schedule, bound, ()
 
 
 def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int, Tensor]] = ()) -> dict[int, LocalRule]:

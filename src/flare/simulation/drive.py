@@ -129,8 +129,8 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     ]
     updates = _dealt(engine.train, [each.jobs for each in work])
     sent = [
-        member.simulation.updates_out(member.state, own, made)
-        for member, own, made in zip(members, work, updates, strict=True)
+        member.simulation.updates_out(member.state, plan, own, made)
+        for member, plan, own, made in zip(members, plans, work, updates, strict=True)
     ]
     heard = _dealt(transmit, sent)
     done = [

@@ -15,6 +15,7 @@ import numpy as np
 from flare.config import Config
 from flare.learning.methods import METHODS, make_method
 from flare.rounds import BaseStation, RoundRecord
+from flare.rounds.bits import model_of_bits, schedule_with_bits
 from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, explain
@@ -33,6 +34,8 @@ def facts_of(simulation: Simulation) -> dict[str, Any]:
     facts: dict[str, Any] = {"num_weights": simulation.model.num_weights, "split_evenly": policy.split_evenly}
     if simulation.station.method.needs_gradients and len(simulation.held) <= _MAX_LISTED:
         facts["num_samples"] = [len(samples) for samples in simulation.held]
+    if simulation.station.codecs:
+        facts["model_of_bits"] = model_of_bits(simulation.station)
     return facts
 
 
@@ -69,6 +72,8 @@ class Redraw:
         station = BaseStation(self._config, self._method, self._num_weights, smoothness=record.smoothness)
         drawn = self._cell.draw(record.round)
         problem, _ = problem_of(station, observation_of(drawn, self._num_samples))
+        if station.codecs:  # with the payloads that were chosen
+            problem = schedule_with_bits(station, problem)[0].problem
         at = np.array(record.selected, dtype=np.intp)
         same = at.max(initial=-1) < problem.num_devices and all(
             np.allclose(known[at], told, rtol=_SAME, atol=0.0)

@@ -178,7 +178,7 @@ class Simulation:
 
     def gradients_out(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> list[Outgoing]:
         """The gradients that are to be coded on their way to the base station."""
-        return outgoing_gradients(self.station, state, plan.selected.tolist(), gradients)
+        return outgoing_gradients(self.station, state, plan, gradients)
 
     def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor], heard: Sequence[Incoming] = ()) -> Jobs:
         """What the selected devices are to compute, none where nobody sends; `heard` is what the base station took for
@@ -193,9 +193,9 @@ class Simulation:
             jobs.append(Job(state.weights, _without_own(rule, own), batches))
         return Jobs(rules, jobs, heard)
 
-    def updates_out(self, state: RunState, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
+    def updates_out(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
         """The vectors of the updates that are to be coded on their way to the base station."""
-        return outgoing_updates(self.station, state, work.rules, updates)
+        return outgoing_updates(self.station, state, plan, work.rules, updates)
 
     def apply(
         self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update], heard: Sequence[Incoming] = ()
