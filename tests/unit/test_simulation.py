@@ -291,8 +291,8 @@ def test_runs_of_another_batch_size_do_not_share_an_engine() -> None:
 
 
 def test_a_run_gives_whole_blocks_and_keeps_the_limit_on_devices() -> None:
-    settings = ("wireless.deadline_s=9.0", "wireless.block_hz=180e3", "scheduling.options.max_devices=3")
-    simulation = Simulation(small(*settings))
+    settings = ("wireless.deadline_s=9.0", "wireless.block_hz=180e3", "scheduling.policy=all")
+    simulation = Simulation(small(*settings, "scheduling.options.max_devices=3"))
     plan = simulation.plan(simulation.start())
     assert plan is not None
     assert (plan.problem.block_hz, plan.problem.max_devices) == (180e3, 3)
