@@ -24,17 +24,21 @@ search, until no M has a bound under the best schedule known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
 
 from flare.config.option import Limits
 from flare.scheduling.checks import NO_DEVICES
-from flare.scheduling.exact_search import Limited, Search
+from flare.scheduling.exact_search import Found, Limited, Search
 from flare.scheduling.problem import SAME, RoundProblem
 from flare.scheduling.registry import Choice, policy
 from flare.types import Floats, Indices
+
+_MAX_NUMBERS = 1 << 14  # entries of an array with a row for each M: as many as are quick to handle at once
 
 
 @policy("exact", by_objective=True)
@@ -55,7 +59,8 @@ def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) 
     asked = [at for at, problem in enumerate(problems) if problem.possible]
     for at in asked:
         if problems[at].coding_noise is not None:
-            choices[at] = _with_coding_noise(problems[at], time_limit_s)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                choices[at] = _with_coding_noise(problems[at], time_limit_s)
     asked = [at for at in asked if problems[at].coding_noise is None]
     if not asked:
         return choices
@@ -89,36 +94,61 @@ def _limits(problems: Sequence[RoundProblem], orders: Sequence[Indices]) -> Limi
 
 
 def _with_coding_noise(problem: RoundProblem, time_limit_s: float) -> Choice:
-    """The same for a round whose coding noise makes the costs depend on M: a row of the search for each M."""
-    able = problem.reachable_in_order
+    """The same for a round whose coding noise makes the costs depend on M: a row of the search for each M.
+
+    No M devices have less cost than the M of least cost, or less noise than the M of least noise. The M of the least
+    such bounds go first, some at a time, until the bounds of the others are above the best objective found.
+    """
     assert problem.coding_noise is not None
+    stop_at = time.perf_counter() + time_limit_s
+    able = problem.reachable_in_order
     least, most = max(len(problem.must), 1), min(problem.most_devices, len(able))
-    m = np.arange(least, most + 1)
+    m = np.arange(1, most + 1)
+    least_noise = np.sort(problem.coding_noise[able]).cumsum()[:most]
+    bounds = (m + problem.gamma) / m**2 * problem.cost[able].cumsum()[:most] + problem.gamma / m**2 * least_noise
+    bounds *= 1.0 - SAME  # sums round
+    selected, objective, unproven = able[:0], math.inf, math.inf
+    left = least + np.argsort(bounds[least - 1 :], kind="stable")  # numbers of devices
+    rows = max(1, _MAX_NUMBERS // len(able))
+    while len(left) and bounds[left[0] - 1] <= objective * (1.0 + SAME):
+        left_s = stop_at - time.perf_counter()
+        if left_s <= 0.0:
+            unproven = min(unproven, float(bounds[left[0] - 1]))
+            break
+        for found, devices in _of_sizes(problem, able, left[:rows], objective, left_s):
+            own = problem.objective(devices)
+            as_good = own <= objective * (1.0 + SAME) and len(devices) > len(selected)  # equal: rather more devices
+            if own < objective * (1.0 - SAME) or as_good:
+                selected, objective = devices, own
+            if not found.proven:
+                unproven = min(unproven, found.bound)
+        left = left[rows:]
+    if unproven >= objective * (1.0 - SAME):
+        return Choice(selected, proven=True)
+    return Choice(selected, lower_bound=min(unproven, objective))
+
+
+def _of_sizes(
+    problem: RoundProblem, able: Indices, m: Indices, best: float, time_limit_s: float
+) -> Iterator[tuple[Found, Indices]]:
+    """What is found for some numbers of devices, and the devices: none where they are no better than `best`."""
+    assert problem.coding_noise is not None
     share = problem.gamma / (m + problem.gamma)
     costs = problem.cost[able] + share[:, None] * problem.coding_noise[able]  # (numbers of devices, devices)
     by_cost = np.lexsort((np.broadcast_to(problem.needed_hz[able], costs.shape), costs))  # of each row
     orders = able[by_cost]
-    limits = Limited(np.isin(orders, problem.must), m, m)
     rows = np.ones(len(m))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        search = Search(
-            np.take_along_axis(costs, by_cost, axis=1),
-            problem.needed_hz[orders],
-            np.full(len(m), len(able)),
-            problem.gamma * rows,
-            problem.capacity_hz * rows,
-            limits,
-        )
-        search.share_best()
-        outcomes = search.run(time_limit_s / len(m))
-    found = [order[one.best] for order, one in zip(orders, outcomes, strict=True)]
-    objectives = [problem.objective(one) for one in found]
-    as_good = [one for one, own in zip(found, objectives, strict=True) if own <= min(objectives) * (1.0 + SAME)]
-    selected = as_good[-1]  # equal: rather more devices
-    if all(one.proven for one in outcomes):
-        return Choice(selected, proven=True)
-    bound = min(one.bound for one in outcomes)
-    return Choice(selected, lower_bound=min(bound, problem.objective(selected)))
+    search = Search(
+        np.take_along_axis(costs, by_cost, axis=1),
+        problem.needed_hz[orders],
+        np.full(len(m), len(able)),
+        problem.gamma * rows,
+        problem.capacity_hz * rows,
+        Limited(np.isin(orders, problem.must), m, m),
+    )
+    search.share_best(best)
+    outcomes = search.run(time_limit_s / len(m))
+    return zip(outcomes, (order[one.best] for order, one in zip(orders, outcomes, strict=True)), strict=True)
 
 
 def _rows(values: Sequence[Floats]) -> Floats:

@@ -83,7 +83,7 @@ class Search:
         max_m = (least_hz <= limit).sum(axis=1)
         if limited is not None:
             max_m = np.minimum(max_m, limited.most)
-        width = int(max_m.max())
+        width = max(int(max_m.max()), 1)
         m = np.arange(1, width + 1)
         self.limit = limit[:, :width]  # what a rounded sum of bandwidths may reach; `fits` decides by the exact sum
         self.weight = (m + gamma[:, None]) / m**2
@@ -194,10 +194,10 @@ class Search:
             key = np.where(self.limited.must, -np.inf, key)
         return key.argsort(axis=1, kind="stable")
 
-    def share_best(self) -> None:
-        """Let all rows go by the best objective of any of them, where they are parts of one question: a row that has
-        no better devices finds none."""
-        least = float(self.best_objective.min())
+    def share_best(self, objective: float) -> None:
+        """Let all rows go by the best objective of any of them, or by one that is known, where they are parts of one
+        question: a row that has no better devices finds none."""
+        least = min(float(self.best_objective.min()), objective)
         for row in (self.best_objective > least * (1.0 + SAME)).nonzero()[0].tolist():
             self.best[row] = np.zeros(0, dtype=np.intp)
         self.best_objective[:] = least
