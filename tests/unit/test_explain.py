@@ -25,16 +25,25 @@ def one_by_one(problem: RoundProblem, schedule: Schedule) -> list[tuple[LeftOut 
 def _of(problem: RoundProblem, schedule: Schedule, device: int) -> tuple[LeftOut | None, float]:
     if device in schedule.selected:
         return None, math.nan
-    if problem.compute_s[device] >= problem.deadline_s:
+    if device in problem.never:
+        return LeftOut.NEVER, math.nan
+    if problem.compute_s[device] >= min(
+        problem.deadline_s, math.inf if problem.due_s is None else problem.due_s[device]
+    ):
         return LeftOut.TOO_SLOW, math.nan
     if not problem.fits(np.array([device])):
         return LeftOut.TOO_WEAK, math.nan
     more = np.append(schedule.selected, device)
     fits = problem.fits(more)
     if POLICIES[schedule.policy].split_evenly:
-        fits = problem.needed_hz[more].max() * len(more) <= problem.capacity_hz
+        whole = problem.block_hz or 1.0  # of whole blocks everybody gets as many
+        share_hz = problem.total_bandwidth_hz / len(more)
+        share_hz = share_hz if problem.block_hz is None else math.floor(share_hz / whole) * whole
+        fits = problem.needed_hz[more].max() <= share_hz * (1.0 + 1e-12)
     if not fits:
         return LeftOut.NO_ROOM, math.nan
+    if len(more) > problem.most_devices:
+        return LeftOut.FULL, math.nan
     if schedule.num_selected == 0:
         return LeftOut.ALONE, math.nan
     change = problem.objective(more) - problem.objective(schedule.selected)

@@ -288,3 +288,15 @@ def test_runs_of_another_batch_size_do_not_share_an_engine() -> None:
     assert one.engine_key == same.engine_key
     assert one.engine_key != other.engine_key
     assert replace(one.config, seed=4) == same.config
+
+
+def test_a_run_gives_whole_blocks_and_keeps_the_limit_on_devices() -> None:
+    settings = ("wireless.deadline_s=9.0", "wireless.block_hz=180e3", "scheduling.policy=all")
+    simulation = Simulation(small(*settings, "scheduling.options.max_devices=3"))
+    plan = simulation.plan(simulation.start())
+    assert plan is not None
+    assert (plan.problem.block_hz, plan.problem.max_devices) == (180e3, 3)
+    blocks = plan.schedule.bandwidth_hz[plan.schedule.selected] / 180e3
+    assert len(blocks) == 3
+    np.testing.assert_allclose(blocks, np.rint(blocks), rtol=1e-12)
+    assert blocks.sum() == pytest.approx(55)

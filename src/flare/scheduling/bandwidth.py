@@ -64,7 +64,7 @@ def optimal_splits(
     compute_s: Floats, snr_hz: Floats, payload_bits: Floats, total_bandwidth_hz: Floats
 ) -> list[Allocation]:
     """What `optimal_split` finds for each of many sets of equally many devices, to the last bit: `total_bandwidth_hz`
-    of shape (sets,), the others of shape (sets, devices of a set).
+    of shape (sets,), the others of shape (sets, devices of a set), `payload_bits` also (sets, 1).
 
     The same steps are taken for all sets at once, and every sum runs along one set. Whatever is out of the ordinary
     (an infinite bandwidth, a certificate that is missed) is left to `optimal_split`.

@@ -39,7 +39,9 @@ def prepare(problems: Sequence[RoundProblem]) -> None:
         finish_by = np.concatenate([np.broadcast_to(one.finish_by(one.deadline_s), one.num_devices) for one in new])
     else:
         finish_by = np.repeat([problem.deadline_s for problem in new], counts)
-    needed = bandwidth_for(together("payload_bits"), finish_by - together("compute_s"), together("snr_hz"))
+    one_each = [problem.one_payload for problem in new]
+    bits = together("payload_bits") if None in one_each else np.repeat(np.array(one_each, dtype=np.float64), counts)
+    needed = bandwidth_for(bits, finish_by - together("compute_s"), together("snr_hz"))
     ends = np.cumsum(counts)
     for problem, own in zip(new, np.split(needed, ends[:-1]), strict=True):
         own = problem.permitted(own.copy())  # a view would keep all the others alive

@@ -56,12 +56,19 @@ def scalar(name: str, value: Any, *, zero_allowed: bool = False, at_most: float 
 
 
 def payloads(given: Any, num_devices: int) -> Floats:
-    """Bits for each device; one number is for all of them."""
+    """Bits for each device; one number is for all of them. It is kept once, as an array that repeats it: `repeated`
+    tells at once, also of the same array handed on."""
+    number = num_devices
+    if isinstance(given, np.ndarray) and given.ndim == 1 and repeated(given):
+        given, number = given[0], len(given)
     if isinstance(given, list | tuple) or np.ndim(given) > 0:
         return vector("payload_bits", given, positive=True)
-    spread = np.full(num_devices, scalar("payload_bits", given))
-    spread.setflags(write=False)
-    return spread
+    return np.broadcast_to(np.float64(scalar("payload_bits", given)), number)
+
+
+def repeated(array: Floats) -> bool:
+    """Whether an array is made of one number by repeating it; an array of equal numbers need not be."""
+    return len(array) > 1 and array.strides[0] == 0
 
 
 def devices(name: str, given: Iterable[int], num_devices: int) -> Indices:

@@ -9,7 +9,7 @@ import numpy as np
 
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split, optimal_splits, split_with_due_times
 from flare.scheduling.resource_blocks import even_blocks, split_in_blocks
-from flare.types import Indices
+from flare.types import Floats, Indices
 
 if TYPE_CHECKING:
     from flare.scheduling.problem import RoundProblem
@@ -22,17 +22,18 @@ def divide(problem: RoundProblem, selected: Indices, *, evenly: bool = False) ->
     division be (`RoundProblem.min_latency` is infinite), do not ask for one.
     """
     compute_s, snr_hz = problem.compute_s[selected], problem.snr_hz[selected]
-    payload_bits = problem.payload_bits[selected]
     if problem.block_hz is not None and problem.num_blocks is not None:
         in_blocks = even_blocks if evenly else split_in_blocks
         due_s = np.full(len(selected), np.inf) if problem.due_s is None else problem.due_s[selected]
-        return in_blocks(compute_s, snr_hz, payload_bits, due_s, problem.block_hz, problem.num_blocks)
+        bits = problem.payload_bits[selected]
+        return in_blocks(compute_s, snr_hz, bits, due_s, problem.block_hz, problem.num_blocks)
     if evenly:
-        return even_split(compute_s, snr_hz, payload_bits, problem.total_bandwidth_hz)
+        return even_split(compute_s, snr_hz, problem.payload(selected), problem.total_bandwidth_hz)
     if problem.due_s is not None:
         due_s = problem.due_s[selected]
-        return split_with_due_times(compute_s, snr_hz, payload_bits, due_s, problem.total_bandwidth_hz)
-    return optimal_split(compute_s, snr_hz, payload_bits, problem.total_bandwidth_hz)
+        bits = problem.payload_bits[selected]
+        return split_with_due_times(compute_s, snr_hz, bits, due_s, problem.total_bandwidth_hz)
+    return optimal_split(compute_s, snr_hz, problem.payload(selected), problem.total_bandwidth_hz)
 
 
 def divide_many(
@@ -53,9 +54,17 @@ def divide_many(
         divided = optimal_splits(
             np.array([problems[at].compute_s[selected[at]] for at in members]),
             np.array([problems[at].snr_hz[selected[at]] for at in members]),
-            np.array([problems[at].payload_bits[selected[at]] for at in members]),
+            _payloads([problems[at] for at in members], [selected[at] for at in members]),
             np.array([problems[at].total_bandwidth_hz for at in members]),
         )
         for at, allocation in zip(members, divided, strict=True):
             found[at] = allocation
     return found
+
+
+def _payloads(problems: Sequence[RoundProblem], selected: Sequence[Indices]) -> Floats:
+    """The bits of sets of one size, shape (sets, devices of a set); (sets, 1) where all of a set have the same."""
+    one_each = [problem.one_payload for problem in problems]
+    if None not in one_each:
+        return np.array(one_each, dtype=np.float64)[:, None]
+    return np.array([problem.payload_bits[at] for problem, at in zip(problems, selected, strict=True)])

@@ -57,7 +57,8 @@ def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) 
     asked = [at for at, problem in enumerate(problems) if problem.possible]
     for at in asked:
         if problems[at].coding_noise is not None:
-            choices[at] = _with_coding_noise(problems[at], time_limit_s)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                choices[at] = _with_coding_noise(problems[at], time_limit_s)
     asked = [at for at in asked if problems[at].coding_noise is None]
     if not asked:
         return choices

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,12 @@ class Limited:
         self.must, self.least, self.most = self.must[rows], self.least[rows], self.most[rows]
 
 
+@lru_cache(maxsize=64)
+def _with_rounding(devices: int) -> Floats:
+    """What sums of up to so many bandwidths, of 1 in all, may round to."""
+    return np.asarray(1.0 + ADDITION_ERROR * np.arange(100, 100 + devices), dtype=np.float64)
+
+
 class Search:
     """Best-first search over M. Prices and bounds that are none come out as nan: call it under `numpy.errstate`.
 
@@ -71,26 +78,38 @@ class Search:
         self.row = np.arange(rows)
         self.limited = limited
         cheapest_first = self.order_by(needed)
-        limit = band[:, None] * (1.0 + ADDITION_ERROR * np.arange(100, 100 + devices))
-        max_m = (self._taken(needed, cheapest_first).cumsum(axis=1) <= limit).sum(axis=1)
+        limit = band[:, None] * _with_rounding(devices)
+        least_hz = self._taken(needed, cheapest_first).cumsum(axis=1)
+        max_m = (least_hz <= limit).sum(axis=1)
         if limited is not None:
             max_m = np.minimum(max_m, limited.most)
-        width = int(max_m.max())
+        width = max(int(max_m.max()), 1)
         m = np.arange(1, width + 1)
         self.limit = limit[:, :width]  # what a rounded sum of bandwidths may reach; `fits` decides by the exact sum
         self.weight = (m + gamma[:, None]) / m**2
         self.bound = np.where(m <= max_m[:, None], 0.0, np.inf)
         if limited is not None:
             self.bound[m < limited.least[:, None]] = np.inf
-        unknown = np.full((5, rows, width), np.nan)
-        self.price = unknown[0]  # the best price, once it is known
-        self.low = _Side(-1.0, unknown[1], unknown[2])
-        self.high = _Side(np.inf, unknown[3], unknown[4])
+        self.price = np.full((rows, width), np.nan)  # the best price, once it is known
         self.best: list[Indices] = [np.zeros(0, dtype=np.intp)] * rows
         self.best_objective = np.full(rows, np.inf)
-        self.try_price(np.zeros(rows), np.arange(devices)[None] if limited is None else self.order_by(nu))
-        self.try_price(np.full(rows, np.inf), cheapest_first)
+        self._try_first_prices(cheapest_first[:, :width], least_hz[:, :width])
         self.spent_s = np.full(rows, (time.perf_counter() - started) / rows)
+
+    def _try_first_prices(self, cheapest_first: Indices, least_hz: Floats) -> None:
+        """Try the prices 0, at which the devices are in the order that they have, and infinity, as `try_price` does."""
+        given = np.arange(self.nu.shape[1])[None] if self.limited is None else self.order_by(self.nu)
+        given = given[:, : self.bound.shape[1]]
+        nu, hz = self._taken(self.nu, given).cumsum(axis=1), self._taken(self.needed, given).cumsum(axis=1)
+        least_nu = self._taken(self.nu, cheapest_first).cumsum(axis=1)
+        free, fits = hz <= self.limit, least_hz <= self.limit
+        bound = self.weight * nu
+        self.take_best(given, np.where(free, bound, np.inf))
+        self.take_best(cheapest_first, np.where(fits, self.weight * least_nu, np.inf))
+        np.fmax(self.bound, bound, out=self.bound)
+        known = ~free & fits
+        self.low = _Side(np.where(free, -1.0, 0.0), np.where(free, np.nan, nu), np.where(free, np.nan, hz))
+        self.high = _Side(np.where(free, 0.0, np.inf), np.where(known, least_nu, nu), np.where(known, least_hz, hz))
 
     def run(self, time_limit_s: float) -> list[Found]:
         """Search until the best schedule of each row is proven, or its time is over."""
@@ -181,10 +200,7 @@ class Search:
         order = order[:, : self.bound.shape[1]]
         nu, hz = self._taken(self.nu, order).cumsum(axis=1), self._taken(self.needed, order).cumsum(axis=1)
         fits = hz <= self.limit
-        objective = np.where(fits, self.weight * nu, np.inf)
-        if self.limited is not None:
-            objective[self.bound == np.inf] = np.inf  # too few devices, or too many
-        self.take_best(order, objective)
+        self.take_best(order, np.where(fits, self.weight * nu, np.inf))
         column = price[:, None]
         if price[0] < math.inf:
             np.fmax(self.bound, self.weight * (nu + column * (hz - self.limit)), out=self.bound)
@@ -198,6 +214,8 @@ class Search:
 
     def take_best(self, order: Indices, objective: Floats) -> None:
         """Keep the best of the candidates order[:1], order[:2], ... of every row, if it beats the best known."""
+        if self.limited is not None:
+            objective[self.bound == np.inf] = np.inf  # too few devices, or too many
         least = objective.min(axis=1)
         for row in (least < self.best_objective * (1.0 - SAME)).nonzero()[0].tolist():
             own_order = order[row if len(order) > 1 else 0]
@@ -289,8 +307,8 @@ class Search:
 class _Side:
     """For each row and M, a price and the sums of nu and c over the M least keys at it, shape (rows, max_m)."""
 
-    def __init__(self, price: float, nu: Floats, hz: Floats) -> None:
-        self.price, self.nu, self.hz = np.full(nu.shape, price), nu, hz
+    def __init__(self, price: Floats, nu: Floats, hz: Floats) -> None:
+        self.price, self.nu, self.hz = price, nu, hz
 
     def update(self, where: NDArray[np.bool_], price: Floats, nu: Floats, hz: Floats) -> None:
         """Replace what is known where `where` says so."""

@@ -82,8 +82,7 @@ def greedy(problem: RoundProblem) -> Indices:
 
 def _candidates(problem: RoundProblem, order: Indices) -> _Probes | Chooser | Exchange:
     """The devices of a round, and the quickest way to say who delays it least."""
-    one_payload = problem.alike or bool((problem.payload_bits == problem.payload_bits[0]).all())
-    one_crossing = one_payload and problem.due_s is None and problem.block_hz is None
+    one_crossing = problem.one_payload is not None and problem.due_s is None and problem.block_hz is None
     if not one_crossing or problem.coding_noise is not None:
         return Exchange(problem, order)
     if len(order) < _LARGE or problem.must.size:

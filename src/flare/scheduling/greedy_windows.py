@@ -37,7 +37,6 @@ class Chooser:
 
     def __init__(self, problem: RoundProblem, order: Indices, first_s: float) -> None:
         self.problem, self.band = problem, problem.total_bandwidth_hz
-        self.payload_bits = problem.payload_bits[order]
         self.compute_s, self.snr_hz = problem.compute_s[order], problem.snr_hz[order]
         self.free = np.ones(len(order), dtype=bool)
         self.chosen = np.zeros(len(order), dtype=np.intp)
@@ -84,7 +83,7 @@ class Chooser:
     def values(self, time_s: float, devices: Indices) -> tuple[Floats, Floats]:
         """The least bandwidth of these devices for finishing by a time, and its slope."""
         slack_s = time_s - self.compute_s[devices]
-        return bandwidth_and_slope(self.payload_bits[devices], slack_s, self.snr_hz[devices])
+        return bandwidth_and_slope(self.problem.payload(), slack_s, self.snr_hz[devices])
 
     def chosen_values(self, time_s: float) -> tuple[float, float]:
         """The sum of the least bandwidths of those chosen, and its slope."""

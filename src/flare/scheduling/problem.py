@@ -124,6 +124,9 @@ class RoundProblem:
                 raise ValueError(f"{name} has {len(values)} devices, tau has {len(self.tau)}: give one value a device")
         if self.must.size:
             checks.agreeing(self.must, self.never, self.max_devices)
+        if checks.repeated(self.payload_bits):  # known, so that nobody has to ask
+            self.__dict__["one_payload"] = float(self.payload_bits[0])
+            self.__dict__["alike"] = weight is None and due_s is None and coding_noise is None
 
     def __repr__(self) -> str:
         from flare.scheduling.showing import problem_in_a_line  # here: it knows what a problem is
@@ -168,15 +171,27 @@ class RoundProblem:
         if deadline_s is None:
             return self.needed_hz
         slack_s = self.finish_by(deadline_s) - self.compute_s
-        return self.permitted(bandwidth_for(self.payload_bits, slack_s, self.snr_hz))
+        return self.permitted(bandwidth_for(self.payload(), slack_s, self.snr_hz))
 
     @cached_property
     def needed_hz(self) -> Floats:
         """c_i, the least bandwidth of each device at the round's own deadline, shape (devices,)."""
         slack_s = self.finish_by(self.deadline_s) - self.compute_s
-        needed = self.permitted(bandwidth_for(self.payload_bits, slack_s, self.snr_hz))
+        needed = self.permitted(bandwidth_for(self.payload(), slack_s, self.snr_hz))
         needed.setflags(write=False)
         return needed
+
+    @cached_property
+    def one_payload(self) -> float | None:
+        """The payload that all devices have; None where they differ."""
+        bits = self.payload_bits
+        return float(bits[0]) if bits.min() == bits.max() else None
+
+    def payload(self, devices: Indices | None = None) -> float | Floats:
+        """The bits of devices (None: of all), as one number where all have the same: that is quicker."""
+        if self.one_payload is not None:
+            return self.one_payload
+        return self.payload_bits if devices is None else self.payload_bits[devices]
 
     def finish_by(self, time_s: float) -> float | Floats:
         """When each device has to be done in a round that ends at a time."""
@@ -252,7 +267,7 @@ class RoundProblem:
         """Whether devices differ only in tau, computing time and channel, as in the paper: all have one payload, one
         deadline, weight 1 and no coding noise."""
         odd = self.weight is not None or self.due_s is not None or self.coding_noise is not None
-        return not odd and bool((self.payload_bits == self.payload_bits[0]).all())
+        return not odd and self.one_payload is not None
 
     @cached_property
     def canonical_order(self) -> Indices:

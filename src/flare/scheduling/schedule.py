@@ -45,7 +45,8 @@ class Schedule:
     policy          the name of the policy that chose
     split_evenly    whether it divides the band evenly among the senders, not by P3
     band_residual   certificate of P3: |sum of bandwidths - B| / B, at most 1e-9
-    finish_spread   certificate of P3: (last finish - first finish) / last, at most 1e-9 (an even split leaves more)
+    finish_spread   certificate of P3: (last finish - first finish) / last, at most 1e-9 (an even split leaves more);
+                    what it is with deadlines of devices or whole blocks, `bandwidth.Allocation` says
     utility         under a policy that gives utilities: their sum over the devices that send; nan otherwise
     utility_bound   proven: no devices that fit (and are no more than `max_devices`) have a greater sum; nan where the
                     policy gives no utilities. It equals `utility` where the proof is complete. Only a cell that takes
