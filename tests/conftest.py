@@ -17,24 +17,23 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 SECONDS = {
-    "test_experiments": 80.0,
-    "test_docs": 70.0,
-    "test_cli_hostile": 60.0,
-    "test_cli_reproduce": 55.0,
-    "test_killed_runs": 45.0,
-    "test_extreme_cells": 42.0,
-    "test_cli_run": 40.0,
-    "test_run_report": 26.0,
+    "test_docs": 75.0,
+    "test_experiments": 65.0,
+    "test_cli_reproduce": 50.0,
+    "test_extreme_cells": 37.0,
+    "test_run_report": 28.0,
+    "test_cli_run": 28.0,
+    "test_trials": 25.0,
     "test_notebooks": 21.0,
-    "test_trials": 20.0,
+    "test_killed_runs": 20.0,
     "test_benchmarks": 20.0,
     "test_schedule_plot": 16.0,
-    "test_rounds": 15.0,
+    "test_cli_hostile": 15.0,
     "test_cli": 14.0,
-    "test_batched": 12.0,
-    "test_cli_cost": 11.0,
+    "test_batched": 11.0,
+    "test_cli_cost": 9.0,
 }
-"""Of computing, which files take that take long; roughly, the longest first."""
+"""What the files take that take long: of computing, roughly, the longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ SETTINGS = (
     "scheduling.policy=round-robin",
     "uplink.codec=topk",
     "uplink.share=0.2",
-    "run.rounds=60",
+    "run.rounds=36",
     "run.evaluate_every=7",
     "run.checkpoint_every=4",
 )
@@ -35,7 +35,7 @@ def train(folder: str) -> None:
     """Start the run in `folder`, or continue it."""
     torch.set_num_threads(1)
     path = Path(folder)
-    if (path / "manifest.json").exists():
+    if (path / "rounds.jsonl").exists():  # the last that a new folder gets; without it nothing was begun, nor is lost
         member = Member(Simulation(config()), RunFolder.open(path))
         resume(member)
     else:

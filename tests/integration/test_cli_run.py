@@ -129,7 +129,7 @@ def test_a_changed_configuration_is_not_resumed(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_stops_after_the_round_and_resume_ends_with_the_same_run(tmp_path: Path) -> None:
-    long = [*SMALL, "--set", "run.rounds=400"]
+    long = [*SMALL, "--set", "run.rounds=150"]
     flare("run", *long, "--out", "whole", "--quiet", cwd=tmp_path)
     rounds = tmp_path / "cut" / "rounds.jsonl"
     ended = kill_when(
@@ -142,7 +142,7 @@ def test_ctrl_c_stops_after_the_round_and_resume_ends_with_the_same_run(tmp_path
     assert (ended.killed, ended.returncode) == (True, 130)
     assert "flare run --resume cut" in ended.output
     done = len(records(tmp_path / "cut"))
-    assert 0 < done < 400
+    assert 0 < done < 150
     flare("run", "--resume", "cut", "--quiet", cwd=tmp_path)
     assert records(tmp_path / "cut") == records(tmp_path / "whole")
 

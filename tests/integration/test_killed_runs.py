@@ -27,6 +27,9 @@ def processes() -> Any:
     """Processes that have torch and flare imported when they start, so that a kill mostly hits the run itself."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.train_worker"])
+    first = context.Process(target=len, args=("",))  # which waits until all is imported
+    first.start()
+    first.join(timeout=240)
     return context
 
 
