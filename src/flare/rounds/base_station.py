@@ -10,10 +10,12 @@ from typing import Any
 from flare.config import Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method, make_method
+from flare.rounds.air import air_scheme_of
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
 from flare.uplink import CODECS, Codec, make_codec
+from flare.uplink.air import AirScheme
 
 PLAIN = "none"
 """The codec of updates that are sent as they are."""
@@ -23,8 +25,8 @@ PLAIN = "none"
 class BaseStation:
     """The settings of a run and what follows from them for every round, simulated or real.
 
-    `smoothness` is L, where a setting goes by it and somebody could estimate it. ValueError where the codec of the
-    settings cannot be.
+    `smoothness` is L, where a setting goes by it and somebody could estimate it; `air` how updates are added over the
+    air, None where each device has its own part of the band. ValueError where codec or air cannot be.
     """
 
     config: Config
@@ -33,8 +35,10 @@ class BaseStation:
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     smoothness: float | None = None
     codec: Codec = field(init=False)
+    air: AirScheme | None = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "air", air_scheme_of(self.config, self.method))
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
 
     @property
@@ -98,8 +102,6 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
     """The codec of the settings, for their method; ValueError says which of them do not go together."""
     uplink = config.uplink
     _refuse_foreign_options(uplink.codec, uplink.given)
-    if uplink.air != "fdma":
-        raise ValueError('uplink.air is "ota", which runs cannot do yet; set it to "fdma"')
     if uplink.bits == "auto":
         raise ValueError('uplink.bits is "auto", which runs cannot do yet; set it to a number from 2 to 16')
     codec = make_codec(uplink.codec, uplink.given)
