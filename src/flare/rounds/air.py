@@ -20,7 +20,7 @@ from flare.learning.methods.base import MeanReducer, Method, Round
 from flare.rounds.observation import Observation
 from flare.scheduling import RoundProblem, Schedule, Status, solve
 from flare.types import Floats, Indices
-from flare.units import db_to_linear
+from flare.units import db_to_linear, human
 from flare.uplink import NotFiniteError
 from flare.uplink.air import AirLink, AirPlan, AirScheme, Fading, Moments, Received, best_senders, make_air_scheme
 
@@ -106,6 +106,27 @@ def best_schedule(problem: RoundProblem, link: AirLink, noise: float) -> Schedul
     if len(best.selected) == 0:
         return replace(schedule, problem=problem, policy=BEST)
     return replace(schedule, problem=problem, policy=BEST, lower_bound=float("nan"), status=Status.FEASIBLE)
+
+
+def why_nobody(config: Config, problem: RoundProblem, air_s: float) -> str:
+    """Why nobody sends in a round over the air, in one sentence, and what would help; `problem` is what was `asked`."""
+    deadline, later = human(config.wireless.deadline_s, "s"), "a later deadline (wireless.deadline_s)"
+    if problem.reachable.size:
+        return (
+            f"{problem.reachable.size} of {problem.num_devices} devices could send, but policy "
+            f"'{config.scheduling.policy}' chose none of them; take another policy, such as exact"
+        )
+    if problem.never.size == problem.num_devices:
+        return (
+            f"air scheme '{config.uplink.air_scheme}' hears none of the {problem.num_devices} devices; it would take "
+            "another of its limits (uplink.air_options), more power (wireless.power_dbm) or a narrower band "
+            "(wireless.total_bandwidth_hz)"
+        )
+    quickest_s = float(np.delete(problem.compute_s, problem.never).min())
+    return (
+        f"the quickest device computes {human(quickest_s, 's')} and an update is {human(air_s, 's')} on the air, the "
+        f"deadline is {deadline}; it would take {later}, fewer steps or a smaller model"
+    )
 
 
 def air_plan(
