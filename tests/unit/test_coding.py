@@ -341,7 +341,6 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) ->
             "with codec 'qsgd' the clock is charged what is really sent; set run.payload to \"model\", or uplink.codec",
         ),
         (["uplink.codec=qsgd", "uplink.bits=auto"], 'uplink.bits is "auto"'),
-        (["uplink.air=ota"], 'uplink.air is "ota"'),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_folder_is_made(

@@ -1,4 +1,4 @@
-"""`flare list`: which policies, methods, models, data sets and codecs there are, their options, their origin."""
+"""`flare list`: which policies, methods, models, data sets, codecs and air schemes there are, with their options."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Kind(StrEnum):
     MODELS = "models"
     DATA = "data"
     CODECS = "codecs"
+    AIR_SCHEMES = "air-schemes"
 
 
 def list_(
@@ -32,7 +33,7 @@ def list_(
     plugin: Plugins = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Name all policies, methods, models, data sets or codecs: a line about each, its options, where it comes from."""
+    """Name all things of a kind, such as policies: a line about each, its options, where it comes from."""
     load_named(plugin)
     registry = _registry(kind)
     if json_:
@@ -69,6 +70,10 @@ def _registry(kind: Kind) -> Registry[Any]:
         from flare.uplink import CODECS
 
         return CODECS
+    if kind is Kind.AIR_SCHEMES:
+        from flare.uplink.air import AIR_SCHEMES
+
+        return AIR_SCHEMES
     from flare.learning.models import MODELS
 
     return MODELS

@@ -20,6 +20,8 @@ from flare.report.curves import MIN_SEEDS, summarise
 from flare.report.paired import Ranking, ranked_groups
 from flare.report.run_groups import Group
 from flare.report.run_words import interval_note, ordered_by, percent
+from flare.rounds.air import air_link
+from flare.rounds.air import why_nobody as why_nobody_over_the_air
 from flare.scheduling.nobody import why_nobody
 from flare.simulation import Simulation
 from flare.sweeps.entries import run_name
@@ -48,7 +50,11 @@ def outcome(run: RunNumbers) -> dict[str, Any]:
 def _why_nobody_sent(config: Config) -> str:
     """Why a run had no update in any round, told of its first."""
     simulation = Simulation(config)
-    return why_nobody(simulation.plan(simulation.start()).problem, config.scheduling.policy)
+    problem = simulation.plan(simulation.start()).problem
+    if simulation.station.air is not None:
+        air_s = air_link(config.wireless, simulation.observe(0)).air_s(simulation.model.num_weights)
+        return why_nobody_over_the_air(config, problem, air_s)
+    return why_nobody(problem, config.scheduling.policy)
 
 
 def print_outcome(one: dict[str, Any]) -> None:

@@ -78,6 +78,8 @@ MEANINGS: dict[str, str] = {
     "uplink.bits": "num_bits quantization_bits quantisation_bits levels",
     "uplink.share": "sparsity topk top_k keep fraction",
     "uplink.options": "block block_size error_feedback",
+    "uplink.air": "ota over_the_air aircomp analog multiple_access access",
+    "uplink.air_options": "max_mse threshold",
     "learning.options": "mu prox_mu tau_bar tau_eff fixed_steps local_epochs local_steps steps",
     "learning.model_options": "hidden width layers depth",
     "data.options": "alpha beta",

@@ -160,8 +160,26 @@ class UplinkConfig:
         "how devices share the band: each on its own part of it, or all at once and added over the air",
         choices=("fdma", "ota"),
     )
+    air_scheme: str = setting(
+        "mse", "over the air, how devices scale what they send: mse, truncated-inversion, cotaf, or one of your own"
+    )
+    air_senders: str = setting(
+        "policy",
+        "over the air, who sends: whom scheduling.policy selects, or the best set by the objective with the noise",
+        choices=("policy", "best"),
+    )
+    air_noise: float = setting(
+        1.0,
+        'over the air, what the noise counts where air_senders is "best": the square of an update over the variance of '
+        "gradients",
+        at_least=0.0,
+        at_most=1e30,
+    )
     options: Options = setting(  # noqa: RUF009 (options never change)
         NO_OPTIONS, "options of the codec by name, such as block = 256"
+    )
+    air_options: Options = setting(  # noqa: RUF009 (options never change)
+        NO_OPTIONS, "options of the air scheme by name, such as max_mse = 0.1"
     )
 
     def __post_init__(self) -> None:

@@ -28,6 +28,11 @@ def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = No
 def refuse_settings(config: Config) -> None:
     """ValueError where the settings ask for what a fleet cannot have."""
     method = make_method(config.learning)
+    if config.uplink.air != "fdma":
+        raise ValueError(
+            f'uplink.air is "{config.uplink.air}", but the nodes of a fleet send messages, each its own, and no analog '
+            'signals that add up in the air; set it to "fdma", or simulate the run (flare run)'
+        )
     codec_of(config, method)
     if config.uplink.bits == "auto":
         raise ValueError(

@@ -7,10 +7,22 @@ many devices send, and the same vectors in the same order always give the same b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
+
+
+class Mean(Protocol):
+    """Takes in a vector of each device, one at a time, and ends in their mean, or in what the channel makes of it."""
+
+    def add(self, vector: Tensor, device: int) -> None:
+        """Take in the vector of a device, of shape (weights,)."""
+        ...
+
+    def end(self) -> Tensor:
+        """The mean, in float64, shape (weights,). Called once."""
+        ...
 
 
 @final
@@ -21,8 +33,8 @@ class RunningMean:
         self._total = torch.zeros(())
         self.count = 0
 
-    def add(self, vector: Tensor) -> None:
-        """Take in one more vector of shape (weights,)."""
+    def add(self, vector: Tensor, device: int = -1) -> None:
+        """Take in one more vector of shape (weights,); whose it is does not matter here."""
         if self.count == 0:
             self._total = vector.to(torch.float64, copy=True)
         else:

@@ -44,6 +44,10 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "uplink.bits": lambda value: "" if value == "default" else f"{value} bits",
     "uplink.share": lambda value: "" if value == "default" else f"share {value:g}",
     "uplink.options": str,
+    "uplink.air": lambda value: "over the air" if value == "ota" else str(value),
+    "uplink.air_scheme": str,
+    "uplink.air_senders": lambda value: "best senders" if value == "best" else "",
+    "uplink.air_options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
@@ -54,7 +58,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "wireless.num_devices": lambda value: f"{value} devices",
     "run.rounds": lambda value: f"{value} rounds",
     # What a program put in their place:
-    **dict.fromkeys(("own data", "own model", "own method", "own policy", "own codec"), str),
+    **dict.fromkeys(("own data", "own model", "own method", "own policy", "own codec", "own air scheme"), str),
 }
 # Settings that mean nothing unless another one has a certain value.
 _ONLY_WITH = {
@@ -62,8 +66,18 @@ _ONLY_WITH = {
     "data.dirichlet_alpha": ("data.partition", "dirichlet"),
     "data.quantity_skew": ("data.partition", "quantity"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
+    "uplink.air_scheme": ("uplink.air", "ota"),
+    "uplink.air_senders": ("uplink.air", "ota"),
+    "uplink.air_noise": ("uplink.air_senders", "best"),
+    "uplink.air_options": ("uplink.air", "ota"),
 }
-_CODE_OF = {"own method": METHOD, "own policy": POLICY, "own codec": "uplink.codec", "own data": "data.name"}
+_CODE_OF = {
+    "own method": METHOD,
+    "own policy": POLICY,
+    "own codec": "uplink.codec",
+    "own air scheme": "uplink.air_scheme",
+    "own data": "data.name",
+}
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 
 Settings = dict[str, Any]

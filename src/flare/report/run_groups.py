@@ -74,18 +74,19 @@ def _made_of(run: RunNumbers) -> tuple[str, ...]:
     """What all seeds of a group have in common beside their settings.
 
     That is the samples (who holds them is drawn with the seed), or where they are drawn with the seed, too, the code
-    that draws them; the kind of model (its start is drawn with the seed); and the code of a method, policy or codec.
-    Nothing for runs of settings alone that do not tell.
+    that draws them; the kind of model (its start is drawn with the seed); and the code of a method, policy, codec or
+    air scheme. Nothing for runs of settings alone that do not tell.
     """
     told = run.identity
     data = _data_code(run) if run.data_by_seed else told.get("samples", "")
-    return (data, *(told.get(part, "") for part in ("layers", "method code", "policy code", "codec code")))
+    parts = ("layers", "method code", "policy code", "codec code", "air scheme code")
+    return (data, *(told.get(part, "") for part in parts))
 
 
 def _settings(run: RunNumbers) -> Settings:
     """The settings, and beside them what a program put in the place of some."""
     told = run.identity
-    own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy", "codec")}
+    own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy", "codec", "air scheme")}
     own["own data"] = _data_code(run)[:_SHORT]
     if run.data != run.config.data.name:
         own["own data"] = f"{run.data} {_short(told, 'samples')}"

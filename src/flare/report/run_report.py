@@ -96,7 +96,7 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequ
                 escape(group.full_name), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
                 percent(line.best), rounds, human(line.clock_s.mean, "s", 3),
                 _number(line.devices), _number(line.tau), _gap(line.gap),
-                human(line.energy_j, "J", 3), human(line.payload_bits, "bit", 3), f"{line.infeasible:,}",
+                human(line.energy_j, "J", 3), _sent(group, line), f"{line.infeasible:,}",
                 _status(line.status),
             ]
         )  # fmt: skip
@@ -116,6 +116,11 @@ def _names(groups: Sequence[Group]) -> str:
         return ""
     meant = "".join(f"<dt>{name}</dt><dd>{escape(PAPER_NAMES[name])}</dd>" for name in named)
     return f'<p class="note">In brackets, what the paper calls it:</p>\n<dl class="note">{meant}</dl>\n'
+
+
+def _sent(group: Group, line: Summary) -> str:
+    """What all devices sent; over the air that is no bits."""
+    return "analog" if group.config.uplink.air == "ota" else human(line.payload_bits, "bit", 3)
 
 
 def _status(status: str) -> str:

@@ -40,6 +40,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "total_energy_j": Quantity("energy so far (J)", lambda run: np.cumsum(run.round_energy_j())),
     "payload_bits": Quantity("sent in the round (bit)", lambda run: run.round_payload_bits()),
     "total_payload_bits": Quantity("sent so far (bit)", lambda run: np.cumsum(run.round_payload_bits())),
+    "noise_std": Quantity("noise in a weight of the mean", _recorded("noise_std")),
     "objective": Quantity("objective of the schedule", _recorded("objective")),
     "gap": Quantity("gap to the proven bound", lambda run: run.gap()),
 }

@@ -62,6 +62,9 @@ def device_columns(records: Iterable[RoundRecord], numbers: RunNumbers) -> tuple
         redrawn, why = _redrawn(redraw, record)
         failed, why_not = failed + (redrawn is None), why_not or why
         rounds.append(_of_devices(record, numbers.num_devices, redrawn))
+        if numbers.config.uplink.air == "ota":  # all send at once, when the slowest has computed
+            finished_s = _spread(record.selected, [record.latency_s] * len(record.selected), numbers.num_devices)
+            rounds[-1]["finish_s"] = finished_s
     if not rounds:
         empty = RoundRecord(-1, "", 0, [], [], None, [], [], [], [], None, 0.0, None, None, 0.0, [], [], None, None)
         rounds = [{name: column[:0] for name, column in _of_devices(empty, numbers.num_devices, None).items()}]

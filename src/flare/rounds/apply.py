@@ -11,16 +11,18 @@ import numpy as np
 import torch
 
 from flare.learning.job import LocalRule, Score, Update, norm_of
+from flare.rounds.air import AirMean
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import Told, after_round
 from flare.rounds.plan import Plan
 from flare.rounds.record import RoundRecord
-from flare.rounds.residuals import Residuals
+from flare.rounds.residuals import Part, Residuals
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
 from flare.text import json_number
 from flare.types import Floats
+from flare.uplink.air import air_key
 
 
 @final
@@ -34,9 +36,22 @@ class Arrivals:
         self, station: BaseStation, state: RunState, plan: Plan | None, rules: Mapping[int, LocalRule]
     ) -> None:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
-        self._reducer = station.method.reducer(plan.method, plan.now) if plan is not None and rules else None
+        self._air: AirMean | None = None
+        self._reducer = None
+        if plan is not None and rules:
+            now = plan.now
+            if plan.air is not None:
+                key = air_key(station.config.seed, state.rounds_done, part=Part.UPDATE)
+                self._air = AirMean(plan.air, plan.selected, key)
+                now = replace(now, new_mean=self._heard_mean)
+            self._reducer = station.method.reducer(plan.method, now)
         self._sent: dict[int, Told] = {}
         self._times: dict[int, tuple[float | None, float | None]] = {}  # measured
+
+    def _heard_mean(self) -> AirMean:
+        """The one mean that there is over the air."""
+        assert self._air is not None
+        return self._air
 
     @property
     def losses(self) -> dict[int, float]:
@@ -69,12 +84,15 @@ class Arrivals:
         if plan is None:
             return _nobody_there(self._station, state, faults)
         complete = 0 < len(plan.selected) == len(self._sent)
-        clock_s = state.clock_s + (plan.schedule.latency_s if complete else plan.problem.deadline_s)
+        clock_s = state.clock_s + (plan.latency_s if complete else self._station.config.wireless.deadline_s)
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
             weights, method = self._reducer.end()
             if not bool(torch.isfinite(weights).all()):
                 status = RunStatus.DIVERGED
+        noise_std = None
+        if self._air is not None and self._air.received is not None:
+            plan, noise_std = replace(plan, radiated_j=self._air.radiated_j()), self._air.received.noise_std
         sent = {device: self._sent[device] for device in sorted(self._sent)}
         after = RunState(
             rounds_done=state.rounds_done + 1,
@@ -88,13 +106,14 @@ class Arrivals:
         )
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
         record = replace(
-            _planned_record(state.rounds_done, plan, clock_s, smoothness=self._station.smoothness),
+            _planned_record(self._station, state.rounds_done, plan, clock_s),
             tau_bar=json_number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
             lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
             sent=list(sent),
             loss=[json_number(each.loss) for each in sent.values()],
             update_norm=[json_number(each.norm) for each in sent.values()],
             payload_bits=[bits[device] for device in sent],
+            noise_std=None if noise_std is None else json_number(noise_std),
             train_loss=json_number(_mean(self.losses.values())),
             faults=[dict(each) for each in faults],
         )
@@ -105,7 +124,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     """The state after a round of which only the schedule and the clock count, and its record."""
     if plan is None:
         return _nobody_there(station, state, ())
-    lasted_s = plan.schedule.latency_s if len(plan.selected) else plan.problem.deadline_s
+    lasted_s = plan.latency_s if len(plan.selected) else station.config.wireless.deadline_s
     unseen = {device: Told() for device in plan.selected.tolist()}  # as if they had sent
     after = replace(
         state,
@@ -114,7 +133,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
         memory=state.memory.after(plan.seen, plan.schedule.memory),
         history=_history(plan, unseen, dict.fromkeys(unseen, (None, None))),
     )
-    record = _planned_record(state.rounds_done, plan, after.clock_s, smoothness=station.smoothness)
+    record = _planned_record(station, state.rounds_done, plan, after.clock_s)
     return ended(station.config.run, after), record
 
 
@@ -156,7 +175,7 @@ def _history(plan: Plan, sent: Mapping[int, Told], times: Mapping[int, tuple[flo
     )
 
 
-def _planned_record(index: int, plan: Plan, clock_s: float, *, smoothness: float | None) -> RoundRecord:
+def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float) -> RoundRecord:
     """The record of a scheduled round of which nothing has arrived yet."""
     problem, schedule, at = plan.problem, plan.schedule, plan.schedule.selected
     return RoundRecord(
@@ -167,13 +186,13 @@ def _planned_record(index: int, plan: Plan, clock_s: float, *, smoothness: float
         tau=problem.tau[at].tolist(),
         tau_bar=None,
         lr=[None] * len(at),
-        bandwidth_hz=schedule.bandwidth_hz[at].tolist(),
+        bandwidth_hz=plan.bandwidth_hz.tolist(),
         compute_s=problem.compute_s[at].tolist(),
         upload_s=plan.upload_s.tolist(),
-        latency_s=json_number(schedule.latency_s),
-        deadline_s=problem.deadline_s,
+        latency_s=json_number(plan.latency_s),
+        deadline_s=station.config.wireless.deadline_s,
         gamma=problem.gamma,
-        smoothness=smoothness,
+        smoothness=station.smoothness,
         clock_s=clock_s,
         compute_energy_j=plan.compute_energy_j[at].tolist(),
         upload_energy_j=plan.upload_energy_j.tolist(),

@@ -10,10 +10,12 @@ from typing import Any
 from flare.config import Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method, make_method
+from flare.rounds.air import air_scheme_of
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
 from flare.uplink import CODECS, Codec, Qsgd, make_codec
+from flare.uplink.air import AirScheme
 
 CHOICES_OF_BITS = (2, 3, 4, 6, 8, 16)
 """Bits a weight among which is chosen with the schedule."""
@@ -25,9 +27,10 @@ PLAIN = "none"
 class BaseStation:
     """The settings of a run and what follows from them for every round, simulated or real.
 
-    `smoothness` is L, where a setting goes by it and somebody could estimate it. ValueError where the codec of the
-    settings cannot be. `codec` is that of all devices; where it is chosen for each device with the schedule, it is one
-    of `codecs`, which is empty otherwise.
+    `smoothness` is L, where a setting goes by it and somebody could estimate it; `air` how updates are added over the
+    air, None where each device has its own part of the band. `codec` is that of all devices; where it is chosen for
+    each device with the schedule, it is one of `codecs`, which is empty otherwise. ValueError where codec or air
+    cannot be.
     """
 
     config: Config
@@ -37,8 +40,10 @@ class BaseStation:
     smoothness: float | None = None
     codec: Codec = field(init=False)
     codecs: tuple[Qsgd, ...] = field(init=False)
+    air: AirScheme | None = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "air", air_scheme_of(self.config, self.method))
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
         object.__setattr__(self, "codecs", _choices(self.config))
 
@@ -104,8 +109,6 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
     """The codec of the settings, for their method; ValueError says which of them do not go together."""
     uplink = config.uplink
     _refuse_foreign_options(uplink.codec, uplink.given)
-    if uplink.air != "fdma":
-        raise ValueError('uplink.air is "ota", which runs cannot do yet; set it to "fdma"')
     if uplink.bits == "auto" and config.scheduling.policy != "exact":
         raise ValueError(
             f"uplink.bits is \"auto\": bits are chosen with the schedule, which policy '{config.scheduling.policy}' "

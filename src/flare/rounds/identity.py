@@ -14,30 +14,37 @@ from flare.learning.methods import METHODS
 from flare.rounds.base_station import BaseStation
 from flare.scheduling import POLICIES
 from flare.uplink import CODECS
+from flare.uplink.air import AIR_SCHEMES
 
 _DIGITS = 16  # of a checksum
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
-    """The names of method, policy and, where updates are coded, codec, and the checksum of the code of each that is a
-    user's own.
+    """The names of method, policy and, where updates are coded or sent over the air, codec or air scheme, and the
+    checksum of the code of each that is a user's own.
 
     The code is the text of the class or function itself: what it calls elsewhere is not looked into.
     """
     learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
     method = _part("method", learning.method, type(station.method))
     codec = _part("codec", uplink.codec, CODECS.find(uplink.codec).make) if station.codes else {}
-    return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function) | codec
+    air = {} if station.air is None else _part("air scheme", uplink.air_scheme, type(station.air))
+    return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function) | codec | air
 
 
 def code_files(station: BaseStation) -> dict[str, str | None]:
-    """The files that the code of method, policy and codec comes from, by the parts of `code_identity`."""
+    """The files that the code of method, policy, codec and air scheme comes from, by the parts of `code_identity`."""
     learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
     codec = {"codec code": CODECS.origin(uplink.codec).path} if station.codes else {}
-    return codec | {
-        "method code": METHODS.origin(learning.method).path,
-        "policy code": POLICIES.origin(scheduling.policy).path,
-    }
+    air = {} if station.air is None else {"air scheme code": AIR_SCHEMES.origin(uplink.air_scheme).path}
+    return (
+        codec
+        | air
+        | {
+            "method code": METHODS.origin(learning.method).path,
+            "policy code": POLICIES.origin(scheduling.policy).path,
+        }
+    )
 
 
 def checksum(*arrays: NDArray[Any]) -> str:

@@ -24,6 +24,7 @@ class Observation:
     power_w: Floats
     num_samples: Floats  # training samples that it holds; nan: it does not say
     label_counts: Floats | None = None  # (present, classes), where the run shares them
+    mean_snr_hz: Floats | None = None  # snr_hz without fading; None where nothing fades, or the mean is not known
 
     @property
     def num_present(self) -> int:

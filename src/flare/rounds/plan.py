@@ -15,6 +15,7 @@ from flare.learning.aggregate import RunningMean
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, Round
 from flare.rng import stream
+from flare.rounds import air
 from flare.rounds.base_station import BaseStation
 from flare.rounds.bits import schedule_with_bits
 from flare.rounds.history import informed
@@ -24,13 +25,18 @@ from flare.scheduling import RoundProblem, Schedule, solve
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
 from flare.uplink import Codec
+from flare.uplink.air import AirPlan
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import upload_energy_j, upload_s
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A scheduled round. Problem and schedule count the devices that are there from 0; `now` counts all devices."""
+    """A scheduled round. Problem and schedule count the devices that are there from 0; `now` counts all devices.
+
+    Over the air, `air` is how the selected devices send, None where nobody does; bandwidths and latency of the schedule
+    mean nothing then, those of the plan count.
+    """
 
     seen: Observation
     problem: RoundProblem
@@ -41,6 +47,8 @@ class Plan:
     history: History  # with those who are new
     compute_energy_j: Floats  # (present,)
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
+    air: AirPlan | None = None
+    radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
 
     @property
     def selected(self) -> Indices:
@@ -50,17 +58,36 @@ class Plan:
     @property
     def payload_bits(self) -> Floats:
         """What each selected device sends, in their order."""
-        return np.broadcast_to(self.problem.payload_bits, (self.problem.num_devices,))[self.schedule.selected]
+        if self.air is not None:  # analog symbols are no bits
+            return np.zeros(len(self.selected))
+        return self.problem.payload_bits[self.schedule.selected]
+
+    @property
+    def bandwidth_hz(self) -> Floats:
+        """The bandwidth on which each selected device sends, in their order; over the air each has all of it."""
+        if self.air is not None:
+            return np.full(len(self.selected), self.air.link.bandwidth_hz)
+        return self.schedule.bandwidth_hz[self.schedule.selected]
+
+    @property
+    def latency_s(self) -> float:
+        """When the last selected device has finished; nan where nobody sends."""
+        return self.schedule.latency_s if self.air is None else self.air.latency_s
 
     @cached_property
     def upload_s(self) -> Floats:
         """How long each selected device sends, in their order."""
+        if self.air is not None:
+            return np.full(len(self.selected), self.air.air_s)
         at = self.schedule.selected
         return upload_s(self.problem.payload_bits[at], self.schedule.bandwidth_hz[at], self.problem.snr_hz[at])
 
     @cached_property
     def upload_energy_j(self) -> Floats:
-        """What each selected device radiates, in their order."""
+        """What each selected device radiates, in their order; over the air, what it would if all updates were of one
+        size, until it is known."""
+        if self.air is not None:
+            return air.expected_energy_j(self.air) if self.radiated_j is None else self.radiated_j
         return upload_energy_j(self.seen.power_w[self.schedule.selected], self.upload_s)
 
 
@@ -83,7 +110,8 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         tau_bar_limit=station.tau_bar_limit,
     )
     method = station.method.enrol(state.method, tau)
-    return Plan(seen, problem, schedule, bound, now, method, history, energy_j, codecs)
+    over_air = _air_plan(station, seen, schedule)
+    return Plan(seen, problem, schedule, bound, now, method, history, energy_j, codecs, over_air)
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
@@ -107,6 +135,9 @@ def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, F
         block_hz=wireless.block_hz or None,
         max_devices=station.max_devices,
     )
+    if station.air is not None:
+        link = air.air_link(wireless, seen)
+        problem = air.asked(problem, station.air, link, station.num_weights)
     return problem, energy_j
 
 
@@ -120,18 +151,29 @@ def _schedule(
         chosen, which = schedule_with_bits(station, problem)
         return chosen, chosen.lower_bound, tuple(station.codecs[number] for number in which)
     scheduling, seed = station.config.scheduling, station.config.seed
-    schedule = solve(
-        problem,
-        scheduling.policy,
-        rng=stream(seed, "policy", state.rounds_done),
-        history=history.of(seen.devices),
-        memory=state.memory.recall(seen),
-        **station.policy_options,
-    )
+    if station.air is not None and station.config.uplink.air_senders == air.BEST:
+        link = air.air_link(station.config.wireless, seen)
+        schedule = air.best_schedule(problem, link, station.config.uplink.air_noise)
+    else:
+        schedule = solve(
+            problem,
+            scheduling.policy,
+            rng=stream(seed, "policy", state.rounds_done),
+            history=history.of(seen.devices),
+            memory=state.memory.recall(seen),
+            **station.policy_options,
+        )
     bound = schedule.lower_bound
     if math.isnan(bound) and scheduling.bound:
         bound = solve(problem, "exact").lower_bound
     return schedule, bound, ()
+
+
+def _air_plan(station: BaseStation, seen: Observation, schedule: Schedule) -> AirPlan | None:
+    if station.air is None:
+        return None
+    link = air.air_link(station.config.wireless, seen)
+    return air.air_plan(station.air, link, schedule.problem, schedule.selected, station.num_weights)
 
 
 def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int, Tensor]] = ()) -> dict[int, LocalRule]:

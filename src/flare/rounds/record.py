@@ -39,6 +39,7 @@ class RoundRecord:
     loss: list[float | None] = field(default_factory=list)
     update_norm: list[float | None] = field(default_factory=list)  # before it was coded
     payload_bits: list[float | None] = field(default_factory=list)  # what each sent; None in records of older versions
+    noise_std: float | None = None  # of each weight of the mean that was received over the air
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -55,6 +56,7 @@ class RoundRecord:
         did not write is not known."""
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
+        told = {"noise_std": None, **told}
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")

@@ -7,7 +7,7 @@ written down (`facts_of`). What is drawn again is compared with the record: wher
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -15,10 +15,11 @@ import numpy as np
 from flare.config import Config
 from flare.learning.methods import METHODS, make_method
 from flare.rounds import BaseStation, RoundRecord
+from flare.rounds.air import BEST
 from flare.rounds.bits import model_of_bits, schedule_with_bits
 from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
-from flare.scheduling.explain import Explanation, explain
+from flare.scheduling.explain import Explanation, LeftOut, explain
 from flare.simulation.run import Simulation, observation_of
 from flare.types import Floats
 from flare.wireless.cell import Cell, CellRound
@@ -82,7 +83,24 @@ class Redraw:
         if not same:
             raise ValueError(f"round {record.round} comes out otherwise than it was recorded")
         policy, split_evenly = self._config.scheduling.policy, self._split_evenly
-        return Redrawn(drawn, problem, explain(schedule_of(record, problem, policy, split_evenly)))
+        if station.air is None:
+            return Redrawn(drawn, problem, explain(schedule_of(record, problem, policy, split_evenly)))
+        policy = BEST if self._config.uplink.air_senders == BEST else policy
+        detail = explain(schedule_of(record, problem, policy, split_evenly=False))
+        return Redrawn(drawn, problem, _over_the_air(detail, record))
+
+
+def _over_the_air(detail: Explanation, record: RoundRecord) -> Explanation:
+    """What a round over the air means for each device: all send for the same time, after the slowest has computed, and
+    who must not is who is not heard."""
+    sends = np.array([why is None for why in detail.why])
+    upload_s = max(record.upload_s, default=np.nan)
+    return replace(
+        detail,
+        upload_s=np.where(sends, upload_s, np.nan),
+        finish_s=np.where(sends, _or(record.latency_s, np.nan), np.nan),
+        why=[LeftOut.TOO_WEAK if why is LeftOut.NEVER else why for why in detail.why],
+    )
 
 
 def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str, split_evenly: bool) -> Schedule:

@@ -250,6 +250,7 @@ def observation_of(drawn: CellRound, num_samples: Floats, label_counts: Floats |
         power_w=drawn.power_w,
         num_samples=num_samples,
         label_counts=label_counts,
+        mean_snr_hz=drawn.mean_snr_hz,
     )
 
 

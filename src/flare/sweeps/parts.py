@@ -17,6 +17,7 @@ from flare.registry import Registry
 from flare.scheduling import POLICIES
 from flare.text import one_line
 from flare.uplink import CODECS
+from flare.uplink.air import AIR_SCHEMES
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,8 @@ METHOD = Part(METHODS, "learning", "method", "options")
 MODEL = Part(MODELS, "learning", "model", "model_options")
 DATA = Part(SOURCES, "data", "name", "options")
 CODEC = Part(CODECS, "uplink", "codec", "options")
-PARTS = (POLICY, METHOD, MODEL, DATA, CODEC)
+AIR = Part(AIR_SCHEMES, "uplink", "air_scheme", "air_options")
+PARTS = (POLICY, METHOD, MODEL, DATA, CODEC, AIR)
 
 
 def with_options(whole: Config, texts: Sequence[str]) -> Config:

@@ -37,6 +37,7 @@ class CellRound:
     snr_hz                  p h^2 / N_0
     compute_energy_j        energy that they take
     power_w                 power that it sends with
+    mean_snr_hz             snr_hz without fading; None where nothing fades, and where a trace gives the gains
     """
 
     config: WirelessConfig
@@ -49,6 +50,7 @@ class CellRound:
     snr_hz: Floats
     compute_energy_j: Floats
     power_w: Floats
+    mean_snr_hz: Floats | None = None
 
     def upload_energy_j(self, upload_s: Floats) -> Floats:
         """Energy that each device radiates if it sends for `upload_s`, in joule; zero seconds where it does not."""
@@ -122,6 +124,7 @@ class Cell:
             gain = db_to_linear(gain_db)
         else:
             gain, gain_db = self._gain(index)
+        fades = config.fading != "none" and "gain_db" not in traced
         cpu_hz = traced["cpu_hz"] if "cpu_hz" in traced else self._cpu_hz(index)
         tau = traced["tau"] if "tau" in traced else self._tau(index)
         work = (tau, config.cycles_per_sample, config.batch_size, cpu_hz, config.capacitance)
@@ -137,6 +140,7 @@ class Cell:
             snr_hz=snr_hz(self.power_w, gain, self._noise_w_per_hz),
             compute_energy_j=compute_energy_j,
             power_w=self.power_w,
+            mean_snr_hz=snr_hz(self.power_w, self.mean_gain, self._noise_w_per_hz) if fades else None,
         )
 
     def _gain(self, index: int) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from typing import Protocol, final
 
 from torch import Tensor
 
-from flare.learning.aggregate import RunningMean, move
+from flare.learning.aggregate import Mean, RunningMean, move
 from flare.learning.job import LocalRule, Update
 from flare.learning.tau_bar import mean_strategy
 from flare.types import Floats, Indices
@@ -32,6 +32,7 @@ class Round:
     local_lr: float
     global_lr: float
     tau_bar_limit: float = math.inf  # the greatest tau_bar that FLARE may take
+    new_mean: Callable[[], Mean] = RunningMean  # what adds the updates up: the base station, or the channel with noise
 
 
 class Reducer(Protocol):
@@ -107,12 +108,12 @@ class MeanReducer:
         """`state` is the one after the round; `rate` is a function of the devices that sent, by default eta_g."""
         self._now, self._state = now, state
         self._part, self._rate = part, rate
-        self._mean = RunningMean()
+        self._mean = now.new_mean()
         self._devices: list[int] = []
 
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
         """Add the device's part to the mean."""
-        self._mean.add(self._part(rule, update.delta))
+        self._mean.add(self._part(rule, update.delta), device)
         self._devices.append(device)
 
     def end(self) -> tuple[Tensor, MethodState]:
