@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from flare.config import Config, override
 from flare.learning.methods import make_method
-from flare.rounds.base_station import codec_of, policy_options
+from flare.rounds.base_station import PLAIN, codec_of, downlink_codec_of, policy_options
 from flare.scheduling import lacks_number
 
 Value = bool | int | float | str
@@ -29,6 +29,12 @@ def refuse_settings(config: Config) -> None:
     """ValueError where the settings ask for what a fleet cannot have."""
     method = make_method(config.learning)
     codec_of(config, method)
+    downlink_codec_of(config, method)
+    if config.wireless.downlink_codec != PLAIN:
+        raise ValueError(
+            f'wireless.downlink_codec is "{config.wireless.downlink_codec}", but nodes are sent the model as it is; '
+            f'set it to "{PLAIN}"'
+        )
     no_data = "goes by the smoothness of the loss on the devices' data, which the server of a fleet does not see"
     if isinstance(config.scheduling.gamma, str):
         raise ValueError(f'scheduling.gamma is "{config.scheduling.gamma}", which {no_data}; set it to a number')

@@ -44,6 +44,9 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "uplink.bits": lambda value: "" if value == "default" else f"{value} bits",
     "uplink.share": lambda value: "" if value == "default" else f"share {value:g}",
     "uplink.options": str,
+    "wireless.downlink": lambda value: "no broadcast" if value == "none" else str(value),
+    "wireless.downlink_codec": lambda value: f"broadcast {'uncoded' if value == 'none' else value}",
+    "wireless.downlink_options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
@@ -62,6 +65,9 @@ _ONLY_WITH = {
     "data.dirichlet_alpha": ("data.partition", "dirichlet"),
     "data.quantity_skew": ("data.partition", "quantity"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
+    "wireless.downlink_power_dbm": ("wireless.downlink", "broadcast"),
+    "wireless.downlink_codec": ("wireless.downlink", "broadcast"),
+    "wireless.downlink_options": ("wireless.downlink", "broadcast"),
 }
 _CODE_OF = {"own method": METHOD, "own policy": POLICY, "own codec": "uplink.codec", "own data": "data.name"}
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}

@@ -35,11 +35,13 @@ QUANTITIES: Mapping[str, Quantity] = {
     "mean_tau": Quantity("mean local steps", lambda run: run.round_mean("tau")),
     "tau_bar": Quantity("τ̄ of the round", _recorded("tau_bar")),
     "latency_s": Quantity("latency of the round (s)", _recorded("latency_s")),
+    "broadcast_s": Quantity("broadcast of the model (s)", _recorded("broadcast_s")),
     "clock_s": Quantity("simulated time (s)", _recorded("clock_s")),
     "energy_j": Quantity("energy of the round (J)", lambda run: run.round_energy_j()),
     "total_energy_j": Quantity("energy so far (J)", lambda run: np.cumsum(run.round_energy_j())),
     "payload_bits": Quantity("sent in the round (bit)", lambda run: run.round_payload_bits()),
     "total_payload_bits": Quantity("sent so far (bit)", lambda run: np.cumsum(run.round_payload_bits())),
+    "downlink_bits": Quantity("broadcast in the round (bit)", _recorded("downlink_bits")),
     "objective": Quantity("objective of the schedule", _recorded("objective")),
     "gap": Quantity("gap to the proven bound", lambda run: run.gap()),
 }

@@ -38,13 +38,26 @@ _FEW = 1 << 18  # entries for which threads cost more than they save
 @final
 @dataclass(frozen=True, eq=False)
 class Outgoing:
-    """Vectors of one part, each of shape (weights,), that devices of a run send in round `index`, by device."""
+    """Vectors of one part, each of shape (weights,), that devices of a run send in round `index`, by device; or the one
+    that its base station broadcasts (`rounds/broadcast.py`)."""
 
     station: BaseStation
     index: int
     part: Part
     vectors: Mapping[int, Tensor]
     residuals: Mapping[int, Tensor] = field(default_factory=dict)  # what these devices hold back of this part
+
+    @property
+    def codec(self) -> Codec:
+        """That of the broadcast, or that of what devices send."""
+        return self.station.downlink_codec if self.part.goes_down else self.station.codec
+
+    @property
+    def coding(self) -> tuple[object, ...]:
+        """What makes the codec: vectors for which it is the same can be coded together."""
+        wireless = self.station.config.wireless
+        down = (wireless.downlink_codec, wireless.downlink_options)
+        return (self.part, *(down if self.part.goes_down else (self.station.config.uplink,)))
 
 
 @final
@@ -118,7 +131,7 @@ def transmit(outgoing: Sequence[Outgoing]) -> list[Incoming]:
     groups: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for number, each in enumerate(outgoing):
         for device, vector in each.vectors.items():
-            kind = (each.station.config.uplink, each.part, each.station.num_weights, vector.device)
+            kind = (*each.coding, each.station.num_weights, vector.device)
             groups.setdefault(kind, []).append((number, device))
     for rows in groups.values():
         size = max(1, _AT_ONCE // outgoing[rows[0][0]].station.num_weights)
@@ -145,7 +158,7 @@ def decoded(codec: Codec, part: Part, message: bytes, num_weights: int) -> Tenso
 def _transmit(outgoing: Sequence[Outgoing], rows: Sequence[tuple[int, int]], answers: Sequence[Incoming]) -> None:
     """Send rows, the number of an outgoing and a device each, all of one codec and part."""
     first = outgoing[rows[0][0]]
-    codec, part, sound = first.station.codec, first.part, list(range(len(rows)))
+    codec, part, sound = first.codec, first.part, list(range(len(rows)))
     vectors = torch.stack([outgoing[number].vectors[device].float() for number, device in rows])
     memory = _memory([outgoing[number].residuals.get(device) for number, device in rows], vectors[0])
     draws = _draws(outgoing, rows) if codec.draws else None

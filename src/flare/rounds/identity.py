@@ -19,14 +19,17 @@ _DIGITS = 16  # of a checksum
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
-    """The names of method, policy and, where updates are coded, codec, and the checksum of the code of each that is a
-    user's own.
+    """The names of method, policy and, where they are coded, the codecs of updates and broadcast, and the checksum of
+    the code of each that is a user's own.
 
     The code is the text of the class or function itself: what it calls elsewhere is not looked into.
     """
     learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
     method = _part("method", learning.method, type(station.method))
     codec = _part("codec", uplink.codec, CODECS.find(uplink.codec).make) if station.codes else {}
+    if station.codes_broadcast:
+        name = station.config.wireless.downlink_codec
+        codec |= _part("downlink codec", name, CODECS.find(name).make)
     return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function) | codec
 
 
@@ -34,6 +37,8 @@ def code_files(station: BaseStation) -> dict[str, str | None]:
     """The files that the code of method, policy and codec comes from, by the parts of `code_identity`."""
     learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
     codec = {"codec code": CODECS.origin(uplink.codec).path} if station.codes else {}
+    if station.codes_broadcast:
+        codec["downlink codec code"] = CODECS.origin(station.config.wireless.downlink_codec).path
     return codec | {
         "method code": METHODS.origin(learning.method).path,
         "policy code": POLICIES.origin(scheduling.policy).path,
