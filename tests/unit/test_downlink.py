@@ -19,7 +19,7 @@ from flare import CELLS, Cell, round_problem, solve
 from flare.config import Config, override
 from flare.flower import FlareStrategy
 from flare.learning.engine import make_engine
-from flare.learning.job import LocalRule
+from flare.learning.job import GradientJob, LocalRule
 from flare.learning.methods import METHODS, PlainMethod, method
 from flare.records import RunFolder
 from flare.records.run import read_run, run_of
@@ -159,7 +159,8 @@ class OneByOne:
     def round(self) -> None:
         simulation, name = self.simulation, self.simulation.config.learning.method
         plan = replace(simulation.plan(self.state), start=self.heard(Part.MODEL, self.state.weights))
-        gradients = self.engine.gradients(simulation.gradient_jobs(plan))
+        asked = [GradientJob(plan.start, simulation.held[i]) for i in plan.selected if name == "fedlin"]
+        gradients = self.engine.gradients(asked)
         work = simulation.jobs(self.state, plan, gradients)
         devices = list(work.rules)
         if name == "scaffold":
@@ -200,17 +201,19 @@ def test_a_run_is_that_of_a_base_station_that_broadcasts_bytes(name: str) -> Non
 
 
 def test_a_run_gives_the_same_bits_alone_and_in_company() -> None:
-    own = small(*QSGD, "learning.method=scaffold", "seed=2", "uplink.codec=ternary")
-    company = [
+    configs = [
         small(*HALF),
-        small(*QSGD, "uplink.codec=qsgd"),
+        small(*QSGD, "learning.method=scaffold", "seed=2", "uplink.codec=ternary"),
         small(*QSGD, "learning.method=fedlin"),
+        small(*QSGD, "wireless.downlink_options.bits=3"),
+        small(*QSGD, "uplink.codec=qsgd", "run.rounds=2"),
         small(BROADCAST),
     ]
-    (alone,), (records,) = ended(own)
-    (first, *_), (together, *_) = ended(own, *company)
-    assert together == records
-    assert same(first.state, alone.state)
+    members, records = ended(*configs)
+    for config, member, together in zip(configs, members, records, strict=True):
+        (alone,), (own,) = ended(config)
+        assert together == own
+        assert same(member.state, alone.state)
 
 
 def test_a_resumed_run_is_the_run_never_interrupted(tmp_path: Path) -> None:
