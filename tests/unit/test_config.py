@@ -331,6 +331,7 @@ WITH_UNITS = {
     "wireless.shadowing_db": ("8dB", 8.0),
     "wireless.rician_k_db": ("3 dB", 3.0),
     "wireless.power_dbm": ("100mW", 20.0),
+    "wireless.downlink_power_dbm": ("10W", 40.0),
     "wireless.noise_dbm_per_mhz": ("-170dBm/Hz", -110.0),
     "wireless.total_bandwidth_hz": ("20MHz", 20e6),
     "wireless.block_hz": ("180kHz", 180e3),

@@ -20,8 +20,9 @@ from flare.flower import FlareStrategy, from_run_config, trained_arrays
 from flare.flower.arrays import Layout
 from flare.flower.coding import UPLINK, Coding, Sender
 from flare.rounds.residuals import Part
-from flare.simulation import Simulation
+from flare.simulation import Member, Simulation
 from flare.uplink import NotFiniteError, keys, make_codec
+from tests.driving import followed
 from tests.fleets import FakeGrid, Node, cell_app, running
 
 SIZE = 650  # weights of the logistic model on digits
@@ -67,6 +68,17 @@ def changed(node: Node, change: Callable[[RecordDict], None], action: str = "tra
         return answers
 
     return answer
+
+
+def test_the_broadcast_is_on_the_clock_of_a_fleet_as_on_that_of_the_simulator() -> None:
+    config = settings("wireless.downlink=broadcast", "learning.method=scaffold")
+    simulation, nodes = fleet(config)
+    records, _ = run(config, nodes, simulation)
+    (told,) = followed([Member(simulation)])
+    assert [each["downlink_bits"] for each in records] == [2.0 * 32.0 * SIZE] * 2
+    for name in ("broadcast_s", "clock_s"):
+        assert [each[name] for each in records] == pytest.approx([getattr(each, name) for each in told], rel=1e-9)
+    assert records[0]["clock_s"] == records[0]["broadcast_s"] + records[0]["latency_s"]
 
 
 # --- what travels ------------------------------------------------------------------------------------------------

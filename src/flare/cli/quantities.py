@@ -14,6 +14,8 @@ _OPTIONS = {
     "--deadline": ("deadline_s", "time"),
     "--payload": ("payload_bits", "data size"),
     "--block": ("block_hz", "bandwidth"),
+    "--downlink-power": ("downlink_power_dbm", "power"),
+    "--downlink-payload": ("downlink_bits", "data size"),
     "--noise": ("noise_dbm_per_mhz", "noise density"),
 }
 

@@ -18,6 +18,7 @@ from flare.cli import quantities, schedule_output
 from flare.cli.console import say
 from flare.cli.plugins import Plugins, with_plugins
 from flare.cli.run import Settings
+from flare.cli.schedule_downlink import Downlink, broadcast_of
 from flare.cli.schedule_limits import limited, one_limit
 from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load, override
 from flare.config.declared import changed, of_each, read, split_options
@@ -65,6 +66,10 @@ MaxDevices = Annotated[int | None, typer.Option(help="How many devices may send 
 Block = Annotated[
     str | None, typer.Option(help="Width of a resource block, such as 180kHz: bandwidths are whole blocks. 0: any.")
 ]
+DownlinkPower = Annotated[
+    str | None, typer.Option(help="Transmit power of the base station, such as 10W. (default: 40dBm)")
+]
+DownlinkPayload = Annotated[str | None, typer.Option(help="Size of the broadcast. (default: that of an update)")]
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds after which the search for a proof of the optimum ends. (default: 10)")
 ]
@@ -88,6 +93,9 @@ def schedule(
     deadline: Annotated[str | None, typer.Option(help="When the round must be over, such as 400ms.")] = None,
     payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
     block: Block = None,
+    downlink: Annotated[Downlink | None, typer.Option(help="Whether the broadcast of the model counts.")] = None,
+    downlink_power: DownlinkPower = None,
+    downlink_payload: DownlinkPayload = None,
     must: Must = None,
     never: Never = None,
     max_devices: MaxDevices = None,
@@ -139,11 +147,14 @@ def schedule(
         raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
     else:
         this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
+    down = {"--downlink-power": downlink_power, "--downlink-payload": downlink_payload}
+    broadcast = broadcast_of(whole.wireless, downlink, quantities.settings_of(down), this.problem, this.power_w)
     limit = one_limit(max_devices, options)
     this = replace(this, problem=limited(this.problem, this.names, must=must, never=never, max_devices=limit))
     answers = {name: _asked(this.problem, name, seed, round_, own, timed=compare) for name, own in options.items()}
+    answers = {name: (broadcast(answer), took_s) for name, (answer, took_s) in answers.items()}
     _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
-    quantities.warn_of_doubts(texts | {"--noise": noise})  # last, where it is seen; an error is one line alone
+    quantities.warn_of_doubts(texts | down | {"--noise": noise})  # last, where it is seen; an error is one line alone
 
 
 def _answer(

@@ -149,6 +149,11 @@ def _in_words(answer: Schedule, detail: Explanation, names: list[str]) -> Iterab
         f"The round ends after {human(answer.latency_s, 's')}, "
         f"{human(problem.deadline_s - answer.latency_s, 's')} before the deadline of {human(problem.deadline_s, 's')}."
     )
+    if answer.broadcast_s:
+        yield (
+            f"Before that, the base station broadcasts {human(answer.downlink_bits, 'bit')} in "
+            f"{human(answer.broadcast_s, 's')}, at the rate of the weakest sender: {human(answer.round_s, 's')} in all."
+        )
 
 
 def _utility_in_words(answer: Schedule) -> str:
@@ -167,6 +172,7 @@ def _compared(answer: Schedule, took_s: float, bound: float) -> dict[str, Any]:
         "objective": answer.objective,
         "gap": answer.objective / bound - 1.0 if answer.num_selected else math.nan,
         "latency_s": answer.latency_s,
+        "broadcast_s": answer.broadcast_s,
         "band_residual": answer.band_residual,
         "finish_spread": answer.finish_spread,
         "utility": answer.utility,

@@ -47,6 +47,16 @@ class WirelessConfig:
     )
     deadline_s: float = setting(0.4, "when a round must be over, s", above=0.0)
     payload_bits: float = setting(1e7, "size of a model update, bit", above=0.0)
+    downlink: str = setting(
+        "none",
+        "whether the time counts in which the base station broadcasts the model to the selected devices",
+        choices=("none", "broadcast"),
+    )
+    downlink_power_dbm: float = setting(40.0, "transmit power of the base station, dBm", at_least=-200.0, at_most=200.0)
+    downlink_codec: str = setting("none", "codec of the broadcast: none (float32), or one without error feedback")
+    downlink_options: Options = setting(  # noqa: RUF009 (options never change)
+        NO_OPTIONS, "options of the codec of the broadcast by name, such as bits = 8"
+    )
     cycles_per_sample: float = setting(
         110.0 * 6272.0, "processor cycles for one training sample", above=0.0, at_most=1e18
     )

@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from flare.config import Config, override
 from flare.learning.methods import make_method
-from flare.rounds.base_station import codec_of, policy_options
+from flare.rounds.base_station import PLAIN, codec_of, downlink_codec_of, policy_options
 from flare.scheduling import lacks_number
 
 Value = bool | int | float | str
@@ -37,6 +37,12 @@ def refuse_settings(config: Config) -> None:
     if config.uplink.bits == "auto":
         raise ValueError(
             'uplink.bits is "auto", but nodes of a fleet all have one codec yet; set it to a number from 2 to 16'
+        )
+    downlink_codec_of(config, method)
+    if config.wireless.downlink_codec != PLAIN:
+        raise ValueError(
+            f'wireless.downlink_codec is "{config.wireless.downlink_codec}", but nodes are sent the model as it is; '
+            f'set it to "{PLAIN}"'
         )
     no_data = "goes by the smoothness of the loss on the devices' data, which the server of a fleet does not see"
     if isinstance(config.scheduling.gamma, str):

@@ -67,7 +67,8 @@ class LocalRule:
                             which is HeteroFL's scaler. Weights whose mask is 0 never move, whatever the drift
     contrast                a second term of the loss
     control                 the base station's control variate, shape (weights,): where updates are coded, the device
-                            also sends how its own one changes (`control_change`, SCAFFOLD); engines do not look at it
+                            also sends how its own one changes (`control_change`, SCAFFOLD); engines do not look at it.
+                            `drift` has it as a summand: what a coded broadcast loses of it is lost there too
     """
 
     lr: float

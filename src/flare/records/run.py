@@ -178,15 +178,16 @@ class RunNumbers:
         return np.bincount(senders, minlength=self.num_devices) / max(1, self.num_rounds)
 
     def round_split_s(self) -> Floats:
-        """Where the time of an average round goes: computing, upload, waiting, nobody feasible; shape (4,)."""
+        """Where the time of an average round goes: broadcast, computing, upload, waiting, nobody feasible; (5,)."""
         if self.num_rounds == 0:
-            return np.zeros(4)
+            return np.zeros(5)
         some = self.num_selected > 0
         compute_s = np.where(some, self.round_mean("compute_s"), 0.0)
         upload_s = np.where(some, self.round_mean("upload_s"), 0.0)
         waiting_s = np.where(some, np.maximum(0.0, self.of_round["latency_s"] - compute_s - upload_s), 0.0)
         nobody_s = np.where(some, 0.0, self.of_round["deadline_s"])
-        return np.array([np.nanmean(each) for each in (compute_s, upload_s, waiting_s, nobody_s)])
+        parts = (self.of_round["broadcast_s"], compute_s, upload_s, waiting_s, nobody_s)
+        return np.array([np.nanmean(each) for each in parts])
 
 
 def is_trained(manifest: Mapping[str, Any]) -> bool:

@@ -48,6 +48,9 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "uplink.air_scheme": str,
     "uplink.air_senders": lambda value: "best senders" if value == "best" else "",
     "uplink.air_options": str,
+    "wireless.downlink": lambda value: "no broadcast" if value == "none" else str(value),
+    "wireless.downlink_codec": lambda value: f"broadcast {'uncoded' if value == 'none' else value}",
+    "wireless.downlink_options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
     "data.partition": str,
@@ -70,6 +73,9 @@ _ONLY_WITH = {
     "uplink.air_senders": ("uplink.air", "ota"),
     "uplink.air_noise": ("uplink.air_senders", "best"),
     "uplink.air_options": ("uplink.air", "ota"),
+    "wireless.downlink_power_dbm": ("wireless.downlink", "broadcast"),
+    "wireless.downlink_codec": ("wireless.downlink", "broadcast"),
+    "wireless.downlink_options": ("wireless.downlink", "broadcast"),
 }
 _CODE_OF = {
     "own method": METHOD,

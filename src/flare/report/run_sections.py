@@ -206,7 +206,8 @@ def _work(groups: Sequence[Group]) -> Section:
 
 def _time(groups: Sequence[Group]) -> Section:
     splits_s = np.array([np.mean([run.round_split_s() for run in group.runs], axis=0) for group in groups])
-    deadlines_s = [group.config.wireless.deadline_s for group in groups]
+    broadcasts_s = splits_s[:, 0].tolist()
+    deadlines_s = [group.config.wireless.deadline_s + at for group, at in zip(groups, broadcasts_s, strict=True)]
     parts = [sum(int(run.infeasible.sum()) for run in group.runs) for group in groups]
     wholes = [sum(run.num_rounds for run in group.runs) for group in groups]
     labels = labels_of(groups)
@@ -215,7 +216,7 @@ def _time(groups: Sequence[Group]) -> Section:
             "latency",
             "Time of a round",
             "Mean over selected devices and rounds. Waiting: for the last of them. A round in which nobody can send "
-            "lasts until the deadline.",
+            "lasts until the deadline." + (" The deadline begins after the broadcast." if any(broadcasts_s) else ""),
             spoken(
                 groups, splits_s.sum(axis=1).tolist(), lambda value_s: human(value_s, "s", 3), "Mean time of a round: "
             ),

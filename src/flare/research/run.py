@@ -124,7 +124,8 @@ class Run:
         again (real nodes, a run of an older flare, a trace or a method that is not at hand), of which a warning tells.
         `objective_change` is what P2's objective would have changed by had it sent, too (> 0 is worse). `tau` and
         `compute_s` are what the device can do in the round, selected or not; `upload_s` and `finish_s` are there only
-        of the selected.
+        of the selected, and so is `broadcast_s`, the time before the device computes in which it receives the model:
+        the other times, and the deadline, begin after it.
         """
         columns, untold = self.device_table()
         warn_untold({self.name: untold})
@@ -142,8 +143,8 @@ class Run:
         """Draw a quantity of the run and return the matplotlib axes.
 
         quantity   a name in `flare.research.quantities.QUANTITIES`: accuracy, test_loss, train_loss, num_selected,
-                   num_sent, mean_tau, tau_bar, latency_s, clock_s, energy_j, total_energy_j, payload_bits,
-                   total_payload_bits, noise_std, objective, gap
+                   num_sent, mean_tau, tau_bar, latency_s, broadcast_s, clock_s, energy_j, total_energy_j,
+                   payload_bits, total_payload_bits, downlink_bits, noise_std, objective, gap
         x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
         legend     False: none; without, there is one where the axes have more than one curve

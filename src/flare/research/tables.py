@@ -135,6 +135,7 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         "tau": tau,
         "lr": of_selected["lr"],
         **of_sent,
+        "broadcast_s": np.where(selected, record.broadcast_s, np.nan),
         "compute_s": compute_s,
         "upload_s": of_selected["upload_s"],
         "finish_s": of_selected["compute_s"] + of_selected["upload_s"],

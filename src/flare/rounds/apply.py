@@ -84,7 +84,8 @@ class Arrivals:
         if plan is None:
             return _nobody_there(self._station, state, faults)
         complete = 0 < len(plan.selected) == len(self._sent)
-        clock_s = state.clock_s + (plan.latency_s if complete else self._station.config.wireless.deadline_s)
+        lasted_s = plan.latency_s if complete else self._station.config.wireless.deadline_s
+        clock_s = state.clock_s + plan.schedule.broadcast_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
             weights, method = self._reducer.end()
@@ -129,7 +130,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
-        clock_s=state.clock_s + lasted_s,
+        clock_s=state.clock_s + plan.schedule.broadcast_s + lasted_s,
         memory=state.memory.after(plan.seen, plan.schedule.memory),
         history=_history(plan, unseen, dict.fromkeys(unseen, (None, None))),
     )
@@ -198,6 +199,8 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         upload_energy_j=plan.upload_energy_j.tolist(),
         objective=json_number(schedule.objective),
         lower_bound=json_number(plan.lower_bound),
+        broadcast_s=schedule.broadcast_s,
+        downlink_bits=schedule.downlink_bits,
     )
 
 

@@ -41,11 +41,13 @@ class BaseStation:
     codec: Codec = field(init=False)
     codecs: tuple[Qsgd, ...] = field(init=False)
     air: AirScheme | None = field(init=False)
+    downlink_codec: Codec = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "air", air_scheme_of(self.config, self.method))
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
         object.__setattr__(self, "codecs", _choices(self.config))
+        object.__setattr__(self, "downlink_codec", downlink_codec_of(self.config, self.method))
 
     @property
     def codes(self) -> bool:
@@ -59,10 +61,33 @@ class BaseStation:
         if self.codes:  # where it is chosen, that of the shortest messages
             shortest = self.codecs[0] if self.codecs else self.codec
             return float(self.method.uplink_models * shortest.bits(self.num_weights))
+        return self.method.uplink_models * self._plain_bits
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether the time counts in which devices are sent the model."""
+        return self.config.wireless.downlink == "broadcast"
+
+    @property
+    def codes_broadcast(self) -> bool:
+        """Whether what the base station sends is coded; otherwise it arrives as it is."""
+        return self.config.wireless.downlink_codec != PLAIN
+
+    @property
+    def downlink_bits(self) -> float:
+        """What the base station broadcasts in a round, with the control variate or mean gradient that the method adds;
+        to the bit what the codec makes of them. 0 where that does not count."""
+        if not self.broadcasts:
+            return 0.0
+        if self.codes_broadcast:
+            return float(self.method.downlink_models * self.downlink_codec.bits(self.num_weights))
+        return self.method.downlink_models * self._plain_bits
+
+    @property
+    def _plain_bits(self) -> float:
+        """The length of a vector of the model's size that is not coded."""
         own = self.config.run.payload == "model"
-        return self.method.uplink_models * float(
-            update_bits(self.num_weights) if own else self.config.wireless.payload_bits
-        )
+        return float(update_bits(self.num_weights) if own else self.config.wireless.payload_bits)
 
     @property
     def max_devices(self) -> int | None:
@@ -120,22 +145,56 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
             f"uplink.bits is \"auto\", but what codec '{uplink.codec}' loses with fewer bits is not known; take codec "
             '"qsgd", or set uplink.bits to a number'
         )
-    if uplink.codec == PLAIN:
-        return codec
+    if uplink.codec != PLAIN:
+        method = method or make_method(config.learning)
+        _refuse_codec(config, "uplink.codec", uplink.codec, method, method.uplink_models)
+    return codec
+
+
+def downlink_codec_of(config: Config, method: Method | None = None) -> Codec:
+    """The codec of the broadcast, for the method of the settings; ValueError says what does not go together."""
+    wireless = config.wireless
+    name, given = wireless.downlink_codec, wireless.downlink_options
+    if wireless.downlink == "none" and (name != PLAIN or given):
+        what = f'wireless.downlink_codec is "{name}"' if name != PLAIN else "wireless.downlink_options are given"
+        raise ValueError(
+            f'{what}, but wireless.downlink is "none", so that nothing is broadcast; set wireless.downlink to '
+            '"broadcast", or leave it out'
+        )
+    kind = CODECS.find(name)
+    codec = make_codec(name, given)
+    if codec.error_feedback:
+        others = ", ".join(each for each in CODECS if not _has_error_feedback(each))
+        raise ValueError(
+            f'wireless.downlink_codec is "{kind.name}", a codec with error feedback: it makes up for what it lost in '
+            "what the same device is sent next, and a broadcast goes to others every round; take one without: "
+            f"{others}"
+        )
+    if name != PLAIN:
+        method = method or make_method(config.learning)
+        _refuse_codec(config, "wireless.downlink_codec", name, method, method.downlink_models)
+    return codec
+
+
+def _has_error_feedback(name: str) -> bool:
+    return bool(getattr(CODECS[name].make, "error_feedback", False))
+
+
+def _refuse_codec(config: Config, setting: str, name: str, method: Method, vectors: int) -> None:
+    """ValueError where a codec goes together neither with the payload nor with the `vectors` of the method."""
     if config.run.payload == "wireless":
         raise ValueError(
-            f"run.payload is \"wireless\", but with codec '{uplink.codec}' the clock is charged what is really sent; "
-            f'set run.payload to "model", or uplink.codec to "{PLAIN}"'
+            f"run.payload is \"wireless\", but with codec '{name}' the clock is charged what is really sent; "
+            f'set run.payload to "model", or {setting} to "{PLAIN}"'
         )
-    method = method or make_method(config.learning)
     told = 1 + method.needs_gradients + method.sends_control
-    if method.uplink_models != told:
+    if vectors != told:
+        way = "is sent" if setting.startswith("wireless") else "sends"
         raise ValueError(
-            f"method '{config.learning.method}' sends {method.uplink_models} vectors a round and says what "
-            f"{told} of them are: codec '{uplink.codec}' cannot code the others. Let it say so (needs_gradients, "
-            f'sends_control), or take uplink.codec = "{PLAIN}"'
+            f"method '{config.learning.method}' {way} {vectors} vectors a round and says what "
+            f"{told} of them are: codec '{name}' cannot code the others. Let it say so (needs_gradients, "
+            f'sends_control), or take {setting} = "{PLAIN}"'
         )
-    return codec
 
 
 def _without_auto(given: Mapping[str, Any]) -> dict[str, Any]:

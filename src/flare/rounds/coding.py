@@ -28,7 +28,6 @@ from torch import Tensor
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update, control_change
 from flare.rounds.base_station import BaseStation
-from flare.rounds.plan import Plan
 from flare.rounds.residuals import Part
 from flare.rounds.state import RunState
 from flare.uplink import Arrived, Codec, NotFiniteError, arrive, keys, send
@@ -46,7 +45,8 @@ Coded = tuple[list[Tensor], list[Tensor | None]]
 @final
 @dataclass(frozen=True, eq=False)
 class Outgoing:
-    """Vectors of one part, each of shape (weights,), that devices of a run send in round `index`, by device."""
+    """Vectors of one part, each of shape (weights,), that devices of a run send in round `index`, by device; or the one
+    that its base station broadcasts (`rounds/broadcast.py`)."""
 
     station: BaseStation
     index: int
@@ -56,8 +56,15 @@ class Outgoing:
     codecs: Mapping[int, Codec] = field(default_factory=dict)  # of devices that have one of their own
 
     def codec_of(self, device: int) -> Codec:
-        """The codec of a device."""
-        return self.codecs.get(device, self.station.codec)
+        """That of the broadcast, or that of what the device sends."""
+        return self.station.downlink_codec if self.part.goes_down else self.codecs.get(device, self.station.codec)
+
+    @property
+    def coding(self) -> tuple[object, ...]:
+        """What makes the codec: vectors for which it is the same can be coded together."""
+        wireless = self.station.config.wireless
+        down = (wireless.downlink_codec, wireless.downlink_options)
+        return (self.part, *(down if self.part.goes_down else (self.station.config.uplink,)))
 
 
 @final
@@ -71,33 +78,31 @@ class Incoming:
 
 
 def outgoing_gradients(
-    station: BaseStation, state: RunState, plan: Plan, gradients: Sequence[Tensor]
+    station: BaseStation, state: RunState, gradients: Mapping[int, Tensor], codecs: Mapping[int, Codec]
 ) -> list[Outgoing]:
-    """The gradients of the selected devices, where they are coded; otherwise nothing."""
+    """The gradients of devices, where they are coded, otherwise nothing; `codecs` of those that have their own."""
     if not station.codes or not gradients:
         return []
-    vectors, held = dict(zip(plan.selected.tolist(), gradients, strict=True)), state.residuals.of(Part.GRADIENT)
-    return [Outgoing(station, state.rounds_done, Part.GRADIENT, vectors, held, _codecs(plan))]
+    return [Outgoing(station, state.rounds_done, Part.GRADIENT, gradients, state.residuals.of(Part.GRADIENT), codecs)]
 
 
 def outgoing_updates(
-    station: BaseStation, state: RunState, plan: Plan, rules: Mapping[int, LocalRule], updates: Sequence[Update]
+    station: BaseStation,
+    state: RunState,
+    rules: Mapping[int, LocalRule],
+    updates: Sequence[Update],
+    codecs: Mapping[int, Codec],
 ) -> list[Outgoing]:
     """The updates of the devices that follow these rules, and the changes of their controls, where they are coded."""
     if not station.codes or not rules:
         return []
     deltas = {device: update.delta for device, update in zip(rules, updates, strict=True)}
-    index, held, codecs = state.rounds_done, state.residuals.of(Part.UPDATE), _codecs(plan)
-    sent = [Outgoing(station, index, Part.UPDATE, deltas, held, codecs)]
+    index = state.rounds_done
+    sent = [Outgoing(station, index, Part.UPDATE, deltas, state.residuals.of(Part.UPDATE), codecs)]
     if station.method.sends_control:
         changes = {device: _change(station, rule, deltas[device]) for device, rule in rules.items()}
         sent.append(Outgoing(station, index, Part.CONTROL, changes, codecs=codecs))
     return sent
-
-
-def _codecs(plan: Plan) -> dict[int, Codec]:
-    """The codecs of the selected devices, where each has its own."""
-    return dict(zip(plan.selected.tolist(), plan.codecs, strict=True)) if plan.codecs else {}
 
 
 def control_of(station: BaseStation, rule: LocalRule) -> Tensor:
@@ -137,10 +142,10 @@ def transmit(outgoing: Sequence[Outgoing]) -> list[Incoming]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for number, each in enumerate(outgoing):
         where = next(iter(each.vectors.values())).device  # one engine computed them all
-        kind = (each.station.config.uplink, each.part, each.station.num_weights, where)
+        kind = (each.coding, each.station.num_weights, where)
         for device in each.vectors:
             groups.setdefault((*kind, each.codecs.get(device)), []).append((number, device))
-    for (_, _, num_weights, where, _), rows in groups.items():
+    for (_, num_weights, where, _), rows in groups.items():
         size = max(1, _AT_ONCE.get(where.type, 1) // num_weights)
         portions = [rows[begin : begin + size] for begin in range(0, len(rows), size)]
         for portion, (received, kept) in zip(portions, _shared(outgoing, portions, where), strict=True):

@@ -20,14 +20,17 @@ _DIGITS = 16  # of a checksum
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
-    """The names of method, policy and, where updates are coded or sent over the air, codec or air scheme, and the
-    checksum of the code of each that is a user's own.
+    """The names of method, policy and, where they are used, the codecs of updates and broadcast and the air scheme, and
+    the checksum of the code of each that is a user's own.
 
     The code is the text of the class or function itself: what it calls elsewhere is not looked into.
     """
     learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
     method = _part("method", learning.method, type(station.method))
     codec = _part("codec", uplink.codec, CODECS.find(uplink.codec).make) if station.codes else {}
+    if station.codes_broadcast:
+        name = station.config.wireless.downlink_codec
+        codec |= _part("downlink codec", name, CODECS.find(name).make)
     air = {} if station.air is None else _part("air scheme", uplink.air_scheme, type(station.air))
     return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function) | codec | air
 
@@ -36,6 +39,8 @@ def code_files(station: BaseStation) -> dict[str, str | None]:
     """The files that the code of method, policy, codec and air scheme comes from, by the parts of `code_identity`."""
     learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
     codec = {"codec code": CODECS.origin(uplink.codec).path} if station.codes else {}
+    if station.codes_broadcast:
+        codec["downlink codec code"] = CODECS.origin(station.config.wireless.downlink_codec).path
     air = {} if station.air is None else {"air scheme code": AIR_SCHEMES.origin(uplink.air_scheme).path}
     return (
         codec

@@ -18,16 +18,18 @@ from flare.rng import stream
 from flare.rounds import air
 from flare.rounds.base_station import BaseStation
 from flare.rounds.bits import schedule_with_bits
+from flare.rounds.broadcast import heard_control, heard_gradient
 from flare.rounds.history import informed
 from flare.rounds.observation import Observation
 from flare.rounds.state import RunState
 from flare.scheduling import RoundProblem, Schedule, solve
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
+from flare.units import dbm_to_watt
 from flare.uplink import Codec
 from flare.uplink.air import AirPlan
 from flare.wireless.compute import time_and_energy
-from flare.wireless.rate import upload_energy_j, upload_s
+from flare.wireless.rate import downlink_snr_hz, upload_energy_j, upload_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,8 @@ class Plan:
     method: MethodState  # with those who are new
     history: History  # with those who are new
     compute_energy_j: Floats  # (present,)
+    index: int  # of the round
+    start: Tensor  # (weights,), the global weights as they reach the devices
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
@@ -54,6 +58,11 @@ class Plan:
     def selected(self) -> Indices:
         """The devices that are to send, ascending."""
         return self.now.selected
+
+    @property
+    def own_codecs(self) -> dict[int, Codec]:
+        """The codecs of the selected devices by device, where each has its own."""
+        return dict(zip(self.selected.tolist(), self.codecs, strict=True)) if self.codecs else {}
 
     @property
     def payload_bits(self) -> Floats:
@@ -99,6 +108,10 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     history = informed(state.history, seen)
     schedule, bound, codecs = _schedule(station, state, seen, problem, history)
     problem = schedule.problem
+    if station.broadcasts:
+        station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
+        heard_hz = downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
+        schedule = schedule.with_broadcast(station.downlink_bits, heard_hz)
     tau = seen.over_all(problem.tau)
     learning = station.config.learning
     now = Round(
@@ -110,8 +123,20 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         tau_bar_limit=station.tau_bar_limit,
     )
     method = station.method.enrol(state.method, tau)
-    over_air = _air_plan(station, seen, schedule)
-    return Plan(seen, problem, schedule, bound, now, method, history, energy_j, codecs, over_air)
+    return Plan(
+        seen,
+        problem,
+        schedule,
+        bound,
+        now,
+        method,
+        history,
+        energy_j,
+        index=state.rounds_done,
+        start=state.weights,
+        codecs=codecs,
+        air=_air_plan(station, seen, schedule),
+    )
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
@@ -192,10 +217,10 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
             taking_part.add(device)
         if not taking_part:
             return {}
-        common = mean.end()
+        common = heard_gradient(station, plan.index, mean.end())
     checked_reference(station.config.learning.method, station.method.reference_steps(plan.method, plan.now))
     rules = checked_rules(station.config.learning.method, station.method.rules(plan.method, plan.now, common), plan)
-    asked = zip(plan.selected.tolist(), rules, strict=True)
+    asked = zip(plan.selected.tolist(), heard_control(station, plan.index, rules), strict=True)
     return {device: rule for device, rule in asked if device in taking_part}
 
 

@@ -26,7 +26,7 @@ class RoundRecord:
     bandwidth_hz: list[float]
     compute_s: list[float]
     upload_s: list[float]
-    latency_s: float | None  # until the last selected device has finished
+    latency_s: float | None  # until the last selected device has finished, since the model had reached them
     deadline_s: float
     gamma: float | None
     smoothness: float | None  # L, where a setting goes by it
@@ -40,6 +40,8 @@ class RoundRecord:
     update_norm: list[float | None] = field(default_factory=list)  # before it was coded
     payload_bits: list[float | None] = field(default_factory=list)  # what each sent; None in records of older versions
     noise_std: float | None = None  # of each weight of the mean that was received over the air
+    broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted
+    downlink_bits: float = 0.0  # what was broadcast then
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -53,7 +55,8 @@ class RoundRecord:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
         """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out; what older versions
-        did not write is not known."""
+        did not write is not known, beside the broadcast, which they did not count."""
+        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
         told = {"noise_std": None, **told}

@@ -16,16 +16,25 @@ from torch import Tensor
 
 
 class Part(IntEnum):
-    """Which of its vectors a device sends: the number sets apart the random draws of each (`flare.uplink.keys`)."""
+    """Which of its vectors a device or the base station sends: the number sets apart the random draws of each
+    (`flare.uplink.keys`)."""
 
     UPDATE = 0
     GRADIENT = 1  # of all its data, before it trains (FedLin)
     CONTROL = 2  # the change of its control variate (SCAFFOLD)
+    MODEL = 3  # from here on what the base station broadcasts: the global weights,
+    COMMON_GRADIENT = 4  # the mean of the gradients,
+    COMMON_CONTROL = 5  # its own control variate
 
     @property
     def word(self) -> str:
         """In messages and checkpoints."""
         return self.name.lower()
+
+    @property
+    def goes_down(self) -> bool:
+        """Whether the base station sends it, and not a device."""
+        return self >= Part.MODEL
 
 
 @final

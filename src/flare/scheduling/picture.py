@@ -178,8 +178,11 @@ def _outcome(schedule: Schedule) -> str:
     known = f", gap {100.0 * schedule.gap:.2g} %" if math.isfinite(schedule.gap) else ""
     if schedule.status is Status.OPTIMAL:
         known = ", proven optimal (gap 0)"
+    broadcast = (
+        f"Broadcast {human(schedule.broadcast_s, 's')}, then" if schedule.broadcast_s else "The round ends after"
+    )
     return (
-        f"Objective {schedule.objective:.4g}{known}.  The round ends after {human(schedule.latency_s, 's')} "
+        f"Objective {schedule.objective:.4g}{known}.  {broadcast} {human(schedule.latency_s, 's')} "
         f"of the {human(problem.deadline_s, 's')} that the deadline allows."
     )
 

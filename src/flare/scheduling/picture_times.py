@@ -1,4 +1,7 @@
-"""The panel of times: how long each sender computes and sends, and when the round ends."""
+"""The panel of times: how long each sender receives the model, computes and sends, and when the round ends.
+
+Where the broadcast counts, all other times begin after it, that of the deadline too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
 
-from flare.colours import BLUE, GREY, ORANGE
+from flare.colours import BLUE, EDGE, GREY, ORANGE
 from flare.scheduling.picture_text import (
     MAX_BARS,
     MAX_NAME,
@@ -36,13 +39,16 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     compute_s = problem.compute_s[shown]
     sending_s = upload_s(problem.payload_bits[shown], schedule.bandwidth_hz[shown], problem.snr_hz[shown])
     look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": ink()}
-    axes.barh(place, compute_s, color=ORANGE, hatch="//////", label="computing", **look)
-    axes.barh(place, sending_s, left=compute_s, color=BLUE, label="upload", **look)
+    begin_s = schedule.broadcast_s
+    if begin_s:
+        axes.barh(place, begin_s, color=EDGE, label="broadcast", **look)
+    axes.barh(place, compute_s, left=begin_s, color=ORANGE, hatch="//////", label="computing", **look)
+    axes.barh(place, sending_s, left=begin_s + compute_s, color=BLUE, label="upload", **look)
 
     own = np.full(len(shown), False) if problem.due_s is None else problem.due_s[shown] < problem.deadline_s
     if problem.due_s is not None and own.any():
         due: dict[str, Any] = {"color": ink(), "marker": "|", "s": pt(110.0), "linewidths": pt(1.8), "zorder": 3}
-        axes.scatter(problem.due_s[shown][own], place[own], label="own deadline", **due)
+        axes.scatter(begin_s + problem.due_s[shown][own], place[own], label="own deadline", **due)
 
     spare = max(0.0, 5.0 - len(shown)) / 2.0  # few bars stay slim
     axes.set_ylim(len(shown) - 0.4 + spare + (1.0 if more else 0.0), -0.6 - spare)
@@ -50,7 +56,7 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     axes.tick_params(axis="y", length=0)
     if more:
         axes.text(0.0, len(shown), f" and {more} more senders", fontsize=pt(9.0), style="italic", va="center")
-    _mark_times(axes, problem, schedule, float((compute_s + sending_s).max()))
+    _mark_times(axes, problem, schedule, begin_s + float((compute_s + sending_s).max()))
     even = np.ptp(schedule.bandwidth_hz[order]) < 1e-6 * problem.total_bandwidth_hz
     sorting = f", {'last to finish' if even else 'widest share of the band'} first" if len(order) > 1 else ""
     wide_pt = TITLE_ROOM * extent_pt(axes)[0]
@@ -60,7 +66,7 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     lines_in = label.count("\n") * 1.2 * size_pt("axes.labelsize") / POINTS_PER_IN
     below = axes.transAxes + ScaledTranslation(0.0, -pt(0.42) - lines_in, axes.figure.dpi_scale_trans)
     place_at: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below}
-    axes.legend(loc="upper center", ncols=3 if own.any() else 2, borderaxespad=0.0, **place_at)
+    axes.legend(loc="upper center", ncols=2 + bool(own.any()) + bool(begin_s), borderaxespad=0.0, **place_at)
     row_pt = extent_pt(axes)[1] / float(np.ptp(axes.get_ylim()))  # now that the layout has made room for the rest
     small_pt = min(pt(9.0 if len(shown) <= 16 else 7.5), 0.9 * row_pt)
     axes.tick_params(axis="y", labelsize=small_pt)
@@ -78,7 +84,7 @@ def _note_steps(axes: Axes, problem: RoundProblem, shown: Indices, size_pt: floa
 
 def _mark_times(axes: Axes, problem: RoundProblem, schedule: Schedule, last_s: float) -> None:
     """The two vertical lines. A deadline far beyond the round's end is said, not drawn: the bars would vanish."""
-    end_s, deadline_s = schedule.latency_s, problem.deadline_s
+    end_s, deadline_s = schedule.round_s, schedule.broadcast_s + problem.deadline_s
     far = deadline_s > 25.0 * max(end_s, last_s)
     right_s = 1.5 * max(end_s, last_s) if far else 1.04 * max(deadline_s, last_s)
     axes.set_xlim(0.0, right_s)

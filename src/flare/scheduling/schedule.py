@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Memory
 from flare.types import Floats, Indices
+from flare.wireless.rate import broadcast_s
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +52,9 @@ class Schedule:
     utility_bound   proven: no devices that fit (and are no more than `max_devices`) have a greater sum; nan where the
                     policy gives no utilities. It equals `utility` where the proof is complete. Only a cell that takes
                     longer than 10 s is left without
+    broadcast_s     how long the base station sends the model to the selected devices before they compute; 0 where that
+                    is not counted. The deadline and `latency_s` begin after it (`with_broadcast`)
+    downlink_bits   what it sends then
     memory          what a policy with memory hands to its next round, arrays by name; empty where there is none
 
     A policy that gives utilities does not go by P2's objective. `objective` is P2's all the same, `status` is FEASIBLE,
@@ -71,6 +75,8 @@ class Schedule:
     utility_bound: float = math.nan
     memory: Memory = field(default_factory=dict)
     split_evenly: bool = False
+    broadcast_s: float = 0.0
+    downlink_bits: float = 0.0
 
     @property
     def num_selected(self) -> int:
@@ -82,6 +88,29 @@ class Schedule:
         """How far the objective lies above the proven bound, as a share of the bound; nan where nothing is
         proven or nobody sends."""
         return self.objective / self.lower_bound - 1.0 if math.isfinite(self.objective) else math.nan
+
+    @property
+    def round_s(self) -> float:
+        """How long the whole round takes, the broadcast and `latency_s`; nan if nobody sends."""
+        return self.broadcast_s + self.latency_s
+
+    def with_broadcast(self, downlink_bits: float, downlink_snr_hz: Floats) -> Schedule:
+        """The schedule of a round that begins with a broadcast of so many bits, at the rate of the weakest selected
+        device on the whole band; where nobody sends, nothing is broadcast.
+
+        `downlink_snr_hz` is P_bs h^2 / N_0 of each device, shape (devices,). Who sends, and on how much bandwidth, does
+        not depend on it. ValueError where a selected device hears nothing.
+        """
+        if self.num_selected == 0:
+            return self
+        lasts_s = broadcast_s(downlink_bits, self.problem.total_bandwidth_hz, downlink_snr_hz[self.selected])
+        if not math.isfinite(lasts_s):
+            weakest = int(self.selected[int(downlink_snr_hz[self.selected].argmin())])
+            raise ValueError(
+                f"the broadcast would never reach device {weakest}: the base station sends with too little power "
+                "(wireless.downlink_power_dbm) for its channel"
+            )
+        return replace(self, broadcast_s=lasts_s, downlink_bits=float(downlink_bits))
 
     def to_dict(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """All of the schedule as numbers, words, lists and dicts that JSON can hold: the certificate, what was asked,

@@ -35,6 +35,8 @@ def as_dict(
         "lower_bound": schedule.lower_bound,
         "gap": schedule.gap,
         "latency_s": schedule.latency_s,
+        "broadcast_s": schedule.broadcast_s,
+        "downlink_bits": schedule.downlink_bits,
         "deadline_s": problem.deadline_s,
         "total_bandwidth_hz": problem.total_bandwidth_hz,
         "payload_bits": _common(problem.payload_bits),
@@ -124,6 +126,8 @@ def schedule_as_html(schedule: Schedule) -> str:
             f", the round ends after {human(schedule.latency_s, 's')} of {human(problem.deadline_s, 's')}, objective "
             f"{schedule.objective:.4g}"
         )
+    if schedule.broadcast_s:
+        caption += f"; before it, the broadcast takes {human(schedule.broadcast_s, 's')}"
     more = [f"{schedule.num_selected - len(rows)} more senders"] if schedule.num_selected > len(rows) else []
     left_out = [why.counted(count) for why, count in Counter(why for why in detail.why if why).most_common()]
     notes = more + ([f"left out: {', '.join(left_out)}"] if left_out else [])

@@ -119,6 +119,8 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     """One round of each member."""
     start = time.perf_counter()
     plans = [member.simulation.plan(member.state) for member in members]
+    models = _dealt(transmit, [member.simulation.model_out(plan) for member, plan in zip(members, plans, strict=True)])
+    plans = [member.simulation.received(plan, told) for member, plan, told in zip(members, plans, models, strict=True)]
     asked = [member.simulation.gradient_jobs(plan) for member, plan in zip(members, plans, strict=True)]
     gradients = _dealt(engine.gradients, asked)
     turns = list(zip(members, plans, gradients, strict=True))

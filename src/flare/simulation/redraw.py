@@ -118,6 +118,8 @@ def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str, split_e
         status=Status(record.status),
         policy=policy,
         split_evenly=split_evenly,
+        broadcast_s=record.broadcast_s,
+        downlink_bits=record.downlink_bits,
     )
 
 

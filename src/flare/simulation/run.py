@@ -4,10 +4,11 @@ A `Simulation` is a state machine made of pure steps, so that one run or many ca
 engine sees the devices of all runs at once:
 
     plan(state)                     the cell is drawn and the devices are selected
+    received(plan, heard)           the weights as they reach the devices, where the broadcast is coded
     jobs(state, plan, gradients)    what the selected devices are to compute
     apply(state, plan, jobs, updates)   the new global weights, the clock and the record of the round
 
-What devices send is coded in between, that of many runs together (`gradients_out`, `updates_out`, then
+What is sent is coded in between, that of many runs together (`model_out`, `gradients_out`, `updates_out`, then
 `flare.rounds.coding.transmit`).
 
 Everything drawn comes from streams named by the run's own seed and the round, never from what happened before: a run
@@ -52,6 +53,7 @@ from flare.rounds import (
     with_score,
 )
 from flare.rounds.base_station import policy_options
+from flare.rounds.broadcast import outgoing_model, with_model
 from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
 from flare.rounds.identity import code_files, code_identity
 from flare.rounds.plan import problem_of
@@ -170,15 +172,24 @@ class Simulation:
         assert plan is not None, "a cell has devices"
         return plan
 
+    def model_out(self, plan: Plan) -> list[Outgoing]:
+        """The global weights, where they are coded on their way to the devices."""
+        return outgoing_model(self.station, plan)
+
+    def received(self, plan: Plan, heard: Sequence[Incoming]) -> Plan:
+        """The plan with the weights that reached the devices, where they were coded."""
+        return with_model(plan, heard)
+
     def gradient_jobs(self, plan: Plan) -> list[GradientJob]:
         """The gradients that the method needs before the devices can step."""
         if not self.station.method.needs_gradients:
             return []
-        return [GradientJob(plan.now.weights, self.held[i]) for i in plan.selected]
+        return [GradientJob(plan.start, self.held[i]) for i in plan.selected]
 
     def gradients_out(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> list[Outgoing]:
         """The gradients that are to be coded on their way to the base station."""
-        return outgoing_gradients(self.station, state, plan, gradients)
+        vectors = dict(zip(plan.selected.tolist(), gradients, strict=False))
+        return outgoing_gradients(self.station, state, vectors, plan.own_codecs)
 
     def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor], heard: Sequence[Incoming] = ()) -> Jobs:
         """What the selected devices are to compute, none where nobody sends; `heard` is what the base station took for
@@ -190,12 +201,12 @@ class Simulation:
             rng = stream(self.config.seed, "batch", state.rounds_done, device)
             batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
             own = gradients[k] if rule.subtract_own_gradient else None
-            jobs.append(Job(state.weights, _without_own(rule, own), batches))
+            jobs.append(Job(plan.start, _without_own(rule, own), batches))
         return Jobs(rules, jobs, heard)
 
     def updates_out(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
         """The vectors of the updates that are to be coded on their way to the base station."""
-        return outgoing_updates(self.station, state, plan, work.rules, updates)
+        return outgoing_updates(self.station, state, work.rules, updates, plan.own_codecs)
 
     def apply(
         self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update], heard: Sequence[Incoming] = ()

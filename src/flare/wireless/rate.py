@@ -36,6 +36,18 @@ def upload_s(payload_bits: float | Floats, bandwidth_hz: Floats, snr_hz: Floats)
         return payload_bits / _rate_bps(bandwidth_hz, snr_hz)
 
 
+def downlink_snr_hz(snr_hz: Floats, power_w: Floats, station_power_w: float) -> Floats:
+    """P_bs h^2 / N_0 of what the base station sends, from p h^2 / N_0 of what devices send with `power_w`: the channel
+    is the same both ways."""
+    return station_power_w * (snr_hz / power_w)
+
+
+def broadcast_s(payload_bits: float, bandwidth_hz: float, snr_hz: Floats) -> float:
+    """How long the base station sends the same to devices of P_bs h^2 / N_0 `snr_hz` (devices,) on the whole band: all
+    of them decode what the weakest can, Eq. (5) and (6) with its channel. Infinite where it hears nothing."""
+    return float(upload_s(payload_bits, np.asarray(bandwidth_hz), snr_hz.min()))
+
+
 def upload_energy_j(power_w: Floats, upload_s: Floats) -> Floats:
     """Energy that a device radiates while it sends: power x time."""
     return power_w * upload_s

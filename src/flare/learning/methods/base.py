@@ -52,6 +52,8 @@ class Method(Protocol):
 
     uplink_models: int
     """How many vectors of the model's size a device sends in a round: 1, or 2 with control variates or gradients."""
+    downlink_models: int
+    """How many such vectors the devices are sent: 1, or 2 with a control variate or a mean gradient."""
     needs_gradients: bool
     """Whether `rules` needs the mean gradient of the selected devices' own data at the global weights."""
     sends_control: bool
@@ -129,6 +131,7 @@ class PlainMethod:
     """
 
     uplink_models = 1
+    downlink_models = 1
     needs_gradients = False
     sends_control = False
 

@@ -28,6 +28,7 @@ class FedLin(PlainMethod):
     """FedLin: rates that go against the steps, a drift to the mean gradient; the mean. Gradients are sent too."""
 
     uplink_models = 2
+    downlink_models = 2
     needs_gradients = True
 
     def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:

@@ -24,7 +24,7 @@ from flare.registry import Registry, first_line
 
 INTERFACE = Interface("method")
 _PARTS = (
-    *("uplink_models", "needs_gradients", "sends_control", "needs_smoothness"),
+    *("uplink_models", "downlink_models", "needs_gradients", "sends_control", "needs_smoothness"),
     *("start", "steps", "enrol", "reference_steps", "rules", "reducer"),
 )
 M = TypeVar("M", bound=type[Any])

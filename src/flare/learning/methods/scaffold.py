@@ -33,6 +33,7 @@ class Scaffold(PlainMethod):
     """
 
     uplink_models = 2
+    downlink_models = 2
     sends_control = True
 
     def start(self, num_weights: int, num_devices: int) -> MethodState:
@@ -81,7 +82,8 @@ class _Controls:
         """c_i' - c_i as it was sent; where nothing was lost on the way, it follows from delta_i."""
         change = update.control_change  # (weights,)
         if change is None:
-            change = control_change(self._control, rule.steps, rule.lr, update.delta)
+            known = self._control if rule.control is None else rule.control  # c as it reached the device
+            change = control_change(known, rule.steps, rule.lr, update.delta)
         self._device_control[device] += change
         self._changes.add(change)
         self._deltas.add(update.delta)
