@@ -1,0 +1,252 @@
+"""What smaller uploads bring: every codec and over-the-air sums against simulated seconds, on the same cell and data.
+
+A run lasts a number of simulated seconds, the same for all, and is charged what its messages really take. The limit
+is a cell in which uploads take no time: the devices that have computed before the deadline have also sent. Everything
+is compared at one local rate, the paper's, and once more with each at its best of a small grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from flare.experiments.claims import BEYOND, Claim, Comparison, above, claim, effect_of, paired
+from flare.experiments.drawing import Line, mean_of, panels
+from flare.experiments.entry import Entry, entry
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.measures import final_accuracy, tests_s
+from flare.experiments.settings import DISTRIBUTIONS, NAMES, grid, setting
+from flare.experiments.trial import Outcome, Trial
+from flare.report.curves import Curve, over_seeds
+
+DEADLINES_S = {"mnist": 0.4, "cifar10": 1.5}
+SECONDS = {"mnist": 60.0, "cifar10": 120.0}
+RATES = {"mnist": (0.005, 0.02, 0.08), "cifar10": (0.01, 0.04, 0.16)}
+"""Local rates; the first is the paper's."""
+_QUICK_ROUNDS = 4
+_NO_TIME = ("run.payload=wireless", "wireless.payload_bits=1")  # a bit: 1e-7 of what the models take
+POLICIES = ("greedy", "exact")
+CODECS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "float16": ("uplink.codec=float16",),
+    "qsgd-4": ("uplink.codec=qsgd", "uplink.bits=4"),
+    "qsgd-2": ("uplink.codec=qsgd", "uplink.bits=2"),
+    "auto": ("uplink.codec=qsgd", "uplink.bits=auto"),
+    "ternary": ("uplink.codec=ternary",),
+    "sign": ("uplink.codec=sign",),
+    "topk": ("uplink.codec=topk", "uplink.share=0.01"),
+    "ota": ("uplink.air=ota",),
+}
+"""How updates travel, by the short names in claims."""
+FIXED_BITS = ("none", "float16", "qsgd-4", "qsgd-2")
+_POINTS = 60
+_TIMES_EARLIER = "times as early, as a power of two"
+
+
+def curve(policy: str, codec: str, rate: float) -> Entry:
+    """The runs of a policy with a codec at a local rate."""
+    told_by = tuple(change.partition("=")[0] for change in CODECS[codec])
+    coded = entry("flare", policy, *CODECS[codec], told_by=told_by)
+    return coded.at(f"learning.local_lr={rate}")
+
+
+def can(policy: str, codec: str) -> bool:
+    """Whether a policy can do it: bits are chosen by `exact` alone."""
+    return policy == "exact" or codec != "auto"
+
+
+def limit(policy: str, rate: float) -> Entry:
+    """The runs in which uploads take no time."""
+    return entry("flare", policy, *_NO_TIME, told_by=("wireless.payload_bits",)).at(f"learning.local_lr={rate}")
+
+
+def panel(dataset: str, distribution: str) -> str:
+    """The name of a panel."""
+    return f"{distribution} {NAMES[dataset]}, {DEADLINES_S[dataset]:g} s a round"
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Both data sets and distributions; two policies, each with every codec and at the limit, at three rates."""
+    made = []
+    for dataset in DEADLINES_S:
+        for distribution, partition in DISTRIBUTIONS.items():
+            changes = (
+                f"wireless.deadline_s={DEADLINES_S[dataset]}",
+                f"data.partition={partition}",
+                "run.payload=model",
+                f"run.rounds={_QUICK_ROUNDS if scale.quick else 100000}",
+                f"run.seconds={SECONDS[dataset]}",
+                f"run.evaluate_every={2 if scale.quick else 5}",
+            )
+            base = setting(dataset, scale, *changes)
+            for rate in RATES[dataset]:
+                curves = [curve(policy, codec, rate) for policy in POLICIES for codec in CODECS if can(policy, codec)]
+                curves += [limit(policy, rate) for policy in POLICIES]
+                made += grid(scale, panel(dataset, distribution), base, curves)
+    return made
+
+
+Name = tuple[str, str]
+"""A policy and a codec, or "limit"."""
+
+
+def label(results: Results, at: str, name: Name, *, own_rate: bool) -> str:
+    """The curve of a policy with a codec: at the paper's rate, or at the rate with the best mean final accuracy."""
+    dataset = next(each for each, told in NAMES.items() if f" {told}," in at)
+    make = partial(limit, name[0]) if name[1] == "limit" else partial(curve, *name)
+    rates = RATES[dataset] if own_rate else RATES[dataset][:1]
+    return max((make(rate).label for rate in rates), key=lambda one: mean_of(results, at, one, final_accuracy))
+
+
+SPF, BASE = ("greedy", "none"), ("exact", "none")
+
+
+def claims(results: Results) -> list[Claim]:
+    """What codecs, bits chosen with the schedule and the air bring; each at the same rate, and at its own best."""
+    return [
+        made
+        for own_rate, short, told in (
+            (False, "same-rate", "at the paper's local rate"),
+            (True, "own-rate", "each at its best local rate"),
+        )
+        for made in _claims(results, own_rate, short, told)
+    ]
+
+
+def _claims(results: Results, own_rate: bool, short: str, told: str) -> list[Claim]:
+    def ends(ours: Name, theirs: Name, level: float = 0.0) -> list[Comparison]:
+        return [_ends_above(results, at, ours, theirs, own_rate, level=level) for at in results.panels]
+
+    def put(name: str, says: str, tests: list[Comparison], depends: str = "", measure: str = _POINTS_OF) -> Claim:
+        return claim(f"uplink-{name}-{short}", f"{says}, {told}", tests, measure=measure, paper=BEYOND, depends=depends)
+
+    made = [
+        put(
+            f"{codec}-over-none",
+            f"`{codec}` ends above float32 after the same simulated time, both with `exact`",
+            ends(("exact", codec), BASE),
+        )
+        for codec in CODECS
+        if codec != "none"
+    ]
+    earlier = [_earlier(results, at, ("exact", "qsgd-2"), SPF, own_rate) for at in results.panels]
+    chosen = [
+        _ends_above(results, at, ("exact", "auto"), ("exact", _best_bits(results, at, own_rate)), own_rate)
+        for at in results.panels
+    ]
+    greedy = [each for codec in ("none", "qsgd-2") for each in ends(("exact", codec), ("greedy", codec))]
+    return [
+        *made,
+        put(
+            "earlier",
+            "2 bits with `exact` have the final accuracy of float32 with `greedy` (SPF) at least 4 times as early",
+            earlier,
+            "how early is many times as early: our threshold, 4",
+            _TIMES_EARLIER,
+        ),
+        put(
+            "near-limit",
+            "2 bits end at most a point below a cell in which uploads take no time, both with `exact`",
+            ends(("exact", "qsgd-2"), ("exact", "limit"), -1.0),
+            "what is near: our threshold, a point",
+        ),
+        put("auto-over-fixed", "bits chosen with the schedule end above the best fixed number of bits", chosen),
+        put("exact-over-greedy", "`exact` ends above `greedy` with the same codec", greedy),
+        put(
+            "ota-over-qsgd-2",
+            "over the air ends above 2 bits on divided bands",
+            ends(("exact", "ota"), ("exact", "qsgd-2")),
+        ),
+    ]
+
+
+_POINTS_OF = "final test accuracy, points"
+
+
+def _best_bits(results: Results, at: str, own_rate: bool) -> str:
+    """The number of bits that ends highest over these very seeds, which favours it."""
+
+    def final(codec: str) -> float:
+        return mean_of(results, at, label(results, at, ("exact", codec), own_rate=own_rate), final_accuracy)
+
+    return max(FIXED_BITS, key=final)
+
+
+def _ends_above(
+    results: Results, at: str, ours: Name, theirs: Name, own_rate: bool, *, level: float = 0.0
+) -> Comparison:
+    labels = [label(results, at, name, own_rate=own_rate) for name in (ours, theirs)]
+    values = [results.values(at, one, final_accuracy) for one in labels]
+    return above(f"{labels[0]} over {labels[1]}, {at}", paired(values[0], values[1], 100.0), level)
+
+
+def _earlier(results: Results, at: str, ours: Name, theirs: Name, own_rate: bool) -> Comparison:
+    """How many times as early, as a power of two, `ours` has the final accuracy of `theirs`, seed by seed; a run that
+    never has it counts with the time at its end."""
+    labels = [label(results, at, name, own_rate=own_rate) for name in (ours, theirs)]
+    ratios = []
+    for mine, other in zip(*(results.runs(at, one) for one in labels), strict=True):
+        target = final_accuracy(other)
+        ratios.append(math.log2(_first_s(other, target) / _first_s(mine, target)))
+    return above(f"{labels[0]} against {labels[1]}, {at}", effect_of(ratios), 2.0)
+
+
+def _first_s(run: Outcome, target: float) -> float:
+    """When a test was first at least as good as the target; the end of the run where none was."""
+    reached = np.flatnonzero(run.test_accuracy >= target)
+    return float(tests_s(run)[reached[0]] if reached.size else run.clock_s[-1])
+
+
+def by_seconds(runs: Sequence[Outcome]) -> Curve:
+    """The newest test at equally spaced simulated times; a guess before the first."""
+    times_s = np.linspace(0.0, min(float(run.clock_s[-1]) for run in runs), _POINTS + 1)[1:]
+    table = np.empty((len(runs), len(times_s)))
+    for row, run in zip(table, runs, strict=True):
+        newest = np.searchsorted(tests_s(run), times_s, side="right") - 1
+        guess = 1.0 / run.num_classes
+        row[:] = guess
+        row[newest >= 0] = run.test_accuracy[newest[newest >= 0]]
+        if run.diverged:
+            row[times_s > run.clock_s[-1]] = guess
+    return over_seeds(times_s, table)
+
+
+LINES: dict[str, Name] = {
+    "float32, greedy (SPF)": SPF,
+    "float32": BASE,
+    "float16": ("exact", "float16"),
+    "4 bits": ("exact", "qsgd-4"),
+    "2 bits": ("exact", "qsgd-2"),
+    "bits chosen": ("exact", "auto"),
+    "ternary": ("exact", "ternary"),
+    "sign": ("exact", "sign"),
+    "top 1 %": ("exact", "topk"),
+    "over the air": ("exact", "ota"),
+    "uploads take no time": ("exact", "limit"),
+}
+"""What is drawn, by its name in the legend; all with `exact` but the first."""
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Accuracy against simulated seconds, at one rate and at each one's best."""
+
+    def lines(at: str, *, own_rate: bool) -> list[Line]:
+        return [(told, label(results, at, name, own_rate=own_rate)) for told, name in LINES.items()]
+
+    return {
+        f"uplink-{short}": panels(
+            results,
+            partial(lines, own_rate=own_rate),
+            by_seconds,
+            x_label="simulated seconds",
+            y_label="test accuracy",
+        )
+        for own_rate, short in ((False, "same-rate"), (True, "own-rate"))
+    }
+
+
+EXPERIMENT = Experiment("uplink", "The uplink: codecs and the air against simulated seconds", trials, claims, draw)
