@@ -155,23 +155,24 @@ class AirMean:
     """
 
     def __init__(self, plan: AirPlan, devices: Indices, key: int) -> None:
-        self._num_weights = plan.num_weights
         self._heard = plan.hear(key)
         self._place = {device: place for place, device in enumerate(devices.tolist())}
         self._added: list[int] = []
+        self._like = torch.zeros(())
         self.received: Received | None = None
 
     def add(self, vector: Tensor, device: int) -> None:
         """Let a device send its vector, of shape (weights,)."""
         self._heard.add(self._place[device], vector)
         self._added.append(self._place[device])
+        self._like = vector
 
     def end(self) -> Tensor:
         """Their mean with noise; not a number where one of them was not finite, which no amplitude can carry."""
         try:
             self.received = self._heard.end()
         except NotFiniteError:
-            return torch.full((self._num_weights,), torch.nan, dtype=torch.float64)
+            return torch.full_like(self._like, torch.nan, dtype=torch.float64)
         return self.received.mean
 
     def radiated_j(self) -> Floats | None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from flare.learning.job import LocalRule, Score, Update, norm_of
+from flare.learning.methods.base import Reducer
 from flare.rounds.air import AirMean
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import Told, after_round
@@ -37,21 +38,18 @@ class Arrivals:
     ) -> None:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
         self._air: AirMean | None = None
-        self._reducer = None
-        if plan is not None and rules:
-            now = plan.now
-            if plan.air is not None:
-                key = air_key(station.config.seed, state.rounds_done, part=Part.UPDATE)
-                self._air = AirMean(plan.air, plan.selected, key)
-                now = replace(now, new_mean=self._heard_mean)
-            self._reducer = station.method.reducer(plan.method, now)
+        self._reducer = self._new_reducer(plan) if plan is not None and rules else None
         self._sent: dict[int, Told] = {}
         self._times: dict[int, tuple[float | None, float | None]] = {}  # measured
 
-    def _heard_mean(self) -> AirMean:
-        """The one mean that there is over the air."""
-        assert self._air is not None
-        return self._air
+    def _new_reducer(self, plan: Plan) -> Reducer:
+        """What takes in the updates; over the air the channel adds them up."""
+        method, now = self._station.method, plan.now
+        if plan.air is not None:
+            key = air_key(self._station.config.seed, self._state.rounds_done, part=Part.UPDATE)
+            self._air = heard = AirMean(plan.air, plan.selected, key)
+            now = replace(now, new_mean=lambda: heard)
+        return method.reducer(plan.method, now)
 
     @property
     def losses(self) -> dict[int, float]:
