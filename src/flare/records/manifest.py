@@ -123,6 +123,7 @@ _DIFFERENCES = {
     "method code": "the code of its method is another",
     "policy code": "the code of its policy is another",
     "codec code": "the code of its codec is another",
+    "air scheme code": "the code of its air scheme is another",
 }
 """What is said of parts of an identity that are checksums."""
 
