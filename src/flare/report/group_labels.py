@@ -49,7 +49,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "uplink.air_senders": lambda value: "best senders" if value == "best" else "",
     "uplink.air_options": str,
     "wireless.downlink": lambda value: "no broadcast" if value == "none" else str(value),
-    "wireless.downlink_codec": lambda value: f"broadcast {'uncoded' if value == 'none' else value}",
+    "wireless.downlink_codec": lambda value: "" if value == "none" else f"model in {value}",
     "wireless.downlink_options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
