@@ -14,7 +14,8 @@ from flare.uplink.draws import DRAWS, draw
 
 def in_levels(blocks: Tensor, scales: Tensor, levels: int) -> Tensor:
     """Entries in units of a level, from -s to s: s x / scale, 0 in a block of zeros."""
-    return (blocks / torch.where(scales > 0.0, scales, 1.0)).mul_(levels)
+    exact = blocks / torch.where(scales > 0.0, scales, 1.0)
+    return exact if levels == 1 else exact.mul_(levels)
 
 
 def round_at_random(exact: Tensor, draws: Tensor) -> Tensor:
@@ -55,16 +56,21 @@ def arrive(updates: Tensor, keys: Tensor, block: int, levels: int) -> Tensor:
         blocks = of_blocks.split(updates[:, begin:end], block)
         scales = of_blocks.largest(blocks)
         exact = of_blocks.join(in_levels(blocks, scales, levels), end - begin)
-        level = round_at_random(exact, draw(keys, end - begin, begin)).add_(levels).sub_(levels)  # no -0
-        whole = torch.tensor(float(levels), device=updates.device)  # no plain number: as in `restore`
-        received[:, begin:end] = of_blocks.times_scales(level.div_(whole), scales, block)
+        level = round_at_random(exact, draw(keys, end - begin, begin)).add_(0.0)  # no -0
+        received[:, begin:end] = of_blocks.times_scales(_in_scales(level, levels), scales, block)
     return received
 
 
 def restore(codes: Tensor, scales: Tensor, block: int, levels: int) -> Tensor:
     """The entries (devices, weights) that l + s stand for; l = s is the scale itself."""
-    whole = torch.tensor(float(levels), device=scales.device)  # no plain number: dividing by one is inexact on GPUs
-    return of_blocks.times_scales(codes.float().sub_(levels).div_(whole), scales, block)
+    return of_blocks.times_scales(_in_scales(codes.float().sub_(levels), levels), scales, block)
+
+
+def _in_scales(level: Tensor, levels: int) -> Tensor:
+    """Levels as shares of the scale, written over them."""
+    if levels == 1:
+        return level
+    return level.div_(torch.tensor(float(levels), device=level.device))  # dividing by a plain number is inexact on GPUs
 
 
 def variance_bound(entries: int, levels: int) -> float:
