@@ -43,7 +43,7 @@ CODECS: dict[str, tuple[str, ...]] = {
 }
 """How updates travel, by the short names in claims."""
 FIXED_BITS = ("none", "float16", "qsgd-4", "qsgd-2")
-_POINTS = 60
+_TIMES = 60
 _TIMES_EARLIER = "times as early, as a power of two"
 
 
@@ -74,7 +74,7 @@ def panel(dataset: str, distribution: str) -> str:
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Both data sets and distributions; two policies, each with every codec and at the limit, at three rates."""
+    """Both data sets and distributions; two policies, the codecs that are run with them and the limit, at each rate."""
     made = []
     for dataset in DEADLINES_S:
         for distribution, partition in DISTRIBUTIONS.items():
@@ -130,7 +130,7 @@ def _claims(results: Results, own_rate: bool, short: str, told: str) -> list[Cla
     def ends(ours: Name, theirs: Name, level: float = 0.0) -> list[Comparison]:
         return [_ends_above(results, at, ours, theirs, own_rate, level=level) for at in results.panels]
 
-    def put(name: str, says: str, tests: list[Comparison], depends: str = "", measure: str = _POINTS_OF) -> Claim:
+    def put(name: str, says: str, tests: list[Comparison], depends: str = "", measure: str = _POINTS) -> Claim:
         return claim(f"uplink-{name}-{short}", f"{says}, {told}", tests, measure=measure, paper=BEYOND, depends=depends)
 
     made = [
@@ -173,7 +173,7 @@ def _claims(results: Results, own_rate: bool, short: str, told: str) -> list[Cla
     ]
 
 
-_POINTS_OF = "final test accuracy, points"
+_POINTS = "final test accuracy, points"
 
 
 def _best_bits(results: Results, at: str, own_rate: bool) -> str:
@@ -212,7 +212,7 @@ def _first_s(run: Outcome, target: float) -> float:
 
 def by_seconds(runs: Sequence[Outcome]) -> Curve:
     """The newest test at equally spaced simulated times; a guess before the first."""
-    times_s = np.linspace(0.0, min(float(run.clock_s[-1]) for run in runs), _POINTS + 1)[1:]
+    times_s = np.linspace(0.0, min(float(run.clock_s[-1]) for run in runs), _TIMES + 1)[1:]
     table = np.empty((len(runs), len(times_s)))
     for row, run in zip(table, runs, strict=True):
         newest = np.searchsorted(tests_s(run), times_s, side="right") - 1
