@@ -322,6 +322,20 @@ def _extreme_channels(
     return np.clip(snr, 1e-100, 1e100)
 
 
+def extreme_rounds_in_blocks(seed: int, number: int) -> Iterator[RoundProblem]:
+    """Extreme rounds whose band is 1 to 10^9 resource blocks; one in three has deadlines of devices, and unequal
+    payloads."""
+    rng = np.random.default_rng([seed, number, 9])
+    for problem in extreme_rounds(seed, number):
+        blocks = min(10.0 ** rng.uniform(0.0, 9.0), 0.999 * problem.total_bandwidth_hz * 1e100)
+        more: dict[str, object] = {"block_hz": problem.total_bandwidth_hz / max(blocks, 1.0)}
+        if rng.random() < 1.0 / 3.0:
+            due_s = problem.deadline_s * 10.0 ** rng.uniform(-1.0, 0.5, problem.num_devices)
+            bits = problem.payload_bits * 10.0 ** rng.uniform(-3.0, 0.0, problem.num_devices)
+            more |= {"due_s": np.clip(due_s, 1e-100, 1e100), "payload_bits": np.clip(bits, 1e-100, 1e100)}
+        yield changed(problem, **more)
+
+
 # Rounds with what a real network asks for beside the band.
 
 

@@ -12,15 +12,25 @@ import pytest
 
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
-from tests.cells import extreme_rounds
-from tests.conformance.checks import CERTIFICATE, finish_s
+from tests.cells import extreme_rounds, extreme_rounds_in_blocks
+from tests.conformance.checks import CERTIFICATE, certificate, due_s, finish_s
 
 NUM_ROUNDS = {"lp": 1_000}  # it calls a solver that takes milliseconds
 PATIENCE_S = 5.0  # of computing, for a round of a few devices that takes a millisecond
 
 
 def described(problem: RoundProblem) -> str:
-    names = ("tau", "compute_s", "snr_hz", "payload_bits", "total_bandwidth_hz", "deadline_s", "gamma")
+    names = (
+        "tau",
+        "compute_s",
+        "snr_hz",
+        "payload_bits",
+        "total_bandwidth_hz",
+        "deadline_s",
+        "gamma",
+        "block_hz",
+        "due_s",
+    )
     return ", ".join(f"{name}={np.asarray(getattr(problem, name)).tolist()!r}" for name in names)
 
 
@@ -48,16 +58,17 @@ def watchdog(policy: str, problem: RoundProblem, patience_s: float = PATIENCE_S)
 def assert_promises(policy: str, problem: RoundProblem, schedule: Schedule) -> None:
     if schedule.num_selected == 0:
         return
+    evenly = POLICIES[policy].split_evenly
     finish = finish_s(problem, schedule)
     last = finish.max()
     kept = {
         "everybody gets a band": bool((schedule.bandwidth_hz[schedule.selected] > 0.0).all()),
-        "the deadline is met": last <= problem.deadline_s * (1.0 + CERTIFICATE),
+        "deadlines are met": bool((finish <= due_s(problem)[schedule.selected] * (1.0 + CERTIFICATE)).all()),
         "the latency is the last finish": math.isclose(schedule.latency_s, last, rel_tol=CERTIFICATE),
-        "the band is used up": abs(math.fsum(schedule.bandwidth_hz) / problem.total_bandwidth_hz - 1.0) <= CERTIFICATE,
-        "all finish at once": POLICIES[policy].split_evenly or (last - finish.min()) / last <= CERTIFICATE,
+        "the band is used up": abs(math.fsum(schedule.bandwidth_hz) / problem.usable_hz - 1.0) <= CERTIFICATE,
+        "no division ends sooner": evenly or certificate(problem, schedule, evenly=False) <= CERTIFICATE,
         "the certificate says so": schedule.band_residual <= CERTIFICATE
-        and (POLICIES[policy].split_evenly or schedule.finish_spread <= CERTIFICATE),
+        and (evenly or schedule.finish_spread <= CERTIFICATE),
     }
     for promise, is_kept in kept.items():
         assert is_kept, f"{promise}: not by policy {policy} in RoundProblem({described(problem)})"
@@ -73,6 +84,46 @@ def test_policy_ends_and_keeps_its_promises_in_extreme_rounds(name: str) -> None
         assert_promises(name, problem, schedule)
         served += schedule.num_selected > 0
     assert served > 100
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_policy_ends_and_keeps_its_promises_in_extreme_rounds_of_whole_blocks(name: str) -> None:
+    served = 0
+    for turn, problem in enumerate(extreme_rounds_in_blocks(list(POLICIES).index(name), 80)):
+        with watchdog(name, problem, patience_s=1.0):
+            schedule = solve(problem, name, rng=stream(turn, "policy"))
+        assert_promises(name, problem, schedule)
+        served += schedule.num_selected > 0
+    assert served > 15
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("policy", ["exact", "greedy", "dm"])
+@pytest.mark.parametrize(
+    ("payload_bits", "num_blocks"),
+    [
+        pytest.param(1e-20, 10, id="an upload is less than a rounding of the computing time"),
+        pytest.param(1e-14, 10**6, id="an upload is a few roundings of the computing time"),
+        pytest.param(1e-14, 10**9, id="the same, and as many blocks as there may be"),
+        pytest.param(1.0, 10**9, id="the rate no longer grows with the bandwidth"),
+    ],
+)
+def test_whole_blocks_where_doubles_are_too_coarse(payload_bits: float, num_blocks: int, policy: str) -> None:
+    problem = RoundProblem(
+        tau=[2.0, 2.0, 3.0],
+        compute_s=[1.0, 1.0, 0.5],
+        snr_hz=[3.0, 4.0, 3.0],
+        payload_bits=payload_bits,
+        total_bandwidth_hz=float(num_blocks),
+        deadline_s=2.0,
+        block_hz=1.0,
+    )
+    with watchdog(policy, problem, patience_s=1.0):
+        schedule = solve(problem, policy)
+    assert schedule.num_selected == 3
+    assert schedule.bandwidth_hz.sum() == num_blocks
+    assert_promises(policy, problem, schedule)
 
 
 @pytest.mark.filterwarnings("error")

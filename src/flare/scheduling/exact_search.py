@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,12 +47,6 @@ class Limited:
         self.must, self.least, self.most = self.must[rows], self.least[rows], self.most[rows]
 
 
-@lru_cache(maxsize=64)
-def _with_rounding(devices: int) -> Floats:
-    """What sums of up to so many bandwidths, of 1 in all, may round to."""
-    return np.asarray(1.0 + ADDITION_ERROR * np.arange(100, 100 + devices), dtype=np.float64)
-
-
 class Search:
     """Best-first search over M. Prices and bounds that are none come out as nan: call it under `numpy.errstate`.
 
@@ -78,7 +71,7 @@ class Search:
         self.row = np.arange(rows)
         self.limited = limited
         cheapest_first = self.order_by(needed)
-        limit = band[:, None] * _with_rounding(devices)
+        limit = band[:, None] * (1.0 + ADDITION_ERROR * np.arange(100, 100 + devices))  # what sums may round to
         least_hz = self._taken(needed, cheapest_first).cumsum(axis=1)
         max_m = (least_hz <= limit).sum(axis=1)
         if limited is not None:
