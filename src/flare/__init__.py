@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flare.learning.models import model
     from flare.research import Run, Runs, compare, load, simulate
     from flare.uplink import codec
+    from flare.uplink.air import air_scheme
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "Schedule",
     "Status",
     "admit",
+    "air_scheme",
     "codec",
     "compare",
     "dataset",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "air_scheme": "flare.uplink.air",
     "codec": "flare.uplink",
     "dataset": "flare.data.sources",
     "method": "flare.learning.methods",

@@ -1,4 +1,4 @@
-"""Plugins: Python files of a user's own policies, methods, models and data sets.
+"""Plugins: Python files of a user's own policies, methods, models, data sets, codecs and air schemes.
 
 A plugin is one file, executed as a module of its own; what it registers by decorators (`@flare.policy("mine")`, ...)
 can then be asked for by name. Loaded again unchanged, nothing happens; changed, it is executed anew, and what it

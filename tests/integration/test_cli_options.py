@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flare.config import Options, load, override
+from flare.config import Config, Options, load, override
 from flare.scheduling import POLICIES, RoundProblem, policy
+from flare.sweeps.entries import of_pairs
+from flare.sweeps.parts import AIR, CODEC, DATA, METHOD, MODEL, PARTS, POLICY, Part, with_options
 from flare.types import Floats
 from tests.hostile import flare
 
@@ -208,3 +210,27 @@ def test_the_number_that_ps_is_tuned_to_is_written_down(tmp_path: Path, capsys: 
     assert flare(capsys, "run", *SMALL, "--set", "scheduling.policy=ps", "--out", "ps")[0] == 0
     tuned = json.loads((tmp_path / "ps" / "manifest.json").read_text())["tuned_options"]["num_selected"]
     assert max(senders(tmp_path / "ps")) <= tuned
+
+
+# Of each part one that has options, and one of them; what the part is, where it is no default.
+OPTIONS = {
+    POLICY: (["scheduling.policy=random"], "num_selected=2"),
+    METHOD: (["learning.method=fedprox"], "prox_mu=0.3"),
+    MODEL: (["learning.model=mlp"], "hidden=7"),
+    DATA: (["data.name=synthetic"], "beta=0.3"),
+    CODEC: (["uplink.codec=topk"], "share=0.3"),
+    AIR: (["uplink.air=ota"], "max_mse=0.3"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.registry.kind)
+def test_every_part_is_given_its_option_in_a_run_and_in_a_comparison(part: Part) -> None:
+    settings, text = OPTIONS[part]
+    whole = override(Config(), settings)
+    name, _, value = text.partition("=")
+    pairs = [(METHOD.name(whole), POLICY.name(whole)), ("flare", "exact")]
+    compared = of_pairs(whole, pairs, [text])
+    for given in (with_options(whole, [text]), compared[0]):
+        assert dict(part.options(given)) == {name: float(value)}
+    if part not in (METHOD, POLICY):
+        assert dict(part.options(compared[1])) == {name: float(value)}

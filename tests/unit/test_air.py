@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 from scipy import integrate, special
 
+from flare.config import setting
 from flare.uplink import NotFiniteError
 from flare.uplink.air import (
     AIR_SCHEMES,
@@ -21,6 +23,7 @@ from flare.uplink.air import (
     Moments,
     TruncatedInversion,
     air_key,
+    air_scheme,
     can_send,
     make_air_scheme,
     moments,
@@ -340,3 +343,31 @@ def test_bad_input_is_refused_in_a_sentence() -> None:
         make_air_scheme("truncated-inversion", {"threshold": 0.0})
     with pytest.raises(ValueError, match="compute_s"):
         plan_air(Cotaf(), link(), WEIGHTS, compute_s=[0.0], deadline_s=1.0)
+
+
+def test_what_is_no_scheme_is_not_registered() -> None:
+    before = list(AIR_SCHEMES)
+    with pytest.raises(
+        ValueError, match=r'@flare.air_scheme above Cotaf has no name; write @flare.air_scheme\("NAME"\)'
+    ):
+        air_scheme(Cotaf)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="air scheme 'other': class Other must derive from AirScheme"):
+
+        @air_scheme("other")  # type: ignore[type-var]
+        class Other:
+            pass
+
+    with pytest.raises(ValueError, match="air scheme 'half': class Half lacks precoding"):
+
+        @air_scheme("half")
+        class Half(AirScheme):
+            can_send = Cotaf.can_send  # type: ignore[assignment]
+
+    with pytest.raises(ValueError, match="air scheme 'upside': write @air_scheme above @dataclass"):
+
+        @dataclass(frozen=True)
+        @air_scheme("upside")
+        class Upside(Cotaf):
+            level: float = setting(1.0, "of something")
+
+    assert list(AIR_SCHEMES) == before

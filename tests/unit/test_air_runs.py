@@ -402,5 +402,6 @@ def test_a_scheme_of_ones_own_is_part_of_the_run() -> None:
         assert {record.noise_std for record in records} == {1.0 / (1e3 * 5)}
         assert all(record.sent == [0, 1, 3, 4, 5] for record in records)
         assert member.simulation.identity["air scheme"] == "plain"
+        assert "over the air plain" in repr(member.simulation)
         assert member.simulation.identity["air scheme code"]
     assert "air scheme" not in Simulation(small()).identity

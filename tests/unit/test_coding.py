@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,7 @@ from flare.records.checkpoints import checkpoints, read_checkpoint
 from flare.records.run import read_run
 from flare.rounds import RoundRecord, RunState, RunStatus, coding, local_rules
 from flare.rounds.coding import decoded, encoded
-from flare.rounds.residuals import Part
+from flare.rounds.residuals import Part, Residuals
 from flare.rounds.state import to_tensors
 from flare.simulation import Member, Simulation, drive, resume
 from flare.simulation.run import Jobs
@@ -107,7 +109,7 @@ class OneByOne:
         own = dict(zip(devices, gradients, strict=False))
         jobs = [replace(job, rule=resolved(rules[i], own.get(i))) for i, job in zip(devices, jobs, strict=True)]
         updates = [self.sent(i, rules[i], each) for i, each in zip(devices, self.engine.train(jobs), strict=True)]
-        self.state, _ = self.simulation.apply(self.state, plan, Jobs(rules, jobs), updates)
+        self.state, _ = self.simulation.apply(self.state, plan, Jobs(rules, jobs, self.state.residuals), updates)
 
     def sent(self, device: int, rule: LocalRule, update: Update) -> Update:
         change = None
@@ -200,6 +202,43 @@ def test_a_resumed_run_is_the_run_never_interrupted(method: str, tmp_path: Path)
         again = [replace(RoundRecord.from_json(each), wall_s=None) for each in folder.records()]
     assert again == records
     assert same(tensors(member.state), tensors(whole.state))
+
+
+def test_what_is_held_back_is_read_row_by_row() -> None:
+    """A row that is replaced in the next round is freed then, though others of its checkpoint are not."""
+    rows = Residuals({Part.UPDATE: {device: torch.randn(50) for device in (1, 4, 6)}})
+    again = Residuals.from_tensors(rows.to_tensors()).of(Part.UPDATE)
+    for device, row in rows.of(Part.UPDATE).items():
+        assert torch.equal(again[device], row)
+        assert again[device].untyped_storage().nbytes() == row.nbytes
+
+
+def test_gradients_are_gone_while_devices_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+    module = sys.modules["flare.simulation.drive"]  # the package has a function of that name
+
+    def transmit(outgoing: Any) -> Any:
+        heard = coding.transmit(outgoing)
+        sent.extend(weakref.ref(each) for one in heard if one.part is Part.GRADIENT for each in one.vectors.values())
+        return heard
+
+    def engine(*given: Any) -> Any:
+        made = make_engine(*given)
+        train = made.train
+
+        def watched(jobs: Any) -> Any:
+            alive.append(sum(each() is not None for each in sent))
+            return train(jobs)
+
+        monkeypatch.setattr(made, "train", watched)
+        return made
+
+    monkeypatch.setattr(module, "transmit", transmit)
+    monkeypatch.setattr(module, "make_engine", engine)
+    drive([Member(Simulation(small("learning.method=fedlin", "uplink.codec=qsgd", "run.rounds=2")))])
+    assert sent
+    assert alive == [0, 0]
 
 
 def test_an_interrupted_round_leaves_what_is_held_back_as_it_was() -> None:

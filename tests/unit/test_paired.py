@@ -118,6 +118,11 @@ def test_equal_rounds_and_equal_time_may_rank_differently(tmp_path: Path) -> Non
     assert [each.label for each in groups] == [long, short]  # the order of the page is that of equal rounds
 
 
+def test_blocks_of_the_band_are_not_drawn(tmp_path: Path) -> None:
+    plain, blocks = (run_of(tmp_path, "exact", changes={"block_hz": block_hz}) for block_hz in (0.0, 180e3))
+    assert why_no_pair(plain, blocks) == ""
+
+
 def test_only_seeds_that_both_have_are_paired_and_the_others_are_named(tmp_path: Path) -> None:
     runs = [run_of(tmp_path, "exact", seed, final_accuracy=0.9) for seed in (0, 1, 2, 3)]
     runs += [run_of(tmp_path, "cp", seed, final_accuracy=0.7) for seed in (2, 3, 7)]

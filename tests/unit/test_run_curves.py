@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from flare.config import Config
 from flare.records import RunFolder
+from flare.records.manifest import read_manifest, refuse_other
 from flare.records.run import RunNumbers, read_run
 from flare.report.curves import (
     MAX_POINTS,
@@ -34,6 +35,7 @@ from flare.report.group_labels import PAPER_NAMES, differing, labels_of, paper_n
 from flare.report.run_figures import MAX_CURVES, ROUND, lines, looks
 from flare.report.run_groups import Group, group_runs, settings_table
 from flare.rounds import RoundRecord
+from flare.rounds.identity import CODE_PARTS, code_key
 from tests.made_up_runs import settings, write_run
 
 FORMAT_1 = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"
@@ -412,3 +414,18 @@ def test_a_device_that_cannot_be_is_damage(tmp_path: Path) -> None:
         folder.append(sound | {"sent": [10**12], "loss": [None], "update_norm": [None], "payload_bits": [1.0]})
     with pytest.raises(ValueError, match="round 1 of its records names device 1000000000000"):
         read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("part", CODE_PARTS)
+def test_runs_of_other_code_are_another_group(tmp_path: Path, part: str) -> None:
+    """Of whatever part of a run; a folder is not continued with it either, and the message says so."""
+    codes = ({part: "mine", code_key(part): code} for code in ("abc123", "def456"))
+    folders = [
+        write_run(tmp_path / str(seed), settings(seed=seed), rounds=2, identity=identity)
+        for seed, identity in enumerate(codes)
+    ]
+    groups, _ = group_runs([read_run(folder) for folder in folders])
+    assert [group.label.rpartition(", ")[2] for group in groups] == ["abc123", "def456"]
+    manifest, other = read_manifest(folders[0]), {part: "mine", code_key(part): "def456"}
+    with pytest.raises(ValueError, match=f"here: the code of its {part} is another; continue"):
+        refuse_other(folders[0], manifest, other)

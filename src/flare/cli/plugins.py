@@ -18,7 +18,8 @@ Plugins = Annotated[
     typer.Option(
         "--plugin",
         metavar="FILE.py",
-        help="A Python file of your own policies, methods, models or data sets; may be given again.",
+        help="A Python file of your own policies, methods, models, data sets, codecs or air schemes; may be given "
+        "again.",
         show_default=False,
     ),
 ]

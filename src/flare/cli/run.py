@@ -24,7 +24,8 @@ PartOptions = Annotated[
     typer.Option(
         "--option",
         "-o",
-        help="An option of policy, codec, method, model or data set, such as num_selected=5; may be given again.",
+        help="An option of policy, method, model, data set, codec or air scheme, such as num_selected=5; may be given "
+        "again.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run. (default: a new one under runs/)")]

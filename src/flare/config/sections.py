@@ -297,7 +297,9 @@ class Config:
     learning: LearningConfig = field(default_factory=LearningConfig)
     run: RunConfig = field(default_factory=RunConfig)
     plugins: tuple[str, ...] = setting(
-        (), "Python files of your own policies, codecs, methods, models and data sets; relative to this file", of=str
+        (),
+        "Python files of your own policies, methods, models, data sets, codecs and air schemes; relative to this file",
+        of=str,
     )
 
     def __post_init__(self) -> None:

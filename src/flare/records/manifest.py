@@ -21,6 +21,7 @@ from flare.config.toml import MAX_FILE_BYTES
 from flare.records.old_format import FORMAT_1
 from flare.records.plugin_files import are_sound, used_checksum
 from flare.records.regular_files import read_regular, refuse_irregular
+from flare.rounds.identity import CODE_PARTS, code_key
 
 FILE = "manifest.json"
 FORMAT, FORMAT_VERSION = "flare-run", 2
@@ -120,11 +121,7 @@ _DIFFERENCES = {
     "division": "its samples are divided otherwise among the devices",
     "layers": "the layers of its model are others",
     "start": "the start weights of its model are others",
-    "method code": "the code of its method is another",
-    "policy code": "the code of its policy is another",
-    "codec code": "the code of its codec is another",
-    "air scheme code": "the code of its air scheme is another",
-}
+} | {code_key(part): f"the code of its {part} is another" for part in CODE_PARTS}
 """What is said of parts of an identity that are checksums."""
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flare.rounds.identity import CODE_PARTS
 from flare.text import cut, one_line
 from flare.units import human
 
@@ -30,6 +31,15 @@ PAPER_PAIRS = {("flare", "greedy"): "SPF", ("fedavg", "greedy"): "SP"} | {
     ("fedavg", policy): policy.upper() for policy in ("ps", "cp", "dm", "cm")
 }
 """Which pair of method and policy each of them is."""
+
+
+def own_key(part: str) -> str:
+    """What a user's own code of a part is called among the settings of a group."""
+    return f"own {part}"
+
+
+# What is a user's own, and the setting that names it.
+_CODE_OF = {own_key(part): setting for part, setting in CODE_PARTS.items()} | {"own data": "data.name"}
 # Settings that come first in a label, and how they are written there.
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.options.tau_bar": lambda value: f"tau_bar {value}",
@@ -61,7 +71,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "wireless.num_devices": lambda value: f"{value} devices",
     "run.rounds": lambda value: f"{value} rounds",
     # What a program put in their place:
-    **dict.fromkeys(("own data", "own model", "own method", "own policy", "own codec", "own air scheme"), str),
+    **dict.fromkeys(("own data", "own model", *_CODE_OF), str),
 }
 # Settings that mean nothing unless another one has a certain value.
 _ONLY_WITH = {
@@ -76,13 +86,6 @@ _ONLY_WITH = {
     "wireless.downlink_power_dbm": ("wireless.downlink", "broadcast"),
     "wireless.downlink_codec": ("wireless.downlink", "broadcast"),
     "wireless.downlink_options": ("wireless.downlink", "broadcast"),
-}
-_CODE_OF = {
-    "own method": METHOD,
-    "own policy": POLICY,
-    "own codec": "uplink.codec",
-    "own air scheme": "uplink.air_scheme",
-    "own data": "data.name",
 }
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 

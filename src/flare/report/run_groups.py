@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from flare.config import Config, settings_of
 from flare.learning.methods import METHODS
 from flare.records.run import RunNumbers
-from flare.report.group_labels import MAX_CHARACTERS, Settings, full_name, labels_of
+from flare.report.group_labels import MAX_CHARACTERS, Settings, full_name, labels_of, own_key
+from flare.rounds.identity import CODE_PARTS, code_key
 from flare.text import cut, one_line
 
 _SHORT = 6  # digits of a checksum that tell two apart
@@ -74,19 +75,18 @@ def _made_of(run: RunNumbers) -> tuple[str, ...]:
     """What all seeds of a group have in common beside their settings.
 
     That is the samples (who holds them is drawn with the seed), or where they are drawn with the seed, too, the code
-    that draws them; the kind of model (its start is drawn with the seed); and the code of a method, policy, codec or
+    that draws them; the kind of model (its start is drawn with the seed); and the code of method, policy, codecs and
     air scheme. Nothing for runs of settings alone that do not tell.
     """
     told = run.identity
     data = _data_code(run) if run.data_by_seed else told.get("samples", "")
-    parts = ("layers", "method code", "policy code", "codec code", "air scheme code")
-    return (data, *(told.get(part, "") for part in parts))
+    return (data, *(told.get(key, "") for key in ("layers", *map(code_key, CODE_PARTS))))
 
 
 def _settings(run: RunNumbers) -> Settings:
     """The settings, and beside them what a program put in the place of some."""
     told = run.identity
-    own = {f"own {part}": _short(told, f"{part} code") for part in ("method", "policy", "codec", "air scheme")}
+    own = {own_key(part): _short(told, code_key(part)) for part in CODE_PARTS}
     own["own data"] = _data_code(run)[:_SHORT]
     if run.data != run.config.data.name:
         own["own data"] = f"{run.data} {_short(told, 'samples')}"

@@ -1,4 +1,5 @@
-"""What a run is beside its settings: checksums of arrays, and of policy, codec and method if they are a user's own."""
+"""What a run is beside its settings: checksums of arrays, and of the code of its parts where that is a
+user's own."""
 
 from __future__ import annotations
 
@@ -11,12 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.learning.methods import METHODS
+from flare.registry import Registry
 from flare.rounds.base_station import BaseStation
 from flare.scheduling import POLICIES
 from flare.uplink import CODECS
 from flare.uplink.air import AIR_SCHEMES
 
 _DIGITS = 16  # of a checksum
+CODE_PARTS = {
+    "method": "learning.method",
+    "policy": "scheduling.policy",
+    "codec": "uplink.codec",
+    "downlink codec": "wireless.downlink_codec",
+    "air scheme": "uplink.air_scheme",
+}
+"""The parts of a run whose code may be a user's own, each with the setting that names it."""
+
+
+def code_key(part: str) -> str:
+    """What the checksum of the code of a part is called in an identity."""
+    return f"{part} code"
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
@@ -25,31 +40,41 @@ def code_identity(station: BaseStation) -> dict[str, str]:
 
     The code is the text of the class or function itself: what it calls elsewhere is not looked into.
     """
-    learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
-    method = _part("method", learning.method, type(station.method))
-    codec = _part("codec", uplink.codec, CODECS.find(uplink.codec).make) if station.codes else {}
-    if station.codes_broadcast:
-        name = station.config.wireless.downlink_codec
-        codec |= _part("downlink codec", name, CODECS.find(name).make)
-    air = {} if station.air is None else _part("air scheme", uplink.air_scheme, type(station.air))
-    return method | _part("policy", scheduling.policy, POLICIES.find(scheduling.policy).function) | codec | air
+    told = {}
+    for part, (registry, name) in _used(station).items():
+        told[part] = name
+        own = own_code(_code(station, registry, name))
+        if own:
+            told[code_key(part)] = own
+    return told
 
 
 def code_files(station: BaseStation) -> dict[str, str | None]:
-    """The files that the code of method, policy, codec and air scheme comes from, by the parts of `code_identity`."""
-    learning, scheduling, uplink = station.config.learning, station.config.scheduling, station.config.uplink
-    codec = {"codec code": CODECS.origin(uplink.codec).path} if station.codes else {}
+    """The files that the code of the parts of `code_identity` comes from, by the names of their checksums there."""
+    return {code_key(part): registry.origin(name).path for part, (registry, name) in _used(station).items()}
+
+
+def _used(station: BaseStation) -> dict[str, tuple[Registry[Any], str]]:
+    """The parts that a run uses: where each is registered, and by what name."""
+    registries: dict[str, Registry[Any]] = {"method": METHODS, "policy": POLICIES}
+    if station.codes:
+        registries["codec"] = CODECS
     if station.codes_broadcast:
-        codec["downlink codec code"] = CODECS.origin(station.config.wireless.downlink_codec).path
-    air = {} if station.air is None else {"air scheme code": AIR_SCHEMES.origin(uplink.air_scheme).path}
-    return (
-        codec
-        | air
-        | {
-            "method code": METHODS.origin(learning.method).path,
-            "policy code": POLICIES.origin(scheduling.policy).path,
-        }
-    )
+        registries["downlink codec"] = CODECS
+    if station.air is not None:
+        registries["air scheme"] = AIR_SCHEMES
+    used = {}
+    for part, registry in registries.items():
+        section, _, key = CODE_PARTS[part].partition(".")
+        used[part] = (registry, str(getattr(getattr(station.config, section), key)))
+    return used
+
+
+def _code(station: BaseStation, registry: Registry[Any], name: str) -> Any:
+    """The class or function itself."""
+    if registry is METHODS:
+        return type(station.method)
+    return registry.find(name).function if registry is POLICIES else registry.find(name).make
 
 
 def checksum(*arrays: NDArray[Any]) -> str:
@@ -87,8 +112,3 @@ def own_code(code: Any) -> str:
     if str(getattr(code, "__module__", "")).split(".")[0] == "flare":
         return ""
     return hashlib.sha256(source_of(code).encode()).hexdigest()[:_DIGITS]
-
-
-def _part(part: str, name: str, code: Any) -> dict[str, str]:
-    own = own_code(code)
-    return {part: name, f"{part} code": own} if own else {part: name}

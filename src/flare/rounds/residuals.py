@@ -63,10 +63,10 @@ class Residuals:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Residuals:
-        """What `to_tensors` took apart."""
-        found = {
-            part: dict(zip(tensors[f"{part.word}.devices"].tolist(), tensors[f"{part.word}.rows"], strict=True))
-            for part in Part
-            if f"{part.word}.devices" in tensors
-        }
+        """What `to_tensors` took apart. Every row is a copy: a view would keep all rows alive as long as one is."""
+        found = {}
+        for part in Part:
+            if f"{part.word}.devices" in tensors:
+                devices, rows = tensors[f"{part.word}.devices"].tolist(), tensors[f"{part.word}.rows"]
+                found[part] = {device: row.clone() for device, row in zip(devices, rows, strict=True)}
         return cls(found)

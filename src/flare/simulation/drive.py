@@ -16,9 +16,9 @@ from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
 from flare.records import RunFolder
 from flare.records.run_keeper import RunKeeper
-from flare.rounds import RoundRecord, RunState, RunStatus
+from flare.rounds import Plan, RoundRecord, RunState, RunStatus
 from flare.rounds.coding import transmit
-from flare.simulation.run import Simulation
+from flare.simulation.run import Jobs, Simulation
 
 
 @dataclass
@@ -121,14 +121,7 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     plans = [member.simulation.plan(member.state) for member in members]
     models = _dealt(transmit, [member.simulation.model_out(plan) for member, plan in zip(members, plans, strict=True)])
     plans = [member.simulation.received(plan, told) for member, plan, told in zip(members, plans, models, strict=True)]
-    asked = [member.simulation.gradient_jobs(plan) for member, plan in zip(members, plans, strict=True)]
-    gradients = _dealt(engine.gradients, asked)
-    turns = list(zip(members, plans, gradients, strict=True))
-    heard = _dealt(transmit, [member.simulation.gradients_out(member.state, plan, own) for member, plan, own in turns])
-    work = [
-        member.simulation.jobs(member.state, plan, own, told)
-        for (member, plan, own), told in zip(turns, heard, strict=True)
-    ]
+    work = _work(engine, members, plans)
     updates = _dealt(engine.train, [each.jobs for each in work])
     sent = [
         member.simulation.updates_out(member.state, plan, own, made)
@@ -148,6 +141,19 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
         member.keeper.save(state)
         if callback is not None:
             callback(member, record)
+
+
+def _work(engine: Engine, members: Sequence[Member], plans: Sequence[Plan]) -> list[Jobs]:
+    """What the devices of each run are to compute. Gradients that the methods need first are forgotten with this call:
+    while the devices train there is no room for them."""
+    asked = [member.simulation.gradient_jobs(plan) for member, plan in zip(members, plans, strict=True)]
+    gradients = _dealt(engine.gradients, asked)
+    turns = list(zip(members, plans, gradients, strict=True))
+    heard = _dealt(transmit, [member.simulation.gradients_out(member.state, plan, own) for member, plan, own in turns])
+    return [
+        member.simulation.jobs(member.state, plan, own, told)
+        for (member, plan, own), told in zip(turns, heard, strict=True)
+    ]
 
 
 def _scored(

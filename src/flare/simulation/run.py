@@ -57,6 +57,7 @@ from flare.rounds.broadcast import outgoing_model, with_model
 from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
 from flare.rounds.identity import code_files, code_identity
 from flare.rounds.plan import problem_of
+from flare.rounds.residuals import Residuals
 from flare.scheduling import lacks_number, tune_num_selected
 from flare.simulation.identity import data_identity, model_identity
 from flare.simulation.smoothness import estimated_smoothness
@@ -69,11 +70,12 @@ _TUNING_ROUNDS = 20  # rounds of the cell on which the number of devices of poli
 
 @dataclass(frozen=True, eq=False)
 class Jobs:
-    """The work of a round: how each selected device steps, and the job that an engine does for it, in their order."""
+    """The work of a round: how each selected device steps, and the job that an engine does for it, in their order; and
+    what devices hold back once their gradients are sent."""
 
     rules: dict[int, LocalRule]
     jobs: list[Job]
-    heard: Sequence[Incoming] = ()  # gradients that were coded on their way
+    residuals: Residuals
 
 
 class Simulation:
@@ -128,6 +130,7 @@ class Simulation:
             "method": config.learning.method,
             "policy": config.scheduling.policy,
             **({"codec": config.uplink.codec} if self.station.codes else {}),
+            **({"over the air": config.uplink.air_scheme} if self.station.air is not None else {}),
             "seed": str(config.seed),
             "data": told["data"],
             "model": f"{told['model']}" + ("" if self.own_module else f" ({self.model.num_weights} weights)"),
@@ -202,7 +205,7 @@ class Simulation:
             batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
             own = gradients[k] if rule.subtract_own_gradient else None
             jobs.append(Job(plan.start, _without_own(rule, own), batches))
-        return Jobs(rules, jobs, heard)
+        return Jobs(rules, jobs, _held_back(state.residuals, heard))
 
     def updates_out(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
         """The vectors of the updates that are to be coded on their way to the base station."""
@@ -216,10 +219,7 @@ class Simulation:
         arrivals = Arrivals(self.station, state, plan, work.rules)
         for device, update in zip(work.rules, as_received(list(work.rules), updates, heard), strict=True):
             arrivals.add(device, update)
-        residuals = state.residuals
-        for each in (*work.heard, *heard):
-            residuals = residuals.after(each.part, each.kept)
-        return arrivals.end(residuals=residuals)
+        return arrivals.end(residuals=_held_back(work.residuals, heard))
 
     def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, RoundRecord]:
         """The state after a round of which only the schedule and the clock count, and its record."""
@@ -263,6 +263,13 @@ def observation_of(drawn: CellRound, num_samples: Floats, label_counts: Floats |
         label_counts=label_counts,
         mean_snr_hz=drawn.mean_snr_hz,
     )
+
+
+def _held_back(before: Residuals, heard: Sequence[Incoming]) -> Residuals:
+    """What devices hold back when these vectors were sent."""
+    for each in heard:
+        before = before.after(each.part, each.kept)
+    return before
 
 
 def _without_own(rule: LocalRule, own: Tensor | None) -> LocalRule:

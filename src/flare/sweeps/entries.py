@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from flare.config import Config
 from flare.config.declared import of_each
 from flare.config.options import NO_OPTIONS
-from flare.sweeps.parts import CODEC, DATA, METHOD, MODEL, POLICY, dealt
+from flare.sweeps.parts import METHOD, PARTS, POLICY, dealt
 
 
 def run_name(method: str, policy: str, seed: int) -> str:
@@ -53,7 +53,9 @@ def of_pairs(whole: Config, pairs: Sequence[tuple[str, str]], texts: Sequence[st
     """
     named = {METHOD: [method for method, _ in pairs], POLICY: [policy for _, policy in pairs]}
     own = dealt(whole, named[METHOD], named[POLICY], texts)
-    for part in (MODEL, DATA, CODEC):
+    for part in PARTS:
+        if part in named:  # each pair has its own
+            continue
         name = part.name(whole)
         whole = part.set(whole, name, of_each(part.registry, [name], part.options(whole), own[part])[name])
     options = {part: of_each(part.registry, names, part.options(whole), own[part]) for part, names in named.items()}

@@ -17,7 +17,7 @@ options are what it takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -52,7 +52,7 @@ def codec(name: str) -> Callable[[C], C]:
 
     def register(made_of: C) -> C:
         if isinstance(made_of, type):
-            _refuse_incomplete(name, made_of)
+            refuse_incomplete("codec", name, made_of, Codec, facts=("unbiased",))
         options = INTERFACE.options_of(name, made_of)
         taken = next((each for each in options if isinstance(made_of, type) and each in (*_PARTS, *_FACTS)), None)
         if taken is not None:
@@ -75,11 +75,15 @@ def make_codec(name: str, options: Mapping[str, Any] = NO_OPTIONS) -> Codec:
     return made
 
 
-def _refuse_incomplete(name: str, made_of: Any) -> None:
-    if not issubclass(made_of, Codec):
-        raise ValueError(f"codec '{name}': class {made_of.__name__} must derive from flare.uplink.Codec")
+def refuse_incomplete(kind: str, name: str, made_of: type, base: type, facts: Sequence[str] = ()) -> None:
+    """ValueError where a class that is to be registered does not derive from `base`, or lacks methods or facts."""
+    if not issubclass(made_of, base):
+        raise ValueError(f"{kind} '{name}': class {made_of.__name__} must derive from {base.__name__}")
     if any(isinstance(each, Field) for each in vars(made_of).values()):
-        raise ValueError(f"codec '{name}': write @codec above @dataclass, so that its fields are known as options")
-    missing = sorted(made_of.__abstractmethods__) + ([] if hasattr(made_of, "unbiased") else ["unbiased"])
+        decorator = kind.replace(" ", "_")
+        raise ValueError(
+            f"{kind} '{name}': write @{decorator} above @dataclass, so that its fields are known as options"
+        )
+    missing = [*sorted(made_of.__abstractmethods__), *(fact for fact in facts if not hasattr(made_of, fact))]  # type: ignore[attr-defined]
     if missing:
-        raise ValueError(f"codec '{name}': class {made_of.__name__} lacks {', '.join(missing)}")
+        raise ValueError(f"{kind} '{name}': class {made_of.__name__} lacks {', '.join(missing)}")

@@ -41,6 +41,7 @@ from flare.config.options import NO_OPTIONS
 from flare.registry import Registry, first_line
 from flare.types import Floats
 from flare.uplink.air.link import AirLink, Moments
+from flare.uplink.registry import refuse_incomplete
 
 INTERFACE = Interface("air scheme")
 Mask = NDArray[np.bool_]
@@ -92,9 +93,14 @@ S = TypeVar("S", bound=Callable[..., AirScheme])
 
 
 def air_scheme(name: str) -> Callable[[S], S]:
-    """Register the decorated dataclass, which derives from `AirScheme`, as the scheme `name`."""
+    """Register the decorated class as the scheme `name`: a dataclass that derives from `AirScheme`, or a function that
+    returns one."""
+
+    AIR_SCHEMES.refuse_bare(name, "flare.air_scheme")
 
     def register(made_of: S) -> S:
+        if isinstance(made_of, type):
+            refuse_incomplete("air scheme", name, made_of, AirScheme)
         options = INTERFACE.options_of(name, made_of)
         AIR_SCHEMES.add(AirSchemeKind(name, first_line(made_of), options, made_of), made_of)
         return made_of
