@@ -96,7 +96,7 @@ def claims(results: Results) -> list[Claim]:
             near,
             measure="best test accuracy, points",
             paper="0.6 s",
-            depends="the channel's reference gain and gamma, which the paper does not tell",
+            depends="the channel's reference gain and the value of gamma, which the paper does not tell",
         ),
         claim(
             "fig8-consistent",

@@ -136,7 +136,7 @@ def _claims(results: Results, own_rate: bool, short: str, told: str) -> list[Cla
     made = [
         put(
             f"{codec}-over-none",
-            f"`{codec}` ends above float32 after the same simulated time, both with `exact`",
+            f"{coded('exact', codec).full_name}, ends above float32 after the same simulated time",
             ends(("exact", codec), BASE),
         )
         for codec in CODECS
@@ -147,27 +147,32 @@ def _claims(results: Results, own_rate: bool, short: str, told: str) -> list[Cla
         _ends_above(results, at, ("exact", "auto"), ("exact", _best_bits(results, at, own_rate)), own_rate)
         for at in results.panels
     ]
+    few = coded("exact", "qsgd-2")
     greedy = [each for codec in ("none", "qsgd-2") for each in ends(("exact", codec), ("greedy", codec))]
     return [
         *made,
         put(
             "earlier",
-            "2 bits with `exact` have the final accuracy of float32 with `greedy` (SPF) at least 4 times as early",
+            f"{few.full_name}, has the final accuracy of {coded(*SPF).full_name} with float32 at least 4 times as early",
             earlier,
             "how early is many times as early: our threshold, 4",
             _TIMES_EARLIER,
         ),
         put(
             "near-limit",
-            "2 bits end at most a point below a cell in which uploads take no time, both with `exact`",
+            f"{few.full_name}, ends at most a point below a cell in which uploads take no time",
             ends(("exact", "qsgd-2"), ("exact", "limit"), -1.0),
             "what is near: our threshold, a point",
         ),
-        put("auto-over-fixed", "bits chosen with the schedule end above the best fixed number of bits", chosen),
-        put("exact-over-greedy", "`exact` ends above `greedy` with the same codec", greedy),
+        put("auto-over-fixed", f"{coded('exact', 'auto').full_name}, ends above the best fixed number of bits", chosen),
+        put(
+            "exact-over-greedy",
+            f"{coded(*BASE).full_name} ends above {coded(*SPF).full_name} with the same codec",
+            greedy,
+        ),
         put(
             "ota-over-qsgd-2",
-            "over the air ends above 2 bits on divided bands",
+            f"{coded('exact', 'ota').full_name}, ends above {few.full_name}",
             ends(("exact", "ota"), ("exact", "qsgd-2")),
         ),
     ]
