@@ -453,7 +453,7 @@ def test_a_codec_of_ones_own_runs_and_its_code_is_part_of_the_run(
         file.write_text(COARSE.format(more=" - 1"))
         code, _, said = command(capsys, "run", *LINE, *line, "--out", str(tmp_path / "other"))
         assert code == 2
-        assert "Coarse: its unpack answered the shape (6, 649) for 6 messages of 650 weights" in " ".join(said.split())
+        assert "its unpack answered torch.float32 (1, 99) for 1 messages of 100 weights" in " ".join(said.split())
         code, _, said = command(capsys, "run", "--resume", str(tmp_path / "run"), "--quiet")
         assert code == 2
         assert "mine.py was changed" in " ".join(said.split())

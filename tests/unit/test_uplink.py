@@ -389,6 +389,54 @@ def test_codecs_that_cannot_work_are_refused_when_they_are_registered() -> None:
         dataclass(flare.codec("e")(type("E", (Codec,), dict(vars(Typed)) | {"x": setting(1, "a number")})))
 
 
+class Honest(Codec):
+    """Float32, as it is."""
+
+    unbiased = True
+
+    def bits(self, num_weights):
+        return 32 * num_weights
+
+    def variance(self, num_weights):
+        return 0.0
+
+    def pack(self, updates, keys):
+        return updates.contiguous().view(torch.uint8)
+
+    def unpack(self, messages, num_weights):
+        return messages.clone().view(torch.float32)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("part", "answer", "words"),
+    [
+        ("bits", lambda self, n: 8, r"its pack answered torch.uint8 \(1, 400\) .* must answer torch.uint8 \(1, 1\)"),
+        ("bits", lambda self, n: 32 * n + 3, "answered 3203; it must answer a whole number of bits, a multiple of 8"),
+        ("bits", lambda self, n: 32.0 * n, "answered 3200.0"),
+        ("bits", lambda self, n: None, "answered None"),
+        ("bits", lambda self, n: "x", "answered x"),
+        ("bits", lambda self, n: 10**400, "answered 1000"),
+        ("pack", lambda self, updates, keys: updates, r"its pack answered torch.float32 \(1, 100\)"),
+        ("pack", lambda self, updates, keys: b"text", "its pack answered bytes"),
+        ("pack", lambda self, updates, keys: 1 / 0, "fails on an update of 100 zeros: ZeroDivisionError"),
+        ("unpack", lambda self, messages, n: messages.numpy(), "its unpack answered ndarray"),
+        (
+            "unpack",
+            lambda self, messages, n: torch.zeros(1, n, dtype=torch.float64),
+            "its unpack answered torch.float64",
+        ),
+        ("unpack", lambda self, messages, n: torch.zeros(1, n).to_sparse(), "must answer a dense torch.float32"),
+        ("unpack", lambda self, messages, n: torch.zeros(1, n, device="meta"), "where the messages are"),
+        ("arrive", lambda self, updates, keys: updates + 1.0, "what its arrive gives is not what unpack makes of pack"),
+    ],
+)
+def test_a_codec_of_ones_own_that_lies_is_refused_by_name(part: str, answer: object, words: str) -> None:
+    flare.codec("liar")(type("Liar", (Honest,), {part: answer}))
+    with pytest.raises(ValueError, match=f"codec 'liar'.*{words}"):
+        make_codec("liar")
+
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "uplink.md"
 
 

@@ -153,7 +153,7 @@ def _claims(results: Results, own_rate: bool, short: str, told: str) -> list[Cla
         *made,
         put(
             "earlier",
-            f"{few.full_name}, has the final accuracy of {coded(*SPF).full_name} with float32 at least 4 times as early",
+            f"{few.full_name}, has the final accuracy of {coded(*SPF).full_name} with float32 4 times as early or more",
             earlier,
             "how early is many times as early: our threshold, 4",
             _TIMES_EARLIER,

@@ -40,7 +40,7 @@ class Reader:
         """What an answer with an update takes."""
         if not self.coded:
             return float(update_bits(self.layout.num_weights))
-        return float((1 + self.station.method.sends_control) * self.station.codec.bits(self.layout.num_weights))
+        return float((1 + self.station.method.sends_control) * self.station.codec.checked_bits(self.layout.num_weights))
 
     def read(self, answer: Message, part: Part) -> tuple[Tensor, float]:
         """The vector of a part, until the next is read, and its norm; ValueError says why it is not to be used."""

@@ -60,7 +60,7 @@ class BaseStation:
         what the codec makes of them."""
         if self.codes:  # where it is chosen, that of the shortest messages
             shortest = self.codecs[0] if self.codecs else self.codec
-            return float(self.method.uplink_models * shortest.bits(self.num_weights))
+            return float(self.method.uplink_models * shortest.checked_bits(self.num_weights))
         return self.method.uplink_models * self._plain_bits
 
     @property
@@ -80,7 +80,7 @@ class BaseStation:
         if not self.broadcasts:
             return 0.0
         if self.codes_broadcast:
-            return float(self.method.downlink_models * self.downlink_codec.bits(self.num_weights))
+            return float(self.method.downlink_models * self.downlink_codec.checked_bits(self.num_weights))
         return self.method.downlink_models * self._plain_bits
 
     @property

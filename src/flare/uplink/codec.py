@@ -33,6 +33,8 @@ from torch import Tensor
 
 MAX_WEIGHTS = 2**31 - 1
 """Updates of more weights are refused."""
+MAX_BITS = 2**40
+"""Longer messages are none."""
 _AT_ONCE = {"cpu": (1 << 18, 16), "cuda": (1 << 26, 256)}  # entries, and rows, that are worked on together at most
 
 
@@ -77,7 +79,7 @@ class Codec(ABC):
         finite, unless the codec keeps everything."""
         if not self.keeps_everything:
             refuse_not_finite(updates)
-        return self._unpacked(self.pack(updates, keys), updates.shape[1])
+        return self._unpacked(self._packed(updates, keys), updates.shape[1])
 
     def encode(self, update: Tensor, key: int = 0) -> bytes:
         """The message of one update, float32 of shape (weights,)."""
@@ -106,11 +108,11 @@ class Codec(ABC):
             refuse_not_finite(updates)
         portions = _portions(len(updates), updates.shape[1], updates.device)
         if len(portions) == 1:
-            return self.pack(updates, keys)
-        size = self.bits(updates.shape[1]) // 8
+            return self._packed(updates, keys)
+        size = self.checked_bits(updates.shape[1]) // 8
         messages = torch.empty(len(updates), size, dtype=torch.uint8, device=updates.device)
         for rows in portions:
-            messages[rows] = self.pack(updates[rows], keys[rows])
+            messages[rows] = self._packed(updates[rows], keys[rows])
         return messages
 
     def arrive_many(self, updates: Tensor, keys: Tensor | None = None) -> Tensor:
@@ -143,15 +145,39 @@ class Codec(ABC):
             updates[rows] = self._unpacked(messages[rows], num_weights)
         return updates
 
+    def checked_bits(self, num_weights: int) -> int:
+        """`bits`, where it is a length that a message can have: a codec may be a user's own."""
+        bits = self.bits(num_weights)
+        if type(bits) is not int or not 0 < bits <= MAX_BITS or bits % 8:
+            raise ValueError(
+                f"{type(self).__name__}: its bits({num_weights}) answered {str(bits)[:40]}; it must answer a whole "
+                "number of bits, a multiple of 8 above 0: 8 times the length of what pack gives"
+            )
+        return bits
+
+    def _packed(self, updates: Tensor, keys: Tensor) -> Tensor:
+        """What `pack` answers, if it is as long as `bits` says."""
+        messages, wanted = self.pack(updates, keys), (len(updates), self.checked_bits(updates.shape[1]) // 8)
+        kind = f"{messages.dtype} {tuple(messages.shape)}" if isinstance(messages, Tensor) else type(messages).__name__
+        if not isinstance(messages, Tensor) or messages.dtype != torch.uint8 or messages.shape != wanted:
+            raise ValueError(
+                f"{type(self).__name__}: its pack answered {kind} for {len(updates)} updates of {updates.shape[1]} "
+                f"weights; by its bits it must answer torch.uint8 {wanted}, and what bits says is what the clock is "
+                "charged: let the two agree"
+            )
+        return messages
+
     def _unpacked(self, messages: Tensor, num_weights: int) -> Tensor:
         """What `unpack` answers, if it has the right shape: a codec may be a user's own."""
-        updates = self.unpack(messages, num_weights)
-        if updates.shape != (len(messages), num_weights):
+        updates, wanted = self.unpack(messages, num_weights), (len(messages), num_weights)
+        sound = isinstance(updates, Tensor) and updates.dtype == torch.float32 and updates.layout == torch.strided
+        if not sound or updates.shape != wanted or updates.device != messages.device:
+            told = f"{updates.dtype} {tuple(updates.shape)}" if isinstance(updates, Tensor) else type(updates).__name__
             raise ValueError(
-                f"{type(self).__name__}: its unpack answered the shape {tuple(updates.shape)} for {len(messages)} "
-                f"messages of {num_weights} weights each; it must answer as many"
+                f"{type(self).__name__}: its unpack answered {told} for {len(messages)} messages of {num_weights} "
+                f"weights each; it must answer a dense torch.float32 {wanted} where the messages are"
             )
-        return updates
+        return updates.detach()
 
     def _checked_keys(self, updates: Tensor, keys: Tensor | None) -> Tensor:
         """A key for each update, where they are; ValueError for tensors that are no updates or no keys."""
@@ -167,7 +193,7 @@ class Codec(ABC):
         return keys.to(updates.device)
 
     def _check_length(self, length: int, num_weights: int) -> None:
-        wanted = self.bits(num_weights) // 8
+        wanted = self.checked_bits(num_weights) // 8
         if length != wanted:
             raise ValueError(
                 f"a message has {length} bytes; {type(self).__name__} sends {wanted} for {num_weights} weights"

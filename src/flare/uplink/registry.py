@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, TypeVar
 
+import torch
+
 from flare.config.declared import Interface, Kind
 from flare.config.options import NO_OPTIONS
 from flare.registry import Registry, first_line
@@ -66,13 +68,35 @@ def codec(name: str) -> Callable[[C], C]:
     return register
 
 
+_TRIED_WEIGHTS = 100
+
+
 def make_codec(name: str, options: Mapping[str, Any] = NO_OPTIONS) -> Codec:
-    """The codec of that name with its options; ValueError where there is none, or an option is wrong."""
+    """The codec of that name with its options; ValueError where there is none, an option is wrong, or a codec of the
+    user's own cannot code an update, or not as it says."""
     kind = CODECS.find(name)
     made = kind.make(**kind.check_options(options))
     if not isinstance(made, Codec):
         raise ValueError(f"codec '{name}' returned a {type(made).__name__}; it must return a flare.uplink.Codec")
+    if not CODECS.origin(name).built_in:
+        _try(name, made)
     return made
+
+
+def _try(name: str, codec: Codec) -> None:
+    """ValueError where a codec fails on an update of zeros, or something else arrives than is decoded."""
+    update, keys = torch.zeros(1, _TRIED_WEIGHTS), torch.zeros(1, dtype=torch.int64)
+    try:
+        decoded = codec.decode_many(codec.encode_many(update, keys), _TRIED_WEIGHTS)
+        arrived = codec.arrive_many(update, keys)
+    except ValueError as error:
+        raise ValueError(f"codec '{name}': {error}") from error
+    except Exception as error:
+        raise ValueError(
+            f"codec '{name}' fails on an update of {_TRIED_WEIGHTS} zeros: {type(error).__name__}: {error}"
+        ) from error
+    if not torch.equal(decoded, arrived):
+        raise ValueError(f"codec '{name}': what its arrive gives is not what unpack makes of pack; let the two agree")
 
 
 def refuse_incomplete(kind: str, name: str, made_of: type, base: type, facts: Sequence[str] = ()) -> None:
