@@ -53,6 +53,13 @@ def test_must_never_and_the_limit_are_kept_and_told(capsys: pytest.CaptureFixtur
     assert answered(capsys, "--must", "0,1", "--never", "4", "-o", "max_devices=4") == answer
 
 
+def test_an_option_that_is_repeated_adds_to_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    together = answered(capsys, "--must", "meter-1,meter-2")
+    assert answered(capsys, "--must", "meter-1", "--must", "meter-2") == together
+    assert {"meter-1", "meter-2"} <= senders(together)
+    assert answered(capsys, "--never", "meter-1", "--never", "meter-2")["never"] == ["meter-1", "meter-2"]
+
+
 def test_the_limit_holds_for_the_bound_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
     limited = answered(capsys, "--max-devices", "1", "--policy", "all")
     best = answered(capsys, "--max-devices", "1")

@@ -423,7 +423,7 @@ class Honest(Codec):
         ("unpack", lambda self, messages, n: messages.numpy(), "its unpack answered ndarray"),
         (
             "unpack",
-            lambda self, messages, n: torch.zeros(1, n, dtype=torch.float64),
+            lambda self, messages, n: torch.zeros(1, n).double(),
             "its unpack answered torch.float64",
         ),
         ("unpack", lambda self, messages, n: torch.zeros(1, n).to_sparse(), "must answer a dense torch.float32"),

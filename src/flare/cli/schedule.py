@@ -60,8 +60,8 @@ Noise = Annotated[
 ]
 PathLossLaw = Annotated[PathLoss | None, typer.Option(help="Table: how distance_m becomes a gain. (default: exponent)")]
 PathLossExponent = Annotated[float | None, typer.Option(help="Table: exponent of the path loss. (default: 3.76)")]
-Must = Annotated[str | None, typer.Option(help="Devices that have to send, by name or number, such as 3,7.")]
-Never = Annotated[str | None, typer.Option(help="Devices that must not send, such as 4.")]
+Must = Annotated[list[str] | None, typer.Option(help="Devices that have to send, by name or number, such as 3,7.")]
+Never = Annotated[list[str] | None, typer.Option(help="Devices that must not send, such as 4.")]
 MaxDevices = Annotated[int | None, typer.Option(help="How many devices may send at most.")]
 Block = Annotated[
     str | None, typer.Option(help="Width of a resource block, such as 180kHz: bandwidths are whole blocks. 0: any.")

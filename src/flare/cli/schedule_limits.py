@@ -13,7 +13,7 @@ from flare.text import did_you_mean
 
 
 def limited(
-    problem: RoundProblem, names: list[str], *, must: str | None, never: str | None, max_devices: Any
+    problem: RoundProblem, names: list[str], *, must: list[str] | None, never: list[str] | None, max_devices: Any
 ) -> RoundProblem:
     """The round with what `--must`, `--never` and `--max-devices` say; ValueError where they contradict themselves."""
     forced, banned = _listed("--must", must, names), _listed("--never", never, names)
@@ -37,13 +37,11 @@ def one_limit(max_devices: int | None, options: dict[str, dict[str, Any]]) -> An
     return limits[0] if limits else None
 
 
-def _listed(option: str, text: str | None, names: list[str]) -> list[int]:
-    """The devices that an option lists with commas between: by name, or by number (of the row, from 0) where none has
-    it as its name."""
-    if text is None:
-        return []
+def _listed(option: str, given: list[str] | None, names: list[str]) -> list[int]:
+    """The devices that an option, given once or more often, lists with commas between: by name, or by number (of the
+    row, from 0) where none has it as its name."""
     place = {str(device): device for device in range(len(names))} | {name: at for at, name in enumerate(names)}
-    asked = [one.strip() for one in text.split(",")]
+    asked = [one.strip() for text in given or () for one in text.split(",")]
     for one in asked:
         if one not in place:
             some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
