@@ -103,7 +103,7 @@ def explain(schedule: Schedule) -> Explanation:
     never[problem.never] = True
     alone = problem.needed_hz <= problem.capacity_hz
     held_up = np.full(problem.num_devices, bool(problem.must.size) and not problem.possible)
-    full = np.full(problem.num_devices, schedule.num_selected >= problem.most_devices)
+    full = np.full(problem.num_devices, schedule.num_selected >= problem.device_limit)
     fits = alone & ~sends
     fits[fits] = _fits_beside(schedule, np.flatnonzero(fits))
     change = np.full(problem.num_devices, np.nan)

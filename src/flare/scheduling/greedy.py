@@ -63,7 +63,7 @@ def greedy(problem: RoundProblem) -> Indices:
     candidates = _candidates(problem, order)
     for device in chosen:
         candidates.choose(device)
-    while len(chosen) < problem.most_devices:
+    while len(chosen) < problem.device_limit:
         if isinstance(candidates, Exchange) and problem.coding_noise is not None:
             wanted = candidates.next_device(_improving(problem, order, chosen))
         else:
