@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flare.scheduling import checks
 from flare.scheduling.checks import ABSURD, WIDEST_HZ
@@ -231,8 +231,15 @@ class RoundProblem:
         if self.block_hz is not None:
             bandwidth_hz = in_whole_blocks(bandwidth_hz, self.block_hz) * self.block_hz
         if self.never.size:
-            bandwidth_hz[..., self.never if devices is None else np.isin(devices, self.never)] = np.inf
+            bandwidth_hz[..., self.never if devices is None else self._barred[devices]] = np.inf
         return bandwidth_hz
+
+    @cached_property
+    def _barred(self) -> NDArray[np.bool_]:
+        """Which devices are in `never`, shape (devices,)."""
+        barred = np.zeros(self.num_devices, dtype=np.bool_)
+        barred[self.never] = True
+        return barred
 
     @cached_property
     def num_blocks(self) -> int | None:
