@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from flare.scheduling import checks
 from flare.scheduling.checks import ABSURD, WIDEST_HZ
 from flare.scheduling.division import divide
+from flare.scheduling.objective import p2_objective, participation
 from flare.scheduling.resource_blocks import in_whole_blocks
 from flare.types import Floats, Indices
 from flare.wireless.rate import bandwidth_for
@@ -152,17 +153,15 @@ class RoundProblem:
 
     def participation(self, num_selected: int) -> float:
         """1/M + gamma/M^2."""
-        return (num_selected + self.gamma) / num_selected**2
+        return participation(num_selected, self.gamma)
 
     def objective(self, selected: Indices) -> float:
         """Eq. (19a) of a set of devices; infinite for the empty set. Independent of the order of the devices."""
         number = len(selected)
         if number == 0:
             return math.inf
-        objective = self.participation(number) * math.fsum(self.cost[selected])
-        if self.coding_noise is not None:
-            objective += self.gamma / number**2 * math.fsum(self.coding_noise[selected])
-        return objective
+        noise = 0.0 if self.coding_noise is None else math.fsum(self.coding_noise[selected])
+        return p2_objective(number, math.fsum(self.cost[selected]), noise, self.gamma)
 
     def min_bandwidth_hz(
         self,
