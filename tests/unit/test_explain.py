@@ -42,7 +42,7 @@ def _of(problem: RoundProblem, schedule: Schedule, device: int) -> tuple[LeftOut
         fits = problem.needed_hz[more].max() <= share_hz * (1.0 + 1e-12)
     if not fits:
         return LeftOut.NO_ROOM, math.nan
-    if len(more) > problem.most_devices:
+    if len(more) > problem.device_limit:
         return LeftOut.FULL, math.nan
     if schedule.num_selected == 0:
         return LeftOut.ALONE, math.nan

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flare.scheduling import RoundProblem
-from tests.cells import hand_cell, paper_cell, reordered
+from tests.cells import changed, hand_cell, network_cell, paper_cell, reordered
 
 GOOD = {
     "tau": [3.0, 1.0, 2.0],
@@ -135,6 +135,22 @@ def test_least_bandwidth_at_another_deadline() -> None:
     assert (later < problem.needed_hz).all()
     assert (earlier > problem.needed_hz).all()
     assert earlier[2] == math.inf  # it computes for 0.2 s
+
+
+def test_least_bandwidth_of_some_devices_and_for_other_payloads() -> None:
+    seen = 0
+    for seed in range(12):  # with and without deadlines of devices, blocks, devices that must not send
+        problem = network_cell(seed, **({"must": [], "never": [4]} if seed % 2 else {}))
+        some, time_s = np.array([5, 0, 3, 4]), 0.9 * problem.deadline_s
+        np.testing.assert_array_equal(problem.min_bandwidth_hz(devices=some), problem.needed_hz[some])
+        np.testing.assert_array_equal(problem.min_bandwidth_hz(time_s, some), problem.min_bandwidth_hz(time_s)[some])
+        seen += 4 in problem.never and problem.block_hz is not None and problem.due_s is not None
+        choices = np.array([problem.payload_bits, 0.5 * problem.payload_bits])
+        np.testing.assert_array_equal(
+            problem.min_bandwidth_hz(payload_bits=choices),
+            [problem.needed_hz, changed(problem, payload_bits=choices[1]).needed_hz],
+        )
+    assert seen
 
 
 def test_a_set_fits_up_to_the_rounding_tolerance_and_no_further() -> None:

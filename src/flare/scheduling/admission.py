@@ -23,7 +23,7 @@ def admit(
     taken: list[int] = problem.must.tolist()
     needed, capacity = problem.needed_hz.tolist(), problem.capacity_hz
     used_hz = math.fsum(needed[device] for device in taken)
-    limit = problem.most_devices if max_devices is None else min(max_devices, problem.most_devices)
+    limit = problem.device_limit if max_devices is None else min(max_devices, problem.device_limit)
     must = frozenset(taken)
     for device in order:
         if len(taken) >= limit:

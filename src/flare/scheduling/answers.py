@@ -78,9 +78,9 @@ def _refuse_what_the_round_forbids(policy: Policy, problem: RoundProblem, device
         left_out = np.setdiff1d(problem.must, devices)
         if left_out.size:
             raise ValueError(f"policy '{policy.name}' left out device {left_out[0]}, which must send: {remedy}")
-    if devices.size > problem.most_devices:
+    if devices.size > problem.device_limit:
         raise ValueError(
-            f"policy '{policy.name}' named {devices.size} devices, and at most {problem.most_devices} may send "
+            f"policy '{policy.name}' named {devices.size} devices, and at most {problem.device_limit} may send "
             f"(max_devices): {remedy}"
         )
 

@@ -81,7 +81,7 @@ def dm(problem: RoundProblem) -> Indices:
     dearest_hz = float(problem.needed_hz[order[chosen]].max(initial=0.0))
     if chosen and dearest_hz > _even_capacity_hz(problem, len(chosen)):
         return order[:0]  # on even shares not even those who must send meet the deadline
-    while len(chosen) < min(len(order), problem.most_devices):
+    while len(chosen) < min(len(order), problem.device_limit):
         sharing = len(chosen) + 1
         nearest = int(bound_s.argmin())
         # Where uploads are negligible beside computing, a time may round to less than it was on a larger share.
@@ -116,7 +116,7 @@ def cm(problem: RoundProblem) -> Indices:
     forced = np.isin(fastest, problem.must)
     fastest = np.concatenate((fastest[forced], fastest[~forced]))
     # The needed bandwidth grows with every device: a binary search for the largest set that fits.
-    low, high = 0, min(len(fastest), problem.most_devices)
+    low, high = 0, min(len(fastest), problem.device_limit)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if problem.fits(fastest[:middle]) else (low, middle - 1)

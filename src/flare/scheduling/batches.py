@@ -27,7 +27,7 @@ def batches(problems: Sequence[RoundProblem], max_numbers: int = 1 << 14) -> lis
 
 def prepare(problems: Sequence[RoundProblem]) -> None:
     """Compute `needed_hz` and `canonical_order` of many problems at once, as each would for itself when asked."""
-    new = [problem for problem in problems if "needed_hz" not in problem.__dict__]
+    new = [problem for problem in problems if not problem.is_prepared]
     if len(new) < 2:
         return
     counts = [problem.num_devices for problem in new]
@@ -44,9 +44,7 @@ def prepare(problems: Sequence[RoundProblem]) -> None:
     needed = bandwidth_for(bits, finish_by - together("compute_s"), together("snr_hz"))
     ends = np.cumsum(counts)
     for problem, own in zip(new, np.split(needed, ends[:-1]), strict=True):
-        own = problem.permitted(own.copy())  # a view would keep all the others alive
-        own.setflags(write=False)
-        problem.__dict__["needed_hz"] = own
+        problem.prepare(needed_hz=problem.permitted(own.copy()))  # a view would keep all the others alive
     by_count: dict[int, list[RoundProblem]] = {}
     for problem in new:
         if problem.alike:  # the others sort by more keys, each for itself
@@ -55,4 +53,4 @@ def prepare(problems: Sequence[RoundProblem]) -> None:
         keys = [np.array([getattr(one, name) for one in same]) for name in ("snr_hz", "compute_s", "needed_hz", "tau")]
         keys[-1] = -keys[-1]
         for problem, order in zip(same, np.lexsort(keys), strict=True):
-            problem.__dict__["canonical_order"] = order.copy()
+            problem.prepare(canonical_order=order.copy())

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from flare.scheduling import checks
 from flare.scheduling.bits_search import Devices, Search
 from flare.scheduling.checks import ABSURD
+from flare.scheduling.objective import p2_objective
 from flare.scheduling.schedule import Status
 from flare.types import Floats, Indices
 
@@ -127,7 +128,7 @@ class BitsProblem:
         if number == 0:
             return math.inf
         cost, noise = self.cost[selected].tolist(), self.noise[choice, selected].tolist()
-        return (number + self.gamma) / number**2 * math.fsum(cost) + self.gamma / number / number * math.fsum(noise)
+        return p2_objective(number, math.fsum(cost), math.fsum(noise), self.gamma)
 
     def fits(self, selected: Indices, choice: Indices) -> bool:
         """Whether the devices' bandwidths fit the band."""

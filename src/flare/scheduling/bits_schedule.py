@@ -15,7 +15,6 @@ from flare.scheduling.registry import Choice
 from flare.scheduling.schedule import Schedule, Status
 from flare.scheduling.scheduler import schedule_of
 from flare.types import Floats, Indices
-from flare.wireless.rate import bandwidth_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ def solve_with_bits(
     """
     noise = np.asarray(coding_noise, dtype=np.float64)
     payloads = _payloads(payload_bits, problem.num_devices)
-    needed_hz = _needed_hz(problem, payloads)
+    needed_hz = problem.min_bandwidth_hz(payload_bits=payloads)
     asked = BitsProblem(
         problem.cost,
         noise,
@@ -67,9 +66,7 @@ def solve_with_bits(
     every = np.arange(problem.num_devices)
     of_each = np.where(answer.choice == NOBODY, payloads.argmin(axis=0), answer.choice)
     chosen = replace(problem, payload_bits=payloads[of_each, every], coding_noise=noise[of_each, every])
-    own_hz = needed_hz[of_each, every]
-    own_hz.setflags(write=False)
-    chosen.__dict__["needed_hz"] = own_hz  # as it would compute itself
+    chosen.prepare(needed_hz=needed_hz[of_each, every])
     proven = answer.status is Status.OPTIMAL
     bound = math.nan if proven else answer.lower_bound
     choice = Choice(answer.selected, lower_bound=bound, proven=proven)
@@ -92,9 +89,3 @@ def _payloads(given: ArrayLike, num_devices: int) -> Floats:
     for row in payloads:
         checks.vector("payload_bits", row, positive=True)
     return payloads
-
-
-def _needed_hz(problem: RoundProblem, payloads: Floats) -> Floats:
-    """The least bandwidth of every choice, (choices, devices), in whole blocks where the round has them."""
-    slack_s = problem.finish_by(problem.deadline_s) - problem.compute_s
-    return np.array([problem.permitted(row) for row in bandwidth_for(payloads, slack_s, problem.snr_hz)])

@@ -88,7 +88,7 @@ def _limits(problems: Sequence[RoundProblem], orders: Sequence[Indices]) -> Limi
     for row, problem, order in zip(must, problems, orders, strict=True):
         row[: len(order)] = np.isin(order, problem.must)
     least = np.array([max(len(problem.must), 1) for problem in problems])
-    return Limited(must, least, np.array([problem.most_devices for problem in problems]))
+    return Limited(must, least, np.array([problem.device_limit for problem in problems]))
 
 
 def _with_coding_noise(problem: RoundProblem, time_limit_s: float) -> Choice:

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.scheduling.objective import p2_objective
 from flare.scheduling.problem import BAND_TOLERANCE, SAME, RoundProblem
 from flare.scheduling.registry import POLICIES
 from flare.scheduling.schedule import Schedule
@@ -103,7 +104,7 @@ def explain(schedule: Schedule) -> Explanation:
     never[problem.never] = True
     alone = problem.needed_hz <= problem.capacity_hz
     held_up = np.full(problem.num_devices, bool(problem.must.size) and not problem.possible)
-    full = np.full(problem.num_devices, schedule.num_selected >= problem.most_devices)
+    full = np.full(problem.num_devices, schedule.num_selected >= problem.device_limit)
     fits = alone & ~sends
     fits[fits] = _fits_beside(schedule, np.flatnonzero(fits))
     change = np.full(problem.num_devices, np.nan)
@@ -155,10 +156,11 @@ def _fits_beside(schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:
 
 def _objective_change(problem: RoundProblem, selected: Indices, devices: Indices) -> Floats:
     """What each of the devices, alone added to those who send, changes in P2's objective."""
-    total, number = math.fsum(problem.cost[selected]), len(selected)
-    change = problem.participation(number + 1) * (total + problem.cost[devices]) - problem.participation(number) * total
-    if problem.coding_noise is not None:
-        noise = math.fsum(problem.coding_noise[selected])
-        change += problem.gamma / (number + 1) ** 2 * (noise + problem.coding_noise[devices])
-        change -= problem.gamma / number**2 * noise
-    return change
+    number, cost, noise = len(selected), problem.cost, problem.coding_noise
+    with_each = p2_objective(
+        number + 1,
+        math.fsum(cost[selected]) + cost[devices],
+        0.0 if noise is None else math.fsum(noise[selected]) + noise[devices],
+        problem.gamma,
+    )
+    return with_each - problem.objective(selected)

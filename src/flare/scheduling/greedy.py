@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from flare.scheduling.greedy_exchange import Exchange
 from flare.scheduling.greedy_windows import Chooser
+from flare.scheduling.objective import p2_objective
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
 from flare.types import Floats, Indices
@@ -63,7 +64,7 @@ def greedy(problem: RoundProblem) -> Indices:
     candidates = _candidates(problem, order)
     for device in chosen:
         candidates.choose(device)
-    while len(chosen) < problem.most_devices:
+    while len(chosen) < problem.device_limit:
         if isinstance(candidates, Exchange) and problem.coding_noise is not None:
             wanted = candidates.next_device(_improving(problem, order, chosen))
         else:
@@ -94,16 +95,15 @@ def _first(problem: RoundProblem, order: Indices) -> int:
     """The device that alone has the least objective."""
     if problem.coding_noise is None:
         return 0
-    return int((problem.participation(1) * problem.cost[order] + problem.gamma * problem.coding_noise[order]).argmin())
+    return int(p2_objective(1, problem.cost[order], problem.coding_noise[order], problem.gamma).argmin())
 
 
 def _improving(problem: RoundProblem, order: Indices, chosen: list[int]) -> NDArray[np.bool_]:
     """Which devices would lower the objective: Theorem 4 with the coding noise in it."""
     assert problem.coding_noise is not None
-    number, gamma = len(chosen) + 1, problem.gamma
     cost, noise = problem.cost[order], problem.coding_noise[order]
-    with_each = problem.participation(number) * (math.fsum(cost[chosen]) + cost)
-    with_each += gamma / number**2 * (math.fsum(noise[chosen]) + noise)
+    costs, noises = math.fsum(cost[chosen]) + cost, math.fsum(noise[chosen]) + noise
+    with_each = p2_objective(len(chosen) + 1, costs, noises, problem.gamma)
     lower: NDArray[np.bool_] = with_each < problem.objective(order[chosen])
     return lower
 

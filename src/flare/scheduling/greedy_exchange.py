@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from flare.scheduling.division import divide
 from flare.scheduling.problem import RoundProblem
-from flare.scheduling.resource_blocks import in_whole_blocks
 from flare.types import Floats, Indices
-from flare.wireless.rate import bandwidth_for
 
 SOONER = 1e-11
 """A round ends sooner if it does by more than this share: closer times are equal, and the first device in canonical
@@ -80,7 +78,4 @@ class Exchange:
 
     def at(self, time_s: float, devices: Indices) -> Floats:
         """What devices need at least for finishing by a time."""
-        problem, at = self.problem, self.order[devices]
-        due_s = time_s if problem.due_s is None else np.minimum(time_s, problem.due_s[at])
-        hz = bandwidth_for(problem.payload_bits[at], due_s - problem.compute_s[at], problem.snr_hz[at])
-        return hz if problem.block_hz is None else in_whole_blocks(hz, problem.block_hz) * problem.block_hz
+        return self.problem.min_bandwidth_hz(time_s, self.order[devices])

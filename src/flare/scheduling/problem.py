@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flare.scheduling import checks
 from flare.scheduling.checks import ABSURD, WIDEST_HZ
 from flare.scheduling.division import divide
+from flare.scheduling.objective import p2_objective, participation
 from flare.scheduling.resource_blocks import in_whole_blocks
 from flare.types import Floats, Indices
 from flare.wireless.rate import bandwidth_for
@@ -152,34 +153,57 @@ class RoundProblem:
 
     def participation(self, num_selected: int) -> float:
         """1/M + gamma/M^2."""
-        return (num_selected + self.gamma) / num_selected**2
+        return participation(num_selected, self.gamma)
 
     def objective(self, selected: Indices) -> float:
         """Eq. (19a) of a set of devices; infinite for the empty set. Independent of the order of the devices."""
         number = len(selected)
         if number == 0:
             return math.inf
-        objective = self.participation(number) * math.fsum(self.cost[selected])
-        if self.coding_noise is not None:
-            objective += self.gamma / number**2 * math.fsum(self.coding_noise[selected])
-        return objective
+        noise = 0.0 if self.coding_noise is None else math.fsum(self.coding_noise[selected])
+        return p2_objective(number, math.fsum(self.cost[selected]), noise, self.gamma)
 
-    def min_bandwidth_hz(self, deadline_s: float | None = None) -> Floats:
-        """The least bandwidth with which each device finishes by `deadline_s` (by default the round's own) and by its
-        own deadline, shape (devices,), in whole blocks where the round has them; infinite where the device cannot,
-        however much it gets (Theorem 3 and erratum 1), and for the devices of `never`."""
+    def min_bandwidth_hz(
+        self,
+        deadline_s: float | None = None,
+        devices: Indices | None = None,
+        *,
+        payload_bits: Floats | None = None,
+    ) -> Floats:
+        """The least bandwidth with which each of `devices` (None: all) finishes by `deadline_s` (by default the round's
+        own) and by its own deadline, shape (devices,), in whole blocks where the round has them; infinite where the
+        device cannot, however much it gets (Theorem 3 and erratum 1), and for the devices of `never`. With
+        `payload_bits`, shape (..., devices), for these instead of the round's own, of that shape."""
         if deadline_s is None:
-            return self.needed_hz
-        slack_s = self.finish_by(deadline_s) - self.compute_s
-        return self.permitted(bandwidth_for(self.payload(), slack_s, self.snr_hz))
+            if payload_bits is None:
+                return self.needed_hz if devices is None else self.needed_hz[devices]
+            deadline_s = self.deadline_s
+        bits = self.payload(devices) if payload_bits is None else payload_bits
+        compute_s, snr_hz = self.compute_s, self.snr_hz
+        if devices is not None:
+            compute_s, snr_hz = compute_s[devices], snr_hz[devices]
+        return self.permitted(bandwidth_for(bits, self.finish_by(deadline_s, devices) - compute_s, snr_hz), devices)
 
     @cached_property
     def needed_hz(self) -> Floats:
         """c_i, the least bandwidth of each device at the round's own deadline, shape (devices,)."""
-        slack_s = self.finish_by(self.deadline_s) - self.compute_s
-        needed = self.permitted(bandwidth_for(self.payload(), slack_s, self.snr_hz))
+        needed = self.min_bandwidth_hz(self.deadline_s)
         needed.setflags(write=False)
         return needed
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `needed_hz` is known already, and need not be computed."""
+        return "needed_hz" in self.__dict__
+
+    def prepare(self, *, needed_hz: Floats | None = None, canonical_order: Indices | None = None) -> None:
+        """Keep what was computed elsewhere, exactly as the round would compute it when asked: of many rounds at once,
+        that is quicker."""
+        if needed_hz is not None:
+            needed_hz.setflags(write=False)
+            self.__dict__["needed_hz"] = needed_hz
+        if canonical_order is not None:
+            self.__dict__["canonical_order"] = canonical_order
 
     @cached_property
     def one_payload(self) -> float | None:
@@ -193,18 +217,28 @@ class RoundProblem:
             return self.one_payload
         return self.payload_bits if devices is None else self.payload_bits[devices]
 
-    def finish_by(self, time_s: float) -> float | Floats:
-        """When each device has to be done in a round that ends at a time."""
-        return time_s if self.due_s is None else np.minimum(time_s, self.due_s)
+    def finish_by(self, time_s: float, devices: Indices | None = None) -> float | Floats:
+        """When each of the devices (None: of all) has to be done in a round that ends at a time."""
+        if self.due_s is None:
+            return time_s
+        return np.minimum(time_s, self.due_s if devices is None else self.due_s[devices])
 
-    def permitted(self, bandwidth_hz: Floats) -> Floats:
-        """Bandwidths of all devices as the network gives them: in whole blocks, and none at all to those who must not
-        send (infinite: more than there is). The array itself where neither is asked for."""
+    def permitted(self, bandwidth_hz: Floats, devices: Indices | None = None) -> Floats:
+        """Bandwidths of devices (None: of all), shape (..., devices), as the network gives them: in whole blocks, and
+        none at all to those who must not send (infinite: more than there is). The array itself where neither is asked
+        for."""
         if self.block_hz is not None:
             bandwidth_hz = in_whole_blocks(bandwidth_hz, self.block_hz) * self.block_hz
         if self.never.size:
-            bandwidth_hz[self.never] = np.inf
+            bandwidth_hz[..., self.never if devices is None else self._barred[devices]] = np.inf
         return bandwidth_hz
+
+    @cached_property
+    def _barred(self) -> NDArray[np.bool_]:
+        """Which devices are in `never`, shape (devices,)."""
+        barred = np.zeros(self.num_devices, dtype=np.bool_)
+        barred[self.never] = True
+        return barred
 
     @cached_property
     def num_blocks(self) -> int | None:
@@ -250,7 +284,7 @@ class RoundProblem:
         return self.fits(self.must) if self.must.size else self.reachable_in_order.size > 0
 
     @property
-    def most_devices(self) -> int:
+    def device_limit(self) -> int:
         """How many devices may send at most: `max_devices`, or all of them."""
         return self.num_devices if self.max_devices is None else min(self.max_devices, self.num_devices)
 

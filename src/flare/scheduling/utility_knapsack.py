@@ -59,7 +59,7 @@ def best_utility(problem: RoundProblem, utility: Floats, *, time_limit_s: float 
         # What they leave, with room for the rounding of the difference: `fits` decides.
         left_hz += 4e-16 * problem.capacity_hz - math.fsum(problem.needed_hz[must])
         order = order[~np.isin(order, must) & (problem.needed_hz[order] <= left_hz)]
-    places = min(problem.most_devices - len(must), len(order))
+    places = min(problem.device_limit - len(must), len(order))
     if places == 0:
         of_must = math.fsum(utility[must])
         return UtilitySet(must, of_must, of_must)
@@ -83,7 +83,7 @@ def _filled_up(problem: RoundProblem, order: Indices, best: Indices) -> Indices:
     left_hz = problem.capacity_hz - math.fsum(problem.needed_hz[selected])
     rest = np.setdiff1d(np.arange(len(order)), best)
     for device in order[rest[problem.needed_hz[order[rest]] <= left_hz]]:
-        if len(selected) < problem.most_devices and problem.fits(np.append(selected, device)):
+        if len(selected) < problem.device_limit and problem.fits(np.append(selected, device)):
             selected = np.append(selected, device)
     return selected
 

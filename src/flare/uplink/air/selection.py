@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,9 +44,7 @@ def air_objective(selected: ArrayLike, snr: Floats, cost: Floats, *, gamma: floa
     at = np.asarray(selected, dtype=np.intp)
     if len(at) == 0:
         return math.inf
-    count = len(at)
-    spread = noise / float(np.min(snr[at]))
-    return (1.0 / count + gamma / count**2) * math.fsum(cost[at]) + gamma / count**2 * spread
+    return float(_objective(len(at), math.fsum(cost[at]), noise / float(np.min(snr[at])), gamma))
 
 
 def best_senders(
@@ -75,9 +73,14 @@ def best_senders(
         among = by_price[quality[by_price] >= weakest][:max_devices]
         count = np.arange(1, len(among) + 1)
         spread = noise / np.minimum.accumulate(quality[among])
-        costs = (1.0 / count + gamma / count**2) * np.cumsum(price[among]) + gamma / count**2 * spread
+        costs = _objective(count, np.cumsum(price[among]), spread, gamma)
         at = len(costs) - 1 - int(np.argmin(costs[::-1]))
         if costs[at] <= best:
             best, best_set = float(costs[at]), among[: at + 1]
     selected = np.sort(best_set)
     return AirChoice(selected, air_objective(selected, quality, price, gamma=gamma, noise=noise))
+
+
+def _objective(count: Any, cost: Any, spread: Any, gamma: float) -> Any:
+    """J of sets of `count` devices, whose costs sum to `cost`; `spread` is noise / min q_i. Numbers or arrays."""
+    return (1.0 / count + gamma / count**2) * cost + gamma / count**2 * spread
