@@ -22,7 +22,17 @@ from flare.scheduling import RoundProblem, Schedule, Status, solve
 from flare.types import Floats, Indices
 from flare.units import db_to_linear, human
 from flare.uplink import NotFiniteError
-from flare.uplink.air import AirLink, AirPlan, AirScheme, Fading, Moments, Received, best_senders, make_air_scheme
+from flare.uplink.air import (
+    AirLink,
+    AirPlan,
+    AirScheme,
+    Fading,
+    Moments,
+    Received,
+    best_senders,
+    make_air_scheme,
+    plan_air,
+)
 
 PAYLOAD_BITS = 1e-3
 """What a policy is told of an update over the air: so little that any number of devices fits on the band."""
@@ -135,15 +145,12 @@ def air_plan(
     """What the selected devices send; None where nobody does. Each counts the same."""
     if len(selected) == 0:
         return None
-    number = len(selected)
-    return AirPlan(
-        scheme, np.arange(number), link.of(selected), np.ones(number), problem.compute_s[selected], num_weights, 1
-    )
+    return plan_air(scheme, link.of(selected), num_weights, compute_s=problem.compute_s[selected])
 
 
 def expected_energy_j(plan: AirPlan) -> Floats:
     """What each sender would radiate if all updates were of one size and of mean zero, shape (senders,)."""
-    alike = Moments(np.zeros(len(plan.senders)), np.ones(len(plan.senders)))
+    alike = Moments(np.zeros(plan.num_senders), np.ones(plan.num_senders))
     return plan.precoding(alike).power_w(plan.link, plan.shares, alike) * plan.air_s
 
 
