@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flare.config import Config, WirelessConfig
+from flare.config import FDMA, PLAIN, Config, WirelessConfig
 from flare.learning.methods.base import MeanReducer, Method, Round
 from flare.rounds.observation import Observation
 from flare.scheduling import RoundProblem, Schedule, Status, solve
@@ -45,10 +45,10 @@ def air_scheme_of(config: Config, method: Method) -> AirScheme | None:
     """The scheme of the settings, for their method; None where devices divide the band. ValueError says which of them
     do not go together."""
     uplink = config.uplink
-    if uplink.air == "fdma":
+    if uplink.air == FDMA:
         return None
     scheme = make_air_scheme(uplink.air_scheme, uplink.air_options)
-    if uplink.codec != "none":
+    if uplink.codec != PLAIN:
         raise ValueError(
             f'uplink.air is "ota" and uplink.codec is "{uplink.codec}": over the air devices send numbers and no bits, '
             'so that there is nothing to code; set uplink.codec to "none", or uplink.air to "fdma"'
