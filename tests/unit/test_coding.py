@@ -173,7 +173,7 @@ def test_neither_portions_nor_threads_change_a_bit(codec: str, monkeypatch: pyte
     members, records = ended(*configs)
     before = torch.get_num_threads()
     for at_once in (1, 2 * 650):  # a row in each portion, then two
-        monkeypatch.setattr(coding, "_AT_ONCE", {"cpu": at_once})
+        monkeypatch.setattr(sys.modules["flare.uplink.codec"], "_ENTRIES_AT_ONCE", {"cpu": at_once})
         torch.set_num_threads(3)
         try:
             others, again = ended(*configs)

@@ -378,7 +378,8 @@ def test_unequal_updates_do_not_tell_how_long_the_model_is(tmp_path: Path, capsy
     ("settings", "message"),
     [
         ((BROADCAST, "wireless.downlink_codec=zip"), "no codec 'zip'.*none, float16, qsgd, ternary, sign, topk"),
-        ((BROADCAST, "wireless.downlink_codec=sign"), "error feedback.*take one without: none, float16, qsgd, ternary"),
+        ((BROADCAST, "wireless.downlink_codec=sign"), "feedback.*downlink_options.error_feedback = false, or take one "
+         "without: none, float16, qsgd, ternary"),
         ((*HALF, "wireless.downlink_options.bits=4"), "codec 'float16' has no option 'bits'"),
         ((*QSGD, "wireless.downlink_options.bits=1"), "'bits' of codec 'qsgd' is 1; .*at least 2"),
         ((*HALF, "run.payload=wireless"), 'set run.payload to "model", or wireless.downlink_codec to "none"'),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from flare.config import WirelessConfig
+from flare.config import PLAIN, WirelessConfig
 from flare.scheduling import RoundProblem, Schedule
 from flare.types import Floats
 from flare.units import dbm_to_watt
@@ -54,7 +54,7 @@ def broadcast_of(
 
 def _payload_bits(wireless: WirelessConfig, problem: RoundProblem) -> float:
     """The size of the model, as long as an update that is not coded; ValueError where that is not known."""
-    if wireless.downlink_codec != "none":
+    if wireless.downlink_codec != PLAIN:
         raise ValueError(
             f'wireless.downlink_codec is "{wireless.downlink_codec}", and what it makes of a model is known only in a '
             "run; say how long the broadcast is: add --downlink-payload 5Mbit"

@@ -3,7 +3,12 @@
 from flare.config.option import Limits
 from flare.config.options import Options
 from flare.config.sections import (
+    BROADCAST,
+    FDMA,
     MAX_SEEDS,
+    NO_BROADCAST,
+    OTA,
+    PLAIN,
     SECTIONS,
     Config,
     DataConfig,
@@ -18,7 +23,12 @@ from flare.config.setting import setting
 from flare.config.toml import load, override, to_toml, with_settings
 
 __all__ = [
+    "BROADCAST",
+    "FDMA",
     "MAX_SEEDS",
+    "NO_BROADCAST",
+    "OTA",
+    "PLAIN",
     "SECTIONS",
     "Config",
     "DataConfig",

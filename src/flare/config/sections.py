@@ -17,6 +17,14 @@ MAX_SEEDS = 1000
 """Seeds of one comparison: each is a run of its own."""
 
 
+PLAIN = "none"
+"""The codec of what is sent as it is, of updates and of the broadcast."""
+FDMA, OTA = "fdma", "ota"
+"""How devices share the band: each on its own part of it, or all at once over the air."""
+NO_BROADCAST, BROADCAST = "none", "broadcast"
+"""Whether the time counts in which devices are sent the model."""
+
+
 @dataclass(frozen=True)
 class WirelessConfig:
     """The cell: where the devices are, what the radio and their processors do. The defaults are the paper's cell."""
@@ -48,12 +56,12 @@ class WirelessConfig:
     deadline_s: float = setting(0.4, "when a round must be over, s", above=0.0)
     payload_bits: float = setting(1e7, "size of a model update, bit", above=0.0)
     downlink: str = setting(
-        "none",
+        NO_BROADCAST,
         "whether the time counts in which the base station broadcasts the model to the selected devices",
-        choices=("none", "broadcast"),
+        choices=(NO_BROADCAST, BROADCAST),
     )
     downlink_power_dbm: float = setting(40.0, "transmit power of the base station, dBm", at_least=-200.0, at_most=200.0)
-    downlink_codec: str = setting("none", "codec of the broadcast: none (float32), or one without error feedback")
+    downlink_codec: str = setting(PLAIN, "codec of the broadcast: none (float32), or one without error feedback")
     downlink_options: Options = setting(  # noqa: RUF009 (options never change)
         NO_OPTIONS, "options of the codec of the broadcast by name, such as bits = 8"
     )
@@ -146,7 +154,7 @@ class UplinkConfig:
     """How an update travels from a device to the base station."""
 
     codec: str = setting(
-        "none", "codec of the updates: none (float32), float16, qsgd, ternary, sign, topk, or one of your own"
+        PLAIN, "codec of the updates: none (float32), float16, qsgd, ternary, sign, topk, or one of your own"
     )
     bits: int | str = setting(
         "default",
@@ -166,9 +174,9 @@ class UplinkConfig:
         kind=float,
     )
     air: str = setting(
-        "fdma",
+        FDMA,
         "how devices share the band: each on its own part of it, or all at once and added over the air",
-        choices=("fdma", "ota"),
+        choices=(FDMA, OTA),
     )
     air_scheme: str = setting(
         "mse", "over the air, how devices scale what they send: mse, truncated-inversion, cotaf, or one of your own"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 
-from flare.config import Config, override
+from flare.config import FDMA, PLAIN, Config, override
 from flare.learning.methods import make_method
-from flare.rounds.base_station import PLAIN, codec_of, downlink_codec_of, policy_options
+from flare.rounds.base_station import codec_of, downlink_codec_of, policy_options
 from flare.scheduling import lacks_number
 
 Value = bool | int | float | str
@@ -28,7 +28,7 @@ def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = No
 def refuse_settings(config: Config) -> None:
     """ValueError where the settings ask for what a fleet cannot have."""
     method = make_method(config.learning)
-    if config.uplink.air != "fdma":
+    if config.uplink.air != FDMA:
         raise ValueError(
             f'uplink.air is "{config.uplink.air}", but the nodes of a fleet send messages, each its own, and no analog '
             'signals that add up in the air; set it to "fdma", or simulate the run (flare run)'
@@ -36,7 +36,8 @@ def refuse_settings(config: Config) -> None:
     codec_of(config, method)
     if config.uplink.bits == "auto":
         raise ValueError(
-            'uplink.bits is "auto", but nodes of a fleet all have one codec yet; set it to a number from 2 to 16'
+            'uplink.bits is "auto", a number of bits for each device and round, but all nodes of a fleet code with the '
+            "same; set it to a number from 2 to 16, or simulate the run (flare run)"
         )
     downlink_codec_of(config, method)
     if config.wireless.downlink_codec != PLAIN:

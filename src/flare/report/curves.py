@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from flare.config import OTA
 from flare.records.run import RunNumbers
 from flare.report.run_groups import Group
 from flare.types import Floats, Indices
@@ -151,7 +152,7 @@ def accuracy_against_time(group: Group) -> Curve:
 def accuracy_against_bits(group: Group) -> Curve:
     """Test accuracy against the bits that all devices have sent so far, on a grid; nothing where they are not known, or
     there are none, over the air."""
-    if group.config.uplink.air == "ota" or not all(np.isfinite(run.payload_bits).all() for run in group.runs):
+    if group.config.uplink.air == OTA or not all(np.isfinite(run.payload_bits).all() for run in group.runs):
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
     return along(group, lambda run: np.cumsum(run.round_payload_bits()), lambda run: run.of_round["test_accuracy"])
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flare.config import BROADCAST, NO_BROADCAST, OTA, PLAIN
 from flare.rounds.identity import CODE_PARTS
 from flare.text import cut, one_line
 from flare.units import human
@@ -50,16 +51,16 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.options.fixed_steps": lambda value: f"{value} steps",
     "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
     "scheduling.options": str,
-    "uplink.codec": lambda value: "uncoded" if value == "none" else str(value),
+    "uplink.codec": lambda value: "uncoded" if value == PLAIN else str(value),
     "uplink.bits": lambda value: "" if value == "default" else f"{value} bits",
     "uplink.share": lambda value: "" if value == "default" else f"share {value:g}",
     "uplink.options": str,
-    "uplink.air": lambda value: "over the air" if value == "ota" else str(value),
+    "uplink.air": lambda value: "over the air" if value == OTA else str(value),
     "uplink.air_scheme": str,
     "uplink.air_senders": lambda value: "best senders" if value == "best" else "",
     "uplink.air_options": str,
-    "wireless.downlink": lambda value: "no broadcast" if value == "none" else str(value),
-    "wireless.downlink_codec": lambda value: "" if value == "none" else f"model in {value}",
+    "wireless.downlink": lambda value: "no broadcast" if value == NO_BROADCAST else str(value),
+    "wireless.downlink_codec": lambda value: "" if value == PLAIN else f"model in {value}",
     "wireless.downlink_options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
     "data.name": str,
@@ -79,13 +80,13 @@ _ONLY_WITH = {
     "data.dirichlet_alpha": ("data.partition", "dirichlet"),
     "data.quantity_skew": ("data.partition", "quantity"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
-    "uplink.air_scheme": ("uplink.air", "ota"),
-    "uplink.air_senders": ("uplink.air", "ota"),
+    "uplink.air_scheme": ("uplink.air", OTA),
+    "uplink.air_senders": ("uplink.air", OTA),
     "uplink.air_noise": ("uplink.air_senders", "best"),
-    "uplink.air_options": ("uplink.air", "ota"),
-    "wireless.downlink_power_dbm": ("wireless.downlink", "broadcast"),
-    "wireless.downlink_codec": ("wireless.downlink", "broadcast"),
-    "wireless.downlink_options": ("wireless.downlink", "broadcast"),
+    "uplink.air_options": ("uplink.air", OTA),
+    "wireless.downlink_power_dbm": ("wireless.downlink", BROADCAST),
+    "wireless.downlink_codec": ("wireless.downlink", BROADCAST),
+    "wireless.downlink_options": ("wireless.downlink", BROADCAST),
 }
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flare.atomic import write_whole
-from flare.config import Config, to_toml
+from flare.config import OTA, Config, to_toml
 from flare.records.run import RunNumbers, read_run
 from flare.report.comparison import comparison
 from flare.report.curves import Summary, summarise
@@ -120,7 +120,7 @@ def _names(groups: Sequence[Group]) -> str:
 
 def _sent(group: Group, line: Summary) -> str:
     """What all devices sent; over the air that is no bits."""
-    return "analog" if group.config.uplink.air == "ota" else human(line.payload_bits, "bit", 3)
+    return "analog" if group.config.uplink.air == OTA else human(line.payload_bits, "bit", 3)
 
 
 def _status(status: str) -> str:

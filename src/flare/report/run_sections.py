@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flare.config import PLAIN
 from flare.records.run import OTHER_FAULTS, RunNumbers
 from flare.report import run_figures as draw
 from flare.report.curves import (
@@ -82,7 +83,7 @@ def _accuracy(groups: Sequence[Group]) -> Section:
             seconds,
         ),
     ]
-    if any(group.config.uplink.codec != "none" for group in groups):
+    if any(group.config.uplink.codec != PLAIN for group in groups):
         panels.append(
             line_panel(
                 "accuracy-bits",

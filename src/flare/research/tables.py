@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.config import OTA
 from flare.records.run import RunNumbers
 from flare.rounds import RoundRecord
 from flare.rounds.record import OF_SELECTED, OF_SENT
@@ -62,7 +63,7 @@ def device_columns(records: Iterable[RoundRecord], numbers: RunNumbers) -> tuple
         redrawn, why = _redrawn(redraw, record)
         failed, why_not = failed + (redrawn is None), why_not or why
         rounds.append(_of_devices(record, numbers.num_devices, redrawn))
-        if numbers.config.uplink.air == "ota":  # all send at once, when the slowest has computed
+        if numbers.config.uplink.air == OTA:  # all send at once, when the slowest has computed
             finished_s = _spread(record.selected, [record.latency_s] * len(record.selected), numbers.num_devices)
             rounds[-1]["finish_s"] = finished_s
     if not rounds:

@@ -15,14 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flare.config import Config, WirelessConfig
+from flare.config import FDMA, PLAIN, Config, WirelessConfig
 from flare.learning.methods.base import MeanReducer, Method, Round
 from flare.rounds.observation import Observation
 from flare.scheduling import RoundProblem, Schedule, Status, solve
 from flare.types import Floats, Indices
 from flare.units import db_to_linear, human
 from flare.uplink import NotFiniteError
-from flare.uplink.air import AirLink, AirPlan, AirScheme, Fading, Moments, Received, best_senders, make_air_scheme
+from flare.uplink.air import (
+    AirLink,
+    AirPlan,
+    AirScheme,
+    Fading,
+    Moments,
+    Received,
+    best_senders,
+    make_air_scheme,
+    plan_air,
+)
 
 PAYLOAD_BITS = 1e-3
 """What a policy is told of an update over the air: so little that any number of devices fits on the band."""
@@ -35,10 +45,10 @@ def air_scheme_of(config: Config, method: Method) -> AirScheme | None:
     """The scheme of the settings, for their method; None where devices divide the band. ValueError says which of them
     do not go together."""
     uplink = config.uplink
-    if uplink.air == "fdma":
+    if uplink.air == FDMA:
         return None
     scheme = make_air_scheme(uplink.air_scheme, uplink.air_options)
-    if uplink.codec != "none":
+    if uplink.codec != PLAIN:
         raise ValueError(
             f'uplink.air is "ota" and uplink.codec is "{uplink.codec}": over the air devices send numbers and no bits, '
             'so that there is nothing to code; set uplink.codec to "none", or uplink.air to "fdma"'
@@ -135,15 +145,12 @@ def air_plan(
     """What the selected devices send; None where nobody does. Each counts the same."""
     if len(selected) == 0:
         return None
-    number = len(selected)
-    return AirPlan(
-        scheme, np.arange(number), link.of(selected), np.ones(number), problem.compute_s[selected], num_weights, 1
-    )
+    return plan_air(scheme, link.of(selected), num_weights, compute_s=problem.compute_s[selected])
 
 
 def expected_energy_j(plan: AirPlan) -> Floats:
     """What each sender would radiate if all updates were of one size and of mean zero, shape (senders,)."""
-    alike = Moments(np.zeros(len(plan.senders)), np.ones(len(plan.senders)))
+    alike = Moments(np.zeros(plan.num_senders), np.ones(plan.num_senders))
     return plan.precoding(alike).power_w(plan.link, plan.shares, alike) * plan.air_s
 
 

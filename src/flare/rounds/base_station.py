@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flare.config import Config
+from flare.config import BROADCAST, NO_BROADCAST, PLAIN, Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method, make_method
 from flare.rounds.air import air_scheme_of
@@ -19,8 +19,6 @@ from flare.uplink.air import AirScheme
 
 CHOICES_OF_BITS = (2, 3, 4, 6, 8, 16)
 """Bits a weight among which is chosen with the schedule."""
-PLAIN = "none"
-"""The codec of updates that are sent as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +64,7 @@ class BaseStation:
     @property
     def broadcasts(self) -> bool:
         """Whether the time counts in which devices are sent the model."""
-        return self.config.wireless.downlink == "broadcast"
+        return self.config.wireless.downlink == BROADCAST
 
     @property
     def codes_broadcast(self) -> bool:
@@ -155,20 +153,21 @@ def downlink_codec_of(config: Config, method: Method | None = None) -> Codec:
     """The codec of the broadcast, for the method of the settings; ValueError says what does not go together."""
     wireless = config.wireless
     name, given = wireless.downlink_codec, wireless.downlink_options
-    if wireless.downlink == "none" and (name != PLAIN or given):
+    if wireless.downlink == NO_BROADCAST and (name != PLAIN or given):
         what = f'wireless.downlink_codec is "{name}"' if name != PLAIN else "wireless.downlink_options are given"
         raise ValueError(
-            f'{what}, but wireless.downlink is "none", so that nothing is broadcast; set wireless.downlink to '
-            '"broadcast", or leave it out'
+            f'{what}, but wireless.downlink is "{NO_BROADCAST}", so that nothing is broadcast; set wireless.downlink '
+            f'to "{BROADCAST}", or leave it out'
         )
     kind = CODECS.find(name)
     codec = make_codec(name, given)
     if codec.error_feedback:
         others = ", ".join(each for each in CODECS if not _has_error_feedback(each))
+        off = "wireless.downlink_options.error_feedback = false" if "error_feedback" in kind.options else ""
         raise ValueError(
             f'wireless.downlink_codec is "{kind.name}", a codec with error feedback: it makes up for what it lost in '
-            "what the same device is sent next, and a broadcast goes to others every round; take one without: "
-            f"{others}"
+            "what the same device is sent next, and a broadcast goes to others every round; "
+            f"{f'set {off}, or ' if off else ''}take one without: {others}"
         )
     if name != PLAIN:
         method = method or make_method(config.learning)
@@ -205,9 +204,9 @@ def _choices(config: Config) -> tuple[Qsgd, ...]:
     """The codecs among which the base station chooses for each device, shortest messages first; none: all are alike."""
     if config.uplink.bits != "auto":
         return ()
-    block = make_codec(config.uplink.codec, _without_auto(config.uplink.given))
-    assert isinstance(block, Qsgd)
-    return tuple(replace(block, bits_per_weight=bits) for bits in CHOICES_OF_BITS)
+    codec = make_codec(config.uplink.codec, _without_auto(config.uplink.given))
+    assert isinstance(codec, Qsgd)
+    return tuple(replace(codec, bits_per_weight=bits) for bits in CHOICES_OF_BITS)
 
 
 def _refuse_foreign_options(name: str, given: Mapping[str, Any]) -> None:

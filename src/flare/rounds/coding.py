@@ -31,11 +31,8 @@ from flare.rounds.base_station import BaseStation
 from flare.rounds.residuals import Part
 from flare.rounds.state import RunState
 from flare.uplink import Arrived, Codec, NotFiniteError, arrive, keys, send
+from flare.uplink.codec import row_portions
 
-_AT_ONCE = {
-    "cpu": 1 << 18,
-    "cuda": 1 << 26,
-}  # entries that are coded together at most: what fits a cache, or fills a GPU
 Row = tuple[int, int]
 """The number of an outgoing, and a device."""
 Coded = tuple[list[Tensor], list[Tensor | None]]
@@ -146,8 +143,7 @@ def transmit(outgoing: Sequence[Outgoing]) -> list[Incoming]:
         for device in each.vectors:
             groups.setdefault((*kind, each.codecs.get(device)), []).append((number, device))
     for (_, num_weights, where, _), rows in groups.items():
-        size = max(1, _AT_ONCE.get(where.type, 1) // num_weights)
-        portions = [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+        portions = [rows[each] for each in row_portions(len(rows), num_weights, where)]
         for portion, (received, kept) in zip(portions, _shared(outgoing, portions, where), strict=True):
             for (number, device), vector, residual in zip(portion, received, kept, strict=True):
                 answers[number].vectors[device] = vector

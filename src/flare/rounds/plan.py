@@ -27,7 +27,7 @@ from flare.scheduling.history import History
 from flare.types import Floats, Indices
 from flare.units import dbm_to_watt
 from flare.uplink import Codec
-from flare.uplink.air import AirPlan
+from flare.uplink.air import AirLink, AirPlan
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import downlink_snr_hz, upload_energy_j, upload_s
 
@@ -104,9 +104,10 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     """Schedule the devices that are there; None where there are none."""
     if seen.num_present == 0:
         return None
-    problem, energy_j = problem_of(station, seen)
+    link = _air_link(station, seen)
+    problem, energy_j = _problem(station, seen, link)
     history = informed(state.history, seen)
-    schedule, bound, codecs = _schedule(station, state, seen, problem, history)
+    schedule, bound, codecs = _schedule(station, state, seen, problem, history, link)
     problem = schedule.problem
     if station.broadcasts:
         station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
@@ -135,12 +136,17 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         index=state.rounds_done,
         start=state.weights,
         codecs=codecs,
-        air=_air_plan(station, seen, schedule),
+        air=_air_plan(station, link, schedule),
     )
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
     """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
+    return _problem(station, seen, _air_link(station, seen))
+
+
+def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> tuple[RoundProblem, Floats]:
+    """`problem_of`; `link` is that of the devices, where they send over the air."""
     wireless = station.config.wireless
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
     steps = tau
@@ -160,14 +166,18 @@ def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, F
         block_hz=wireless.block_hz or None,
         max_devices=station.max_devices,
     )
-    if station.air is not None:
-        link = air.air_link(wireless, seen)
+    if station.air is not None and link is not None:
         problem = air.asked(problem, station.air, link, station.num_weights)
     return problem, energy_j
 
 
 def _schedule(
-    station: BaseStation, state: RunState, seen: Observation, problem: RoundProblem, history: History
+    station: BaseStation,
+    state: RunState,
+    seen: Observation,
+    problem: RoundProblem,
+    history: History,
+    link: AirLink | None,
 ) -> tuple[Schedule, float, tuple[Codec, ...]]:
     """The schedule by the policy of the settings, which draws from the stream of the round, a proven bound on the
     objective (nan where the policy proves none and the settings ask for none), and the codecs of the selected where
@@ -176,8 +186,7 @@ def _schedule(
         chosen, which = schedule_with_bits(station, problem)
         return chosen, chosen.lower_bound, tuple(station.codecs[number] for number in which)
     scheduling, seed = station.config.scheduling, station.config.seed
-    if station.air is not None and station.config.uplink.air_senders == air.BEST:
-        link = air.air_link(station.config.wireless, seen)
+    if link is not None and station.config.uplink.air_senders == air.BEST:
         schedule = air.best_schedule(problem, link, station.config.uplink.air_noise)
     else:
         schedule = solve(
@@ -194,10 +203,13 @@ def _schedule(
     return schedule, bound, ()
 
 
-def _air_plan(station: BaseStation, seen: Observation, schedule: Schedule) -> AirPlan | None:
-    if station.air is None:
+def _air_link(station: BaseStation, seen: Observation) -> AirLink | None:
+    return None if station.air is None else air.air_link(station.config.wireless, seen)
+
+
+def _air_plan(station: BaseStation, link: AirLink | None, schedule: Schedule) -> AirPlan | None:
+    if station.air is None or link is None:
         return None
-    link = air.air_link(station.config.wireless, seen)
     return air.air_plan(station.air, link, schedule.problem, schedule.selected, station.num_weights)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flare.config import Config
+from flare.config import OTA, Config
 from flare.learning.engine import compute_device
 from flare.sweeps.task import Place, Task, placed
 
@@ -38,7 +38,7 @@ def _cost(task: Task) -> float:
     """A rough measure of the work in a run, to deal the long ones out first."""
     wireless = task.config.wireless
     share = min(1.0, wireless.deadline_s * _BITS_PER_S / wireless.payload_bits / wireless.num_devices)
-    if task.config.uplink.air == "ota":  # the band is not divided
+    if task.config.uplink.air == OTA:  # the band is not divided
         share = 1.0
     weight = _WEIGHTS.get(task.config.learning.model, _SMALL_MODEL) if task.trained else _NOT_TRAINED
     return expected_rounds(task.config) * weight * (0.3 + share)

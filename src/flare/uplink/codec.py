@@ -35,7 +35,8 @@ MAX_WEIGHTS = 2**31 - 1
 """Updates of more weights are refused."""
 MAX_BITS = 2**40
 """Longer messages are none."""
-_AT_ONCE = {"cpu": (1 << 18, 16), "cuda": (1 << 26, 256)}  # entries, and rows, that are worked on together at most
+_ENTRIES_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 26}  # worked on together at most: what fits a cache, or fills a GPU
+_ROWS_AT_ONCE = {"cpu": 16, "cuda": 256}  # of which a codec computes together at most
 
 
 class NotFiniteError(ValueError):
@@ -225,8 +226,13 @@ def refuse_lost(lost: Tensor) -> None:
         raise NotFiniteError(lost.nonzero()[:, 0].tolist(), len(lost))
 
 
-def _portions(devices: int, num_weights: int, device: torch.device) -> list[slice]:
+def row_portions(rows: int, num_weights: int, device: torch.device, *, max_rows: int | None = None) -> list[slice]:
     """Rows that are worked on together: the answers do not depend on it, memory and time do."""
-    entries, rows = _AT_ONCE.get(device.type, (1, 1))
-    step = min(max(1, entries // num_weights), rows)
-    return [slice(start, start + step) for start in range(0, devices, step)]
+    step = max(1, _ENTRIES_AT_ONCE.get(device.type, 1) // num_weights)
+    step = step if max_rows is None else min(step, max_rows)
+    return [slice(start, start + step) for start in range(0, rows, step)]
+
+
+def _portions(devices: int, num_weights: int, device: torch.device) -> list[slice]:
+    """Those of what a codec itself computes."""
+    return row_portions(devices, num_weights, device, max_rows=_ROWS_AT_ONCE.get(device.type, 1))

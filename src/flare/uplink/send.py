@@ -16,20 +16,18 @@ from flare.uplink.codec import Codec
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
-    """What became of a stack of updates."""
-
-    messages: Tensor  # (devices, bytes), uint8: what is on the air
-    received: Tensor  # (devices, weights): what the base station decodes
-    memory: Tensor | None  # (devices, weights): what the devices keep; None for a codec without error feedback
-
-
-@dataclass(frozen=True, eq=False)
 class Arrived:
     """What arrives of a stack of updates, and what the devices keep."""
 
     received: Tensor  # (devices, weights): what the base station decodes
     memory: Tensor | None  # (devices, weights): what the devices keep; None for a codec without error feedback
+
+
+@dataclass(frozen=True, eq=False)
+class Sent(Arrived):
+    """The same, and how it travelled."""
+
+    messages: Tensor  # (devices, bytes), uint8: what is on the air
 
 
 def send(codec: Codec, updates: Tensor, keys: Tensor | None = None, memory: Tensor | None = None) -> Sent:
@@ -41,7 +39,7 @@ def send(codec: Codec, updates: Tensor, keys: Tensor | None = None, memory: Tens
     wanted = _wanted(codec, updates, memory)
     messages = codec.encode_many(wanted, keys)
     received = codec.decode_many(messages, updates.shape[1])
-    return Sent(messages, received, wanted - received if codec.error_feedback else None)
+    return Sent(received, wanted - received if codec.error_feedback else None, messages)
 
 
 def arrive(codec: Codec, updates: Tensor, keys: Tensor | None = None, memory: Tensor | None = None) -> Arrived:

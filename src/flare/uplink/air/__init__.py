@@ -3,7 +3,7 @@
 from flare.uplink.air.fading import Fading
 from flare.uplink.air.link import AirLink, Moments, moments
 from flare.uplink.air.noise import air_key, normal
-from flare.uplink.air.plan import AirPlan, Heard, Received, can_send, plan_air
+from flare.uplink.air.plan import AirPlan, Heard, Received, plan_air
 from flare.uplink.air.scheme import AIR_SCHEMES, AirScheme, Precoding, air_scheme, make_air_scheme
 from flare.uplink.air.schemes import Cotaf, LeastError, TruncatedInversion
 from flare.uplink.air.selection import AirChoice, air_objective, best_senders
@@ -26,7 +26,6 @@ __all__ = [
     "air_objective",
     "air_scheme",
     "best_senders",
-    "can_send",
     "make_air_scheme",
     "moments",
     "normal",

@@ -1,4 +1,4 @@
-"""Laws of fading as over-the-air schemes need them: how often a channel is too weak, and what inverting it costs.
+"""Laws of fading as over-the-air schemes need them: what inverting a channel costs.
 
 A fading gain f multiplies the power gain of the path and has mean one (`wireless/channel.py` draws it):
 
@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from scipy import integrate, special, stats
+from scipy import integrate, special
 
 LAWS = ("none", "rayleigh", "rician")
 
@@ -31,15 +31,6 @@ class Fading:
             raise ValueError(f"there is no law of fading {self.law!r:.80}; laws: {', '.join(LAWS)}")
         if not 0.0 <= self.k_factor < math.inf:
             raise ValueError(f"k_factor is {self.k_factor:g}; it must be at least 0 and finite")
-
-    def truncation(self, threshold: float) -> float:
-        """P(f < threshold): how often a device is silent. Rayleigh: 1 - e^-threshold."""
-        if self.law == "none":
-            return float(threshold > 1.0)
-        if self.law == "rayleigh":
-            return -math.expm1(-threshold)
-        k = self.k_factor  # 2 (K + 1) f is noncentral chi-square with 2 degrees of freedom and noncentrality 2 K
-        return float(stats.ncx2.cdf(2.0 * (k + 1.0) * threshold, 2, 2.0 * k))
 
     def mean_inverse(self, threshold: float) -> float:
         """E[1/f, where f >= threshold, else 0]: power that inverting takes, over that of a channel without fading.

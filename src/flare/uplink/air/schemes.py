@@ -127,8 +127,7 @@ class Cotaf(AirScheme):
     larger, but devices need to know of each other only the two extremes.
 
     Left open, and decided here: h_min is the weakest sender's and not the threshold itself, which it is never below;
-    the threshold is on the fading gain. E|Delta_i|^2 is what `told` says: that of this round (then the limit holds for
-    every device), or an expectation (then it holds in the mean).
+    the threshold is on the fading gain. E|Delta_i|^2 is that of this round, so that the limit holds for every device.
     """
 
     threshold: float = setting(0.0, "fading gain below which a device is silent", at_least=0.0)
