@@ -143,9 +143,9 @@ def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, F
     """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
     wireless = station.config.wireless
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
-    steps = tau
+    steps = tau * station.method.step_cost
     if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
-        steps = tau + seen.num_samples / wireless.batch_size
+        steps = steps + seen.num_samples / wireless.batch_size
     compute_s, energy_j = time_and_energy(
         steps, wireless.cycles_per_sample, wireless.batch_size, seen.cpu_hz, wireless.capacitance
     )

@@ -59,6 +59,15 @@ class Method(Protocol):
     sends_control: bool
     """Whether devices also send the change of a control variate: their rules then have `control`."""
 
+    plain_gradients: bool
+    """Whether steps take one gradient of the plain loss each, all that the nodes of a fleet can do: no ascent, no mask
+    and no contrast in the rules."""
+
+    @property
+    def step_cost(self) -> float:
+        """What a local step costs a device in time and energy, as a multiple of a plain one."""
+        ...
+
     @property
     def needs_smoothness(self) -> bool:
         """Whether it goes by the smoothness of the loss: `Round.tau_bar_limit` is then what that allows."""
@@ -134,6 +143,12 @@ class PlainMethod:
     downlink_models = 1
     needs_gradients = False
     sends_control = False
+    plain_gradients = True
+
+    @property
+    def step_cost(self) -> float:
+        """That of a plain step."""
+        return 1.0
 
     @property
     def needs_smoothness(self) -> bool:
