@@ -11,7 +11,16 @@ from flare.learning.methods.fedadam import FedAdam, FedYogi
 from flare.learning.methods.fedsam import FedSam
 from flare.learning.methods.moon import Moon
 from flare.learning.methods.around import AroundMethod
-from flare.learning.methods.base import MeanReducer, Method, MethodState, PlainMethod, Reducer, Round
+from flare.learning.methods.base import (
+    MeanReducer,
+    Method,
+    MethodState,
+    PlainMethod,
+    Reducer,
+    ReducerAround,
+    Round,
+    takes_mean,
+)
 from flare.learning.methods.registry import METHODS, MethodKind, make_method, method
 from flare.learning.methods.steps import equal_rates, scaled_rates
 
@@ -35,10 +44,12 @@ __all__ = [
     "Moon",
     "PlainMethod",
     "Reducer",
+    "ReducerAround",
     "Round",
     "Scaffold",
     "equal_rates",
     "make_method",
     "method",
     "scaled_rates",
+    "takes_mean",
 ]

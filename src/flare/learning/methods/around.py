@@ -17,8 +17,8 @@ from torch import Tensor
 
 from flare.config import setting
 from flare.config.declared import read, split_options
-from flare.learning.job import LocalRule, Update
-from flare.learning.methods.base import Method, MethodState, PlainMethod, Reducer, Round
+from flare.learning.job import LocalRule
+from flare.learning.methods.base import Method, MethodState, PlainMethod, Reducer, ReducerAround, Round
 from flare.learning.methods.registry import METHODS
 from flare.types import Floats
 
@@ -99,19 +99,16 @@ class AroundMethod(PlainMethod, ABC):
         return _ServerStep(self, own, now, self.around.reducer(inner, replace(now, global_lr=1.0)))
 
 
-class _ServerStep:
-    """Hands updates on to the inner method, and takes its step as a pseudo-gradient."""
+class _ServerStep(ReducerAround):
+    """Takes the step of the inner method as a pseudo-gradient."""
 
     def __init__(self, method: AroundMethod, own: MethodState, now: Round, inner: Reducer) -> None:
-        self._method, self._own, self._now, self._inner = method, own, now, inner
-
-    def add(self, device: int, rule: LocalRule, update: Update) -> None:
-        """The inner method's."""
-        self._inner.add(device, rule, update)
+        super().__init__(inner)
+        self._method, self._own, self._now = method, own, now
 
     def end(self) -> tuple[Tensor, MethodState]:
         """The new weights, rounded to float32 once, and the new state."""
-        target, inner = self._inner.end()
+        target, inner = super().end()
         weights, own = self._method.server_step(self._own, self._now, target)
         return weights.float(), _joined(own, inner)
 

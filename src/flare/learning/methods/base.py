@@ -133,6 +133,33 @@ class MeanReducer:
         return move(self._now.weights, rate, self._mean.end()), self._state
 
 
+class ReducerAround:
+    """Hands updates to another reducer. Derive from it to do more: with the weights in which that one ends, or with what
+    devices know of their own updates. It must not need single updates at the base station: over the air there are none.
+    """
+
+    def __init__(self, inner: Reducer) -> None:
+        self._inner = inner
+
+    @property
+    def takes_mean(self) -> bool:
+        """Whether what takes in the updates is a mean."""
+        return takes_mean(self._inner)
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        """Hand the update on."""
+        self._inner.add(device, rule, update)
+
+    def end(self) -> tuple[Tensor, MethodState]:
+        """What the inner reducer ends in."""
+        return self._inner.end()
+
+
+def takes_mean(reducer: Reducer) -> bool:
+    """Whether a reducer needs no more of the updates than one mean, so that the channel can add them up."""
+    return isinstance(reducer, MeanReducer) or (isinstance(reducer, ReducerAround) and reducer.takes_mean)
+
+
 class PlainMethod:
     """What most methods share: nothing is remembered, devices do all the steps they can, the mean of updates is taken.
 

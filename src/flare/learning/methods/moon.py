@@ -31,7 +31,7 @@ from torch import Tensor
 
 from flare.config import setting
 from flare.learning.job import Contrast, LocalRule, Update
-from flare.learning.methods.base import MeanReducer, MethodState, PlainMethod, Reducer, Round
+from flare.learning.methods.base import MeanReducer, MethodState, PlainMethod, Reducer, ReducerAround, Round
 from flare.learning.methods.registry import method
 from flare.learning.methods.steps import equal_rates
 from flare.types import Floats
@@ -89,20 +89,16 @@ class Moon(PlainMethod):
         return _Previous(state, now) if state else MeanReducer(now, state)
 
 
-class _Previous:
-    """The mean, and the last models of the devices that sent, in a copy."""
+class _Previous(ReducerAround):
+    """The mean, and the last models of the devices that sent, in a copy; in truth each lies on its device."""
 
     def __init__(self, state: MethodState, now: Round) -> None:
         self._weights = now.weights
         self._state = {name: known.to(now.weights.device, copy=True) for name, known in state.items()}
-        self._mean = MeanReducer(now, self._state)
+        super().__init__(MeanReducer(now, self._state))
 
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
         """The device's model is the global one and its update."""
         self._state["previous"][device] = self._weights + update.delta
         self._state["has_previous"][device] = 1.0
-        self._mean.add(device, rule, update)
-
-    def end(self) -> tuple[Tensor, MethodState]:
-        """The mean, and what is kept."""
-        return self._mean.end()
+        super().add(device, rule, update)
