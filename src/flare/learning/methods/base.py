@@ -134,8 +134,8 @@ class MeanReducer:
 
 
 class ReducerAround:
-    """Hands updates to another reducer. Derive from it to do more: with the weights in which that one ends, or with what
-    devices know of their own updates. It must not need single updates at the base station: over the air there are none.
+    """Hands updates to another reducer. Derive from it to do more: with the weights in which that one ends, or with
+    what devices know of their own updates. The base station must not need them one by one: over the air it hears a sum.
     """
 
     def __init__(self, inner: Reducer) -> None:
