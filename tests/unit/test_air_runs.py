@@ -39,7 +39,7 @@ SMALL = (
 OTA = "uplink.air=ota"
 LOUD, QUIET = "wireless.noise_dbm_per_mhz=-95", "wireless.noise_dbm_per_mhz=-300"
 SIZE = 650  # weights of the model
-METHODS = ("flare", "fedavg", "fedavg-fixed", "fedprox", "fednova")
+METHODS = ("flare", "fedavg", "fedavg-fixed", "fedprox", "fednova", "fedavgm", "fedadam", "fedsam", "moon")
 
 
 def small(*settings: str) -> Config:
@@ -312,6 +312,7 @@ LINE = [part for setting in SMALL for part in ("--set", setting)]
         (["run.payload=wireless"], 'set run.payload to "model", or uplink.air to "fdma"'),
         (["wireless.block_hz=180e3"], 'no blocks; set wireless.block_hz to 0, or uplink.air to "fdma"'),
         (["learning.method=scaffold"], "the devices of method 'scaffold' send 2 vectors a round"),
+        (["learning.method=fedadam", "learning.options.inner=scaffold"], "of method 'fedadam' send 2 vectors a round"),
         (["learning.method=fedlin"], 'take another method (flare, fedavg, fednova, ...), or set uplink.air to "fdma"'),
         (["uplink.air_scheme=msee"], "there is no air scheme 'msee'; did you mean 'mse'?"),
         (["uplink.air_options.threshold=1"], "air scheme 'mse' has no option 'threshold' (its options: max_mse)"),

@@ -46,7 +46,9 @@ def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrateg
 
 
 CASES = [("flare", policy) for policy in ("greedy", "round-robin", "proportional-fair", "grouped", "random")]
-CASES += [(method, "exact") for method in METHODS] + [("scaffold", "round-robin"), ("fedlin", "grouped")]
+SIMULATED = ("fedsam", "moon")  # what nodes cannot do
+CASES += [(method, "exact") for method in METHODS if method not in SIMULATED]
+CASES += [("scaffold", "round-robin"), ("fedlin", "grouped")]
 
 
 @pytest.mark.parametrize(("method", "policy"), CASES)
@@ -64,6 +66,20 @@ def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, 
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-6)
         assert ours["sent"] == ours["selected"]
         assert ours["faults"] == []
+
+
+@pytest.mark.parametrize("method", SIMULATED)
+def test_a_method_that_nodes_cannot_follow_is_refused_before_anything_is_asked(method: str) -> None:
+    for more in ((f"learning.method={method}",), ("learning.method=fedadam", f"learning.options.inner={method}")):
+        with pytest.raises(ValueError, match=r"whose devices take gradients uphill.*simulate the run"):
+            FlareStrategy(settings(*more))
+
+
+def test_a_base_station_with_momentum_around_another_method_is_the_simulators(tmp_path: Path) -> None:
+    more = ("learning.method=fedavgm", "learning.options.inner=scaffold", "run.rounds=4")
+    member, simulated, _, recorded = both(settings(*more), tmp_path / "run")
+    assert set(member.state.method) == {"momentum", "inner.control", "inner.device_control"}
+    assert [each["train_loss"] for each in recorded] == pytest.approx([e["train_loss"] for e in simulated], rel=1e-6)
 
 
 @pytest.mark.parametrize("tau_bar", ["mes", "fmas", "fmes"])

@@ -251,7 +251,9 @@ class LearningConfig:
     model: str = setting("mlp", "model: logistic, mlp, mnist-cnn, cifar-cnn, or one of your own")
     model_options: Options = setting(NO_OPTIONS, "options of the model by name")  # noqa: RUF009 (options never change)
     method: str = setting(
-        "flare", "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin, or one of your own"
+        "flare",
+        "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin, fedavgm, fedadam, fedyogi, fedsam, "
+        "moon, or one of your own",
     )
     local_lr: float = setting(0.05, "local learning rate", above=0.0)
     global_lr: float = setting(1.0, "global learning rate", above=0.0)

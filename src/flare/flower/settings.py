@@ -51,6 +51,12 @@ def refuse_settings(config: Config) -> None:
     if method.needs_smoothness:
         options = f"with learning.options {config.learning.options}" if config.learning.options else "as it is set"
         raise ValueError(f"method '{config.learning.method}' {options} {no_data}; take another")
+    if not method.plain_gradients:
+        raise ValueError(
+            f"learning.method is '{config.learning.method}', whose devices take gradients uphill, train a part of the "
+            "model or compare features with those of other models; a node of a fleet trains by your own step, which "
+            "does none of it; take another method, or simulate the run (flare run)"
+        )
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
     if lacks_number(config.scheduling.policy, policy_options(config)):

@@ -149,9 +149,9 @@ def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> t
     """`problem_of`; `link` is that of the devices, where they send over the air."""
     wireless = station.config.wireless
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
-    steps = tau
+    steps = tau * station.method.step_cost
     if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
-        steps = tau + seen.num_samples / wireless.batch_size
+        steps = steps + seen.num_samples / wireless.batch_size
     compute_s, energy_j = time_and_energy(
         steps, wireless.cycles_per_sample, wireless.batch_size, seen.cpu_hz, wireless.capacitance
     )

@@ -6,28 +6,50 @@ from flare.learning.methods.fedprox import FedProx
 from flare.learning.methods.fednova import FedNova
 from flare.learning.methods.scaffold import Scaffold
 from flare.learning.methods.fedlin import FedLin
-from flare.learning.methods.base import MeanReducer, Method, MethodState, PlainMethod, Reducer, Round
+from flare.learning.methods.fedavgm import FedAvgM
+from flare.learning.methods.fedadam import FedAdam, FedYogi
+from flare.learning.methods.fedsam import FedSam
+from flare.learning.methods.moon import Moon
+from flare.learning.methods.around import AroundMethod
+from flare.learning.methods.base import (
+    MeanReducer,
+    Method,
+    MethodState,
+    PlainMethod,
+    Reducer,
+    ReducerAround,
+    Round,
+    takes_mean,
+)
 from flare.learning.methods.registry import METHODS, MethodKind, make_method, method
 from flare.learning.methods.steps import equal_rates, scaled_rates
 
 __all__ = [
     "METHODS",
+    "AroundMethod",
+    "FedAdam",
     "FedAvg",
     "FedAvgFixed",
+    "FedAvgM",
     "FedLin",
     "FedNova",
     "FedProx",
+    "FedSam",
+    "FedYogi",
     "Flare",
     "MeanReducer",
     "Method",
     "MethodKind",
     "MethodState",
+    "Moon",
     "PlainMethod",
     "Reducer",
+    "ReducerAround",
     "Round",
     "Scaffold",
     "equal_rates",
     "make_method",
     "method",
     "scaled_rates",
+    "takes_mean",
 ]

@@ -59,6 +59,15 @@ class Method(Protocol):
     sends_control: bool
     """Whether devices also send the change of a control variate: their rules then have `control`."""
 
+    plain_gradients: bool
+    """Whether steps take one gradient of the plain loss each, all that the nodes of a fleet can do: no ascent, no mask
+    and no contrast in the rules."""
+
+    @property
+    def step_cost(self) -> float:
+        """What a local step costs a device in time and energy, as a multiple of a plain one."""
+        ...
+
     @property
     def needs_smoothness(self) -> bool:
         """Whether it goes by the smoothness of the loss: `Round.tau_bar_limit` is then what that allows."""
@@ -124,6 +133,33 @@ class MeanReducer:
         return move(self._now.weights, rate, self._mean.end()), self._state
 
 
+class ReducerAround:
+    """Hands updates to another reducer. Derive from it to do more: with the weights in which that one ends, or with
+    what devices know of their own updates. The base station must not need them one by one: over the air it hears a sum.
+    """
+
+    def __init__(self, inner: Reducer) -> None:
+        self._inner = inner
+
+    @property
+    def takes_mean(self) -> bool:
+        """Whether what takes in the updates is a mean."""
+        return takes_mean(self._inner)
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        """Hand the update on."""
+        self._inner.add(device, rule, update)
+
+    def end(self) -> tuple[Tensor, MethodState]:
+        """What the inner reducer ends in."""
+        return self._inner.end()
+
+
+def takes_mean(reducer: Reducer) -> bool:
+    """Whether a reducer needs no more of the updates than one mean, so that the channel can add them up."""
+    return isinstance(reducer, MeanReducer) or (isinstance(reducer, ReducerAround) and reducer.takes_mean)
+
+
 class PlainMethod:
     """What most methods share: nothing is remembered, devices do all the steps they can, the mean of updates is taken.
 
@@ -134,6 +170,12 @@ class PlainMethod:
     downlink_models = 1
     needs_gradients = False
     sends_control = False
+    plain_gradients = True
+
+    @property
+    def step_cost(self) -> float:
+        """That of a plain step."""
+        return 1.0
 
     @property
     def needs_smoothness(self) -> bool:

@@ -6,9 +6,9 @@ from flare.learning.job import LocalRule
 from flare.learning.methods.base import Round
 
 
-def equal_rates(now: Round, *, mu: float = 0.0) -> list[LocalRule]:
+def equal_rates(now: Round, *, mu: float = 0.0, ascent: float = 0.0) -> list[LocalRule]:
     """Every selected device steps at eta_l: who does more steps goes further."""
-    return [LocalRule(lr=now.local_lr, steps=int(tau), mu=mu) for tau in now.tau[now.selected]]
+    return [LocalRule(lr=now.local_lr, steps=int(tau), mu=mu, ascent=ascent) for tau in now.tau[now.selected]]
 
 
 def scaled_rates(now: Round, tau_bar: float) -> list[LocalRule]:
