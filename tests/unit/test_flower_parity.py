@@ -47,6 +47,7 @@ def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrateg
 
 CASES = [("flare", policy) for policy in ("greedy", "round-robin", "proportional-fair", "grouped", "random")]
 CASES += [(method, "exact") for method in METHODS] + [("scaffold", "round-robin"), ("fedlin", "grouped")]
+CASES += [("fedlin", "oort"), ("fedlin", "power-of-choice"), ("flare", "amiri-bn2-c")]  # two ask for sample counts
 
 
 @pytest.mark.parametrize(("method", "policy"), CASES)
