@@ -108,5 +108,9 @@ def test_the_runs_cover_what_there_is() -> None:
     settings = {setting for run in RUNS.values() for setting in run["settings"]}
     known = set(METHODS) - METHODS_SINCE
     assert {f"learning.method={name}" for name in known} <= settings | {"learning.method=flare"}
-    built_in = {name for name, each in POLICIES.items() if each.function.__module__.startswith("flare.")}
+    later = "flare.scheduling.systems."  # they came after these runs were made
+    modules = {name: each.function.__module__ for name, each in POLICIES.items()}
+    built_in = {
+        name for name, module in modules.items() if module.startswith("flare.") and not module.startswith(later)
+    }
     assert built_in <= {name.removeprefix("policy-") for name in RUNS if name.startswith("policy-")}

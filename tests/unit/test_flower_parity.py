@@ -49,6 +49,7 @@ CASES = [("flare", policy) for policy in ("greedy", "round-robin", "proportional
 SIMULATED = ("fedsam", "moon")  # what nodes cannot do
 CASES += [(method, "exact") for method in METHODS if method not in SIMULATED]
 CASES += [("scaffold", "round-robin"), ("fedlin", "grouped")]
+CASES += [("fedlin", "oort"), ("fedlin", "power-of-choice"), ("flare", "amiri-bn2-c")]  # two ask for sample counts
 
 
 @pytest.mark.parametrize(("method", "policy"), CASES)

@@ -1,6 +1,6 @@
 """Who sends this round, on how much bandwidth: problem P2, its policies, and their certificates."""
 
-from flare.scheduling import exact, greedy, linear, baselines  # noqa: F401, I001  (they register the policies, in this order)
+from flare.scheduling import exact, greedy, linear, baselines, systems  # noqa: F401, I001  (they register the policies, so)
 from flare.scheduling.admission import admit
 from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import lacks_number, tune_num_selected

@@ -13,6 +13,7 @@ import numpy as np
 
 from flare.config.option import Limits
 from flare.scheduling.admission import admit
+from flare.scheduling.orders import by, canonical, remembered, shuffled
 from flare.scheduling.problem import BAND_TOLERANCE, RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
 from flare.scheduling.scheduler import solve
@@ -29,7 +30,7 @@ GROUP_PROBABILITIES = (0.05, 0.15, 0.2, 0.6)
 @policy("ps")
 def ps(problem: RoundProblem, *, rng: np.random.Generator, num_selected: Number = 10) -> Indices:
     """Pre-tuned random: devices in random order while the deadline holds, up to a tuned number of them."""
-    return admit(problem, _shuffled(problem, rng), max_devices=num_selected)
+    return admit(problem, shuffled(problem, rng), max_devices=num_selected)
 
 
 def lacks_number(policy: str, options: Mapping[str, Any]) -> bool:
@@ -65,7 +66,7 @@ def tune_num_selected(
 @policy("cp")
 def cp(problem: RoundProblem) -> Indices:
     """Best channels first: one after another until the deadline is reached (channel proportion)."""
-    return admit(problem, _by(problem, -problem.snr_hz), stop_at_first=True)
+    return admit(problem, by(problem, -problem.snr_hz), stop_at_first=True)
 
 
 @policy("dm", split_evenly=True)
@@ -111,7 +112,7 @@ def _even_capacity_hz(problem: RoundProblem, sharing: int) -> float:
 @policy("cm")
 def cm(problem: RoundProblem) -> Indices:
     """Fastest computing first: the largest set that meets the deadline (computation minimisation)."""
-    fastest = _by(problem, problem.compute_s)
+    fastest = by(problem, problem.compute_s)
     fastest = fastest[problem.needed_hz[fastest] <= problem.capacity_hz]
     forced = np.isin(fastest, problem.must)
     fastest = np.concatenate((fastest[forced], fastest[~forced]))
@@ -126,20 +127,20 @@ def cm(problem: RoundProblem) -> Indices:
 @policy("random")
 def random(problem: RoundProblem, *, rng: np.random.Generator, num_selected: Number = 10) -> Indices:
     """Uniform draw: blind to channel and speed; of those drawn, the ones that fit send."""
-    return admit(problem, _shuffled(problem, rng)[:num_selected], max_devices=num_selected)
+    return admit(problem, shuffled(problem, rng)[:num_selected], max_devices=num_selected)
 
 
 @policy("grouped")
 def grouped(problem: RoundProblem, *, rng: np.random.Generator, memory: Memory, num_selected: Number = 10) -> Choice:
     """Draw from four groups: fixed, called with probability 0.05, 0.15, 0.2 and 0.6 (Fig. 4)."""
     # The groups are drawn once, "before training".
-    drawn_before = _remembered(memory, "device_group")
+    drawn_before = remembered(memory, "device_group")
     if drawn_before is None:
         drawn_before = np.empty(problem.num_devices)
-        drawn_before[_shuffled(problem, rng)] = np.arange(problem.num_devices) * 4 // problem.num_devices
+        drawn_before[shuffled(problem, rng)] = np.arange(problem.num_devices) * 4 // problem.num_devices
     group = drawn_before.astype(np.intp)
     chance = np.array(GROUP_PROBABILITIES)[group] / np.bincount(group, minlength=4)[group]
-    order = _canonical(problem, drawn_before)
+    order = canonical(problem, drawn_before)
     drawn = rng.choice(order, size=min(num_selected, len(order)), replace=False, p=chance[order] / chance.sum())
     selected = admit(problem, drawn, max_devices=num_selected)
     return Choice(selected, memory={"device_group": drawn_before})
@@ -151,8 +152,8 @@ def round_robin(
 ) -> Choice:
     """Longest wait first: while the deadline holds."""
     # Each device's place in the queue is drawn once; whoever was served goes to its end.
-    place_before = _remembered(memory, "device_place")
-    queue = _shuffled(problem, rng) if place_before is None else np.argsort(place_before)
+    place_before = remembered(memory, "device_place")
+    queue = shuffled(problem, rng) if place_before is None else np.argsort(place_before)
     selected = admit(problem, queue, max_devices=num_selected)
     served = np.isin(queue, selected)
     place = np.empty(problem.num_devices)
@@ -172,9 +173,9 @@ def proportional_fair(
     """Best relative channel first: a channel against its own average, while the deadline holds."""
     # The average is over about `window` rounds. Equal ratios (the first round, or channels that never change) are
     # ordered at random.
-    before = _remembered(memory, "device_average_snr_hz")
+    before = remembered(memory, "device_average_snr_hz")
     average = problem.snr_hz.copy() if before is None else before + (problem.snr_hz - before) / window
-    order = _shuffled(problem, rng, average)
+    order = shuffled(problem, rng, average)
     order = order[np.argsort(-(problem.snr_hz / average)[order], kind="stable")]
     return Choice(admit(problem, order, max_devices=num_selected), memory={"device_average_snr_hz": average})
 
@@ -182,32 +183,4 @@ def proportional_fair(
 @policy("all")
 def everyone(problem: RoundProblem) -> Indices:
     """As many as fit: the cheapest in bandwidth first."""
-    return admit(problem, _by(problem, problem.needed_hz), stop_at_first=True)
-
-
-def _remembered(memory: Memory, name: str) -> Floats | None:
-    """What a policy remembers under a name, one number for each device; None in the first round."""
-    return memory[name].astype(np.float64) if name in memory else None
-
-
-def _by(problem: RoundProblem, value: Floats) -> Indices:
-    """The devices by ascending value, equal ones in canonical order."""
-    order = problem.canonical_order
-    return order[np.argsort(value[order], kind="stable")]
-
-
-def _canonical(problem: RoundProblem, remembered: Floats | None) -> Indices:
-    """The canonical order, with what a policy remembers of otherwise equal devices telling them apart."""
-    order = problem.canonical_order
-    if remembered is None:
-        return order
-    rank = np.empty(problem.num_devices, dtype=np.intp)
-    known = (problem.tau, problem.compute_s, problem.snr_hz, problem.payload_bits, problem.weight, problem.due_s)
-    told_apart = (*known, problem.coding_noise)
-    quantities = np.stack([values for values in told_apart if values is not None])[:, order]
-    rank[order] = np.concatenate(([0], np.cumsum((np.diff(quantities) != 0.0).any(axis=0))))  # equal devices: one rank
-    return np.lexsort((remembered, rank))
-
-
-def _shuffled(problem: RoundProblem, rng: np.random.Generator, remembered: Floats | None = None) -> Indices:
-    return _canonical(problem, remembered)[rng.permutation(problem.num_devices)]
+    return admit(problem, by(problem, problem.needed_hz), stop_at_first=True)
