@@ -140,14 +140,16 @@ def test_coding_noise_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"cost": [-1.0, 1.0]}, r"cost \[0\] is -1"),
-        ({"cost": [[1.0, 1.0]]}, "cost has the shape"),
+        ({"cost": [-1.0, 1.0]}, "cost of device 0 is -1; it must be at least 0"),
+        ({"cost": [[1.0, 1.0]]}, "cost must hold one number for each of at least one device"),
         ({"noise": [[1.0, math.nan], [0.0, 0.0]]}, r"noise \[0, 1\] is nan"),
         ({"noise": [[1.0, 1.0]]}, "one row for each choice and one column for each device"),
         ({"needed_hz": [[-1.0, 1.0], [1.0, 1.0]]}, r"needed_hz \[0, 0\] is -1"),
+        ({"needed_hz": [[1.0, 1.0], [math.nan, 1.0]]}, r"needed_hz \[1, 0\] is nan; it must be a number"),
+        ({"noise": [1.0, 1.0]}, r"noise has the shape \(2,\); it must have 2 dimensions"),
         ({"band_hz": math.inf}, "band_hz is inf"),
         ({"gamma": -1.0}, "gamma is -1"),
-        ({"gamma": "many"}, "gamma must be numbers"),
+        ({"gamma": "many"}, "gamma must be a number"),
         ({"must": [2]}, "must names device 2; the devices of the round are 0 to 1"),
         ({"must": [0.5]}, r"must is \[0.5\]; it must be a list of devices"),
         ({"must": [1], "never": [1, 0]}, "device 1 is in must and in never"),
@@ -166,7 +168,7 @@ def test_bad_input_is_named(changes: dict[str, Any], says: str) -> None:
         ({"variance": [-1.0]}, r"variance \[0\] is -1"),
         ({"variance": [[1.0, 2.0, 3.0]]}, "variance is of 3 devices, tau of 2"),
         ({"gradient_sq": [1.0]}, "gradient_sq is of 1 devices, tau of 2"),
-        ({"tau": [0.5, 1.0]}, r"tau \[0\] is 0.5"),
+        ({"tau": [0.5, 1.0]}, "tau of device 0 is 0.5"),
         ({"reach": math.nan}, "reach is nan"),
     ],
 )

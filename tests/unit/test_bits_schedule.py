@@ -106,7 +106,7 @@ def test_past_its_time_it_is_feasible_with_a_bound() -> None:
 @pytest.mark.parametrize(
     ("payloads", "noise", "says"),
     [
-        ([1e6, -1.0], np.ones((2, 6)), "payload_bits of device 0 is -1"),
+        ([1e6, -1.0], np.ones((2, 6)), r"payload_bits \[1\] is -1"),
         ([[1e6, 1e6]], np.ones((1, 6)), r"payload_bits has the shape \(1, 2\)"),
         ([], np.ones((1, 6)), r"payload_bits has the shape \(0,\)"),
         (["many"], np.ones((1, 6)), "payload_bits must be numbers"),

@@ -123,19 +123,12 @@ def schedule(
     [bold]snr_hz[/] or [bold]power_dbm[/] with [bold]gain_db[/] or [bold]distance_m[/]. A [bold]name[/] is kept. If you
     like, [bold]weight[/] in the objective, [bold]payload_bits[/] and [bold]deadline_s[/] of each device.
     """
-    if json_ and csv_:
-        raise ValueError("--json and --csv are two forms of one answer; give one of them")
-    if (table is None) == (cell is None):
-        raise ValueError(
-            "give either a table of devices (a CSV file, or - for standard input) or --cell, such as --cell paper"
-        )
+    _check_forms(table, cell, plot, as_json=json_, as_csv=csv_)
     whole = with_plugins(override(Config() if cell is None else _named_cell(cell), set_ or []), plugin)
     policy = whole.scheduling.policy if policy is None else policy
     seed = whole.seed if seed is None else seed
     gamma = _known_gamma(whole.scheduling.gamma) if gamma is None else gamma
     options = _options(whole.scheduling, policy, option or [], time_limit, compare=compare)
-    if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
-        raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
     texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload, "--block": block}
     settings = quantities.settings_of(texts)
     law = None if path_loss is None else path_loss.value
@@ -143,10 +136,8 @@ def schedule(
     radio |= quantities.settings_of({"--noise": noise})
     if table is not None:
         this = _from_table(table, replace(whole.wireless, **radio), settings, gamma)
-    elif radio:
-        raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
     else:
-        this = _from_cell(replace(whole.wireless, **settings), seed, round_, gamma)
+        this = _from_cell(whole.wireless, radio, settings, seed, round_, gamma)
     down = {"--downlink-power": downlink_power, "--downlink-payload": downlink_payload}
     broadcast = broadcast_of(whole.wireless, downlink, quantities.settings_of(down), this.problem, this.power_w)
     limit = one_limit(max_devices, options)
@@ -155,6 +146,18 @@ def schedule(
     answers = {name: (broadcast(answer), took_s) for name, (answer, took_s) in answers.items()}
     _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
     quantities.warn_of_doubts(texts | down | {"--noise": noise})  # last, where it is seen; an error is one line alone
+
+
+def _check_forms(table: Path | None, cell: str | None, plot: Path | None, *, as_json: bool, as_csv: bool) -> None:
+    """ValueError where it is not clear what to read, or in which form to answer."""
+    if as_json and as_csv:
+        raise ValueError("--json and --csv are two forms of one answer; give one of them")
+    if (table is None) == (cell is None):
+        raise ValueError(
+            "give either a table of devices (a CSV file, or - for standard input) or --cell, such as --cell paper"
+        )
+    if plot is not None and plot.suffix.lower() not in FIGURE_FORMATS:
+        raise ValueError(f"--plot: '{plot}' must end in {', '.join(FIGURE_FORMATS)}")
 
 
 def _answer(
@@ -282,7 +285,12 @@ def _named_cell(name: str) -> Config:
     raise ValueError(f"--cell: there is no cell '{name}'; give one of {', '.join(CELLS)}, or a .toml file")
 
 
-def _from_cell(wireless: WirelessConfig, seed: int, round_: int, gamma: float) -> Round:
+def _from_cell(
+    wireless: WirelessConfig, radio: dict[str, Any], settings: dict[str, Any], seed: int, round_: int, gamma: float
+) -> Round:
+    if radio:
+        raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
+    wireless = replace(wireless, **settings)
     drawn = Cell(wireless, seed).draw(round_)
     return Round(
         problem=round_problem(drawn, gamma=gamma),

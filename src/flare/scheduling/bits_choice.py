@@ -51,8 +51,9 @@ def coding_noise(variance: ArrayLike, tau: ArrayLike, *, reach: float, gradient_
     reach : p = L tau_bar eta_l, at least 0. The bound behind it asks for at most 0.58.
     gradient_sq : g_i = |grad f_i(w_r)|^2 / sigma^2, one for all or shape (devices,). 1 is a guess, and not a safe one.
     """
-    steps, sizes = _numbers("tau", tau, 1, at_least=1.0), _numbers("gradient_sq", gradient_sq, (0, 1))
-    each = _numbers("variance", variance, (1, 2))
+    steps = checks.vector("tau", tau, at_least=1.0)
+    sizes = checks.numbers("gradient_sq", gradient_sq, (0, 1), at_least=0.0)
+    each = checks.numbers("variance", variance, (1, 2), at_least=0.0)
     if each.ndim == 1:
         each = np.broadcast_to(each[:, None], (len(each), len(steps)))
     for name, array in (("variance", each), ("gradient_sq", sizes)):
@@ -102,11 +103,11 @@ class BitsProblem:
         max_devices: int | None = None,
     ) -> None:
         put = object.__setattr__
-        put(self, "cost", _numbers("cost", cost, 1))
-        put(self, "noise", _numbers("noise", noise, 2))
-        put(self, "needed_hz", _numbers("needed_hz", needed_hz, 2, infinite=True))
-        put(self, "band_hz", float(_numbers("band_hz", band_hz, 0, at_least=1.0 / ABSURD)))
-        put(self, "gamma", float(_numbers("gamma", gamma, 0)))
+        put(self, "cost", checks.vector("cost", cost, at_least=0.0))
+        put(self, "noise", checks.numbers("noise", noise, (2,), at_least=0.0))
+        put(self, "needed_hz", checks.numbers("needed_hz", needed_hz, (2,), at_least=0.0, infinite=True))
+        put(self, "band_hz", checks.scalar("band_hz", band_hz))
+        put(self, "gamma", checks.scalar("gamma", gamma, zero_allowed=True))
         if not self.noise.shape == self.needed_hz.shape == (len(self.noise), len(self.cost)):
             raise ValueError(
                 f"cost is of {len(self.cost)} devices, noise of shape {self.noise.shape} and needed_hz of shape "
@@ -210,26 +211,3 @@ def _sorted(problem: BitsProblem, able: Indices) -> tuple[Devices, Indices, Indi
         max_devices=len(able) if problem.max_devices is None else problem.max_devices,
     )
     return devices, able[order], which[:, order]
-
-
-def _numbers(
-    name: str, given: ArrayLike, dimensions: int | tuple[int, ...], *, at_least: float = 0.0, infinite: bool = False
-) -> Floats:
-    """Numbers of a number of dimensions and a range; ValueError where they are others."""
-    try:
-        array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} must be numbers: {error}") from None
-    allowed = (dimensions,) if isinstance(dimensions, int) else dimensions
-    if array.ndim not in allowed or array.size == 0:
-        raise ValueError(
-            f"{name} has the shape {array.shape}; it must have {' or '.join(map(str, allowed))} dimensions"
-        )
-    at_most = np.inf if infinite else ABSURD
-    good: NDArray[np.bool_] = (array >= at_least) & (array <= at_most)
-    if not good.all():
-        where = "".join(f" [{', '.join(map(str, at))}]" for at in np.argwhere(~good)[:1].tolist() if at)
-        value = array[~good].flat[0]
-        raise ValueError(f"{name}{where} is {value:g}; it must be at least {at_least:g} and at most {at_most:g}")
-    array.setflags(write=False)
-    return array

@@ -75,17 +75,12 @@ def solve_with_bits(
 
 def _payloads(given: ArrayLike, num_devices: int) -> Floats:
     """Payloads of shape (choices, devices)."""
-    try:
-        payloads = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"payload_bits must be numbers: {error}") from None
-    if payloads.ndim == 1 and payloads.size:
+    payloads = checks.numbers("payload_bits", given, (1, 2), positive=True)
+    if payloads.ndim == 1:
         payloads = np.repeat(payloads[:, None], num_devices, axis=1)
-    if payloads.ndim != 2 or payloads.size == 0 or payloads.shape[1] != num_devices:
+    if payloads.shape[1] != num_devices:
         raise ValueError(
             f"payload_bits has the shape {np.shape(given)}; give one number for each choice, or a row of "
             f"{num_devices}, one for each device"
         )
-    for row in payloads:
-        checks.vector("payload_bits", row, positive=True)
     return payloads

@@ -22,14 +22,32 @@ NO_DEVICES.setflags(write=False)
 
 def vector(name: str, values: ArrayLike, *, at_least: float | None = None, positive: bool = False) -> Floats:
     """One finite number for each device, as an array that cannot be written to."""
+    return numbers(name, values, (1,), at_least=at_least, positive=positive)
+
+
+def numbers(
+    name: str,
+    values: ArrayLike,
+    dimensions: tuple[int, ...],
+    *,
+    at_least: float | None = None,
+    positive: bool = False,
+    infinite: bool = False,
+) -> Floats:
+    """Numbers as an array that cannot be written to, of one of some numbers of dimensions; (1,) is one number for each
+    device. Finite, unless they may be `infinite`."""
+    of_devices = dimensions == (1,)
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} must be numbers, one for each device: {error}") from None
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
-    bad = ~(np.abs(array) <= ABSURD)
-    why = f"must be finite (and at most {ABSURD:g})"
+        raise ValueError(f"{name} must be numbers{', one for each device' if of_devices else ''}: {error}") from None
+    if array.ndim not in dimensions or array.size == 0:
+        if of_devices:
+            raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
+        allowed = " or ".join(map(str, dimensions))
+        raise ValueError(f"{name} has the shape {array.shape}; it must have {allowed} dimensions, and not be empty")
+    bad = ~(np.abs(array) <= (np.inf if infinite else ABSURD))
+    why = "must be a number" if infinite else f"must be finite (and at most {ABSURD:g})"
     if at_least is not None and not bad.any():
         bad, why = array < at_least, f"must be at least {at_least:g}"
     if positive and not bad.any():
@@ -37,8 +55,9 @@ def vector(name: str, values: ArrayLike, *, at_least: float | None = None, posit
     if positive and not bad.any():
         bad, why = array < 1.0 / ABSURD, f"must be at least {1.0 / ABSURD:g}"
     if bad.any():
-        device = int(np.flatnonzero(bad)[0])
-        raise ValueError(f"{name} of device {device} is {array[device]:g}; it {why}")
+        at = np.argwhere(bad)[0].tolist()
+        where = f" of device {at[0]}" if of_devices else f" {at}" if at else ""
+        raise ValueError(f"{name}{where} is {array[tuple(at)]:g}; it {why}")
     array.setflags(write=False)
     return array
 
