@@ -291,6 +291,19 @@ def test_a_changed_plugin_is_refused_unless_allowed_and_then_written_down(tmp_pa
     assert "a plugin was changed while it was under way" in (tmp_path / "page.html").read_text()
 
 
+def test_a_changed_plugin_that_fails_leaves_the_run_as_it_was(tmp_path: Path, capsys: Capsys) -> None:
+    path = policy_file(tmp_path / "mine.py")
+    begun(tmp_path / "run", path, "scheduling.policy=mine")
+    text = path.read_text()
+    policy_file(path, order="np.array([999])")
+    code, _, err = flare(capsys, "run", "--resume", "run", "--quiet", "--allow-changed-plugin")
+    assert (code, "mine" in err) == (2, True)
+    path.write_text(text)
+    assert flare(capsys, "run", "--resume", "run", "--quiet")[0] == 0
+    assert selected(tmp_path / "run") == [[0, 1]] * 6
+    assert "changed_plugins" not in manifest(tmp_path / "run")
+
+
 def test_a_run_that_has_ended_is_not_said_to_go_on_with_a_changed_plugin(tmp_path: Path, capsys: Capsys) -> None:
     path = policy_file(tmp_path / "mine.py")
     begun(tmp_path / "run", path, "scheduling.policy=mine")

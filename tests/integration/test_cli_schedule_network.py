@@ -83,6 +83,14 @@ def test_a_comparison_says_why_nobody_sends(capsys: pytest.CaptureFixture[str]) 
     assert "Nobody sends: device phone-2 must send and cannot: an update of 5 Mbit takes it" in " ".join(out.split())
 
 
+def test_json_says_why_nobody_sends(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = answered(capsys, "--must", "gateway-1,gateway-2,camera-1,camera-2,phone-1")
+    assert (answer["num_selected"], answer["status"]) == (0, "infeasible")
+    assert "together need" in answer["why_nobody"]
+    assert "gateway-1" in answer["why_nobody"]
+    assert answered(capsys)["why_nobody"] is None
+
+
 def test_devices_that_cannot_together_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     must = ("--must", "gateway-1,gateway-2,camera-1")
     code, out, _ = flare(capsys, "schedule", DEVICES, *BAND, "--deadline", "400ms", *must)

@@ -117,3 +117,22 @@ def test_past_its_time_it_is_feasible_with_a_bound() -> None:
 def test_bad_input_is_named(payloads: Any, noise: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         solve_with_bits(small(), payloads, noise)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"time_limit_s": float("nan")}, "time_limit_s is nan"),
+        ({"time_limit_s": -1.0}, "time_limit_s is -1"),
+        ({"time_limit_s": "x"}, "time_limit_s must be a number"),
+        ({"coding_noise": {}}, "coding_noise must be numbers"),
+        ({"coding_noise": [[10**400] * 2] * 2}, "coding_noise must be numbers"),
+        ({"coding_noise": [[0.1, 0.1]]}, r"coding_noise has the shape \(1, 2\); it must be \(2, 2\)"),
+        ({"problem": 3}, "problem is a int; it must be a RoundProblem"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
+    problem = RoundProblem([5, 3], [0.1, 0.1], [1e8, 1e8], 1e4, 1e6, 1.0)
+    asked: dict[str, Any] = {"problem": problem, "payload_bits": [1e4, 2e4], "coding_noise": [[0.1, 0.1], [0.0, 0.0]]}
+    with pytest.raises(ValueError, match=words):
+        solve_with_bits(**asked | changes)

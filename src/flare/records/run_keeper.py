@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, final
 
 from flare.records.checkpoint import Snapshot
@@ -21,6 +22,7 @@ class RunKeeper:
         self.folder = folder
         self._every = checkpoint_every
         self._keep = keep_checkpoints
+        self._accept_plugins: Callable[[], None] | None = None
 
     def restored(
         self, driver: str, identity: Mapping[str, str], *, allowed_files: Mapping[str, str | None] | None = None
@@ -43,19 +45,24 @@ class RunKeeper:
         snapshot = self.folder.restore()
         state = None if snapshot is None else from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers)
         goes_on = state is None or state.status is RunStatus.RUNNING  # of one that has ended nothing is computed
-        if changed and goes_on:
-            self.folder.accept_plugins(changed, identity, 0 if state is None else state.rounds_done)
+        if changed and goes_on:  # when a round was computed with them: one that fails changes nothing
+            done = 0 if state is None else state.rounds_done
+            self._accept_plugins = partial(self.folder.accept_plugins, changed, identity, done)
         return None if state is None or snapshot is None else (state, snapshot.numbers)
 
     def identify(self, identity: Mapping[str, str]) -> None:
         """Write down what the run is; ValueError where the folder holds another."""
-        if self.folder is not None:
+        if self.folder is not None and self._accept_plugins is None:
             self.folder.identify(identity)
 
     def append(self, record: RoundRecord) -> None:
         """Write down a round: first this, then `save`, for a checkpoint is never ahead of the records."""
-        if self.folder is not None:
-            self.folder.append(record.to_json())
+        if self.folder is None:
+            return
+        if self._accept_plugins is not None:
+            self._accept_plugins()
+            self._accept_plugins = None
+        self.folder.append(record.to_json())
 
     def save(self, state: RunState, numbers: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint if it is time for one, with `numbers` beside it, and how the run ended if it has."""

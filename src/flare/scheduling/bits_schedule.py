@@ -50,8 +50,16 @@ def solve_with_bits(
 
     Raises ValueError that says what is wrong.
     """
-    noise = np.asarray(coding_noise, dtype=np.float64)
+    if not isinstance(problem, RoundProblem):
+        raise ValueError(f"problem is a {type(problem).__name__}; it must be a RoundProblem")
+    limit_s = checks.scalar("time_limit_s", time_limit_s)
     payloads = _payloads(payload_bits, problem.num_devices)
+    noise = checks.numbers("coding_noise", coding_noise, (2,), at_least=0.0)
+    if noise.shape != payloads.shape:
+        raise ValueError(
+            f"coding_noise has the shape {noise.shape}; it must be {payloads.shape}, one row for each choice "
+            "of payload_bits, and in it a number for each device"
+        )
     needed_hz = problem.min_bandwidth_hz(payload_bits=payloads)
     asked = BitsProblem(
         problem.cost,
@@ -62,7 +70,7 @@ def solve_with_bits(
         must=problem.must,
         max_devices=problem.max_devices,
     )
-    answer = best_bits(asked, time_limit_s=time_limit_s)
+    answer = best_bits(asked, time_limit_s=limit_s)
     every = np.arange(problem.num_devices)
     of_each = np.where(answer.choice == NOBODY, payloads.argmin(axis=0), answer.choice)
     chosen = replace(problem, payload_bits=payloads[of_each, every], coding_noise=noise[of_each, every])

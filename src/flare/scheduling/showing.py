@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flare.scheduling.explain import Explanation, explain
+from flare.scheduling.nobody import why_nobody
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.schedule import Schedule
 from flare.text import html_table, json_number
@@ -58,6 +59,7 @@ def as_dict(
         "policy": schedule.policy,
         "status": schedule.status.value,
         "num_selected": schedule.num_selected,
+        "why_nobody": None if schedule.num_selected else why_nobody(problem, schedule.policy, called=names),
         **{name: json_number(value) for name, value in numbers.items()},
         **asked,
         "devices": _device_dicts(schedule, detail, names),
