@@ -24,6 +24,7 @@ from flare.report.curves import accuracy_against_bits, summarise
 from flare.report.paired import ranked_groups
 from flare.report.run_report import _final_table as final_table
 from flare.report.run_sections import _accuracy as accuracy_section
+from flare.research import Runs
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
 from flare.simulation import Member, Simulation, drive, resume
@@ -406,3 +407,13 @@ def test_a_scheme_of_ones_own_is_part_of_the_run() -> None:
         assert "over the air plain" in repr(member.simulation)
         assert member.simulation.identity["air scheme code"]
     assert "air scheme" not in Simulation(small()).identity
+
+
+def test_curves_against_bits_leave_out_what_sends_none() -> None:
+    air, divided = (flare.simulate(config=small(*settings, "run.rounds=2")) for settings in ((OTA,), ()))
+    (nothing,), (line,) = (run.plot("train_loss", x="bits").get_lines() for run in (air, divided))
+    assert len(nothing.get_xdata()) == 0
+    assert len(line.get_xdata()) == 2
+    labels = Runs([air, divided]).plot("train_loss", x="bits").get_lines()
+    assert [len(each.get_xdata()) > 0 for each in labels] == [False, True]
+    assert len(air.plot("train_loss").get_lines()[0].get_xdata()) == 2

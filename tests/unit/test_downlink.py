@@ -28,7 +28,9 @@ from flare.rounds.base_station import downlink_codec_of
 from flare.rounds.residuals import Part
 from flare.rounds.state import to_tensors
 from flare.simulation import Member, Simulation, drive, resume
+from flare.units import dbm_to_watt
 from flare.uplink import Codec, arrive, keys, make_codec
+from flare.wireless.rate import downlink_snr_hz
 from tests.driving import followed
 from tests.hostile import flare as command
 from tests.plugin_files import registries_as_they_were
@@ -76,6 +78,22 @@ def test_one_round_by_hand() -> None:
     assert record.clock_s == record.broadcast_s + record.latency_s
     uncounted = {"broadcast_s": 0.0, "downlink_bits": 0.0, "clock_s": record.latency_s}
     assert replace(record, **uncounted) == plain  # the schedule and the model do not depend on it
+
+
+def test_the_power_of_the_base_station_matters_as_little_as_the_documents_say() -> None:
+    cell, heard_s, latency_s = Cell(CELLS["paper"], seed=0), {30: 0.0, 40: 0.0, 46: 0.0}, 0.0
+    for index in range(200):
+        drawn = cell.draw(index)
+        schedule = solve(round_problem(drawn))
+        latency_s += schedule.latency_s / 200
+        for dbm in heard_s:
+            heard_hz = downlink_snr_hz(drawn.snr_hz, drawn.power_w, dbm_to_watt(dbm))
+            heard_s[dbm] += schedule.with_broadcast(1e7, heard_hz).broadcast_s / 200
+    small_cell, usual, macro = (f"{1e3 * each:.0f} ms" for each in heard_s.values())
+    share = f"{heard_s[40] / (heard_s[40] + latency_s):.0%}".replace("%", " %")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "uplink.md").read_text()
+    says = f"takes {usual} on average, {share} of the round; with 30 dBm {small_cell}, with 46 dBm {macro}."
+    assert says in " ".join(page.split())
 
 
 def test_the_weakest_of_those_who_receive_sets_the_rate() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flare.config import Config
+from flare.config.code_parts import CODE_PARTS, code_key
 from flare.records import RunFolder
 from flare.records.manifest import read_manifest, refuse_other
 from flare.records.run import RunNumbers, read_run
@@ -35,7 +36,6 @@ from flare.report.group_labels import PAPER_NAMES, differing, labels_of, paper_n
 from flare.report.run_figures import MAX_CURVES, ROUND, lines, looks
 from flare.report.run_groups import Group, group_runs, settings_table
 from flare.rounds import RoundRecord
-from flare.rounds.identity import CODE_PARTS, code_key
 from tests.made_up_runs import settings, write_run
 
 FORMAT_1 = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"

@@ -17,11 +17,11 @@ import torch
 
 from flare.atomic import write_whole
 from flare.config import Config, load
+from flare.config.code_parts import CODE_PARTS, code_key
 from flare.config.toml import MAX_FILE_BYTES
 from flare.records.old_format import FORMAT_1
 from flare.records.plugin_files import are_sound, used_checksum
 from flare.records.regular_files import read_regular, refuse_irregular
-from flare.rounds.identity import CODE_PARTS, code_key
 
 FILE = "manifest.json"
 FORMAT, FORMAT_VERSION = "flare-run", 2

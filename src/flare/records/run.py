@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.config import Config
+from flare.config import OTA, Config
 from flare.records.folder import RunFolder
 from flare.records.old_format import FORMAT_1, completed
 from flare.rounds.record import OF_ROUND, OF_SELECTED, RoundRecord
@@ -159,6 +159,12 @@ class RunNumbers:
     def round_payload_bits(self) -> Floats:
         """What all devices sent in each round, shape (rounds,); nan where it was not recorded."""
         return self._round_sum(self.payload_bits, self.num_sent)
+
+    def bits_so_far(self) -> Floats:
+        """What all devices have sent up to each round, shape (rounds,); nan where it was not recorded, and over the
+        air, where symbols are no bits."""
+        so_far: Floats = np.cumsum(self.round_payload_bits())
+        return np.full_like(so_far, np.nan) if self.config.uplink.air == OTA else so_far
 
     def _round_sum(self, values: Floats, counts: Indices | None = None) -> Floats:
         """The sum in each round of values of the selected devices, or of as many in each round as `counts` says."""

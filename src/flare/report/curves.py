@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from flare.config import OTA
 from flare.records.run import RunNumbers
 from flare.report.run_groups import Group
 from flare.types import Floats, Indices
@@ -152,16 +151,21 @@ def accuracy_against_time(group: Group) -> Curve:
 def accuracy_against_bits(group: Group) -> Curve:
     """Test accuracy against the bits that all devices have sent so far, on a grid; nothing where they are not known, or
     there are none, over the air."""
-    if group.config.uplink.air == OTA or not all(np.isfinite(run.payload_bits).all() for run in group.runs):
+    if not all(np.isfinite(run.bits_so_far()).all() for run in group.runs):
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    return along(group, lambda run: np.cumsum(run.round_payload_bits()), lambda run: run.of_round["test_accuracy"])
+    return along(group, RunNumbers.bits_so_far, lambda run: run.of_round["test_accuracy"])
 
 
 def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[RunNumbers], Floats]) -> Curve:
     """Something of each round against what grows with the rounds (simulated seconds, energy): on a grid, since every
-    seed has its own; on a straight line between two values, nothing before the first and after the last."""
-    known = [(axis(run), values(run)) for run in group.runs]
-    seeds = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in known if np.isfinite(y).any()]
+    seed has its own; on a straight line between two values, nothing before the first and after the last. Rounds in
+    which one of them is no number are left out."""
+    seeds = []
+    for run in group.runs:
+        x, y = axis(run), values(run)
+        known = np.isfinite(x) & np.isfinite(y)
+        if known.any():
+            seeds.append((x[known], y[known]))
     if not seeds:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
     grid = np.linspace(min(x[0] for x, _ in seeds), max(x[-1] for x, _ in seeds), MAX_POINTS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flare.config import BROADCAST, NO_BROADCAST, OTA, PLAIN
-from flare.rounds.identity import CODE_PARTS
+from flare.config.code_parts import CODE_PARTS
 from flare.text import cut, one_line
 from flare.units import human
 

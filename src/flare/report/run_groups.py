@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flare.config import Config, settings_of
+from flare.config.code_parts import CODE_PARTS, code_key
 from flare.learning.methods import METHODS
 from flare.records.run import RunNumbers
 from flare.report.group_labels import MAX_CHARACTERS, Settings, full_name, labels_of, own_key
-from flare.rounds.identity import CODE_PARTS, code_key
 from flare.text import cut, one_line
 
 _SHORT = 6  # digits of a checksum that tell two apart

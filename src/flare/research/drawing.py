@@ -23,7 +23,7 @@ def draw_run(
 ) -> Axes:
     """One run as a line through the rounds that have a value; its axes."""
     values, axis = get_quantity(quantity).values(numbers), get_axis(x).values(numbers)
-    known = np.isfinite(values)
+    known = np.isfinite(values) & np.isfinite(axis)
     axes = _axes(ax, quantity, x)
     axes.plot(axis[known], values[known], **({"label": label} | style))
     _name_curves(axes, legend)

@@ -51,7 +51,7 @@ AXES: Mapping[str, Quantity] = {
     "rounds": Quantity("round", lambda run: np.arange(1, run.num_rounds + 1).astype(np.float64)),
     "time": QUANTITIES["clock_s"],
     "energy": QUANTITIES["total_energy_j"],
-    "bits": QUANTITIES["total_payload_bits"],
+    "bits": Quantity("sent so far (bit)", RunNumbers.bits_so_far),
 }
 """What a quantity can be drawn against."""
 

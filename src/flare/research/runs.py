@@ -86,7 +86,8 @@ class Runs(Sequence[Run]):
         of its seeds go, and return the matplotlib axes.
 
         quantity   as for `Run.plot`
-        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far)
+        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; nothing
+                   over the air)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
         band       False: means alone; a band ends at 0, since no quantity is negative
         legend     False: none, for one of your own; without, there is one where the axes have more than one curve

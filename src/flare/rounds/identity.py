@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.config.code_parts import CODE_PARTS, code_key
 from flare.learning.methods import METHODS
 from flare.registry import Registry
 from flare.rounds.base_station import BaseStation
@@ -19,19 +20,6 @@ from flare.uplink import CODECS
 from flare.uplink.air import AIR_SCHEMES
 
 _DIGITS = 16  # of a checksum
-CODE_PARTS = {
-    "method": "learning.method",
-    "policy": "scheduling.policy",
-    "codec": "uplink.codec",
-    "downlink codec": "wireless.downlink_codec",
-    "air scheme": "uplink.air_scheme",
-}
-"""The parts of a run whose code may be a user's own, each with the setting that names it."""
-
-
-def code_key(part: str) -> str:
-    """What the checksum of the code of a part is called in an identity."""
-    return f"{part} code"
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
