@@ -137,3 +137,10 @@ def test_a_cell_of_the_table_that_is_out_of_range_is_named(tmp_path: Path, capsy
     code, _, err = flare(capsys, "schedule", str(table), *BAND, "--deadline", "1s", "--payload", "1Mbit")
     assert code == 2
     assert "line 3, column weight: 0 is out of range; weight must be greater than 0" in " ".join(err.split())
+
+
+def test_settings_of_the_uplink_are_said_to_play_no_part(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = flare(capsys, "schedule", "--cell", "paper", "--set", "uplink.codec=qsgd")
+    assert code == 0
+    assert "[uplink] is of runs, and plays no part here: give --payload" in err
+    assert flare(capsys, "schedule", "--cell", "paper")[2] == ""

@@ -145,6 +145,8 @@ def schedule(
     answers = {name: _asked(this.problem, name, seed, round_, own, timed=compare) for name, own in options.items()}
     answers = {name: (broadcast(answer), took_s) for name, (answer, took_s) in answers.items()}
     _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
+    if whole.uplink != Config().uplink:
+        say("warning: [uplink] is of runs, and plays no part here: give --payload what an update takes", stderr=True)
     quantities.warn_of_doubts(texts | down | {"--noise": noise})  # last, where it is seen; an error is one line alone
 
 
