@@ -7,12 +7,13 @@ Eqs. (1) and (2), Algorithm 1; numbers as in the authors' code. In round R, of t
     score_i  =  (min(U_i, U_98) - U_min) / (U_max - U_min)  +  sqrt(0.1 ln R / L_i),   L_i the round it last sent in
                 x (T / t_i)^alpha  where t_i > T                  T the percentile of the t_i that the pacer sets
 
-    exploit  (1 - epsilon) m places: drawn without replacement in proportion to the score among the devices whose score
-             is at least 0.7 of that of the last place
-    explore  epsilon m places, epsilon = max(0.9 x 0.95^R, 0.2): new devices, drawn in proportion to n_i (slow ones held
-             back as above) among the 5 epsilon m of the most samples
-    pacer    every 20 rounds: where the utility of those exploited has changed by at most a tenth of what it was in the
-             20 rounds before, T's percentile (30 at first) rises by 5; where it has changed fivefold, it falls by 5
+    exploit  m - floor(epsilon m) places: drawn without replacement in proportion to the score, among the devices whose
+             score is at least 0.7 of that of the last place
+    explore  the other places, epsilon = max(0.9 x 0.95^R, 0.2): new devices, drawn in proportion to n_i (slow ones held
+             back as above) among five times as many of the most samples
+    pacer    every 20 rounds: where the mean utility of those exploited, summed over the rounds, differs from that of
+             the 20 rounds before by at most a tenth of it, T's percentile (10 at first) rises by 5; where by five times
+             or more, it falls by 5
 
 m is `num_selected`, alpha `slow_penalty`, n_i `history.num_samples`, the squared loss `history.mean_squared_loss` (the
 mean over the steps of the batch's squared loss; the square of `last_loss` where that alone is known).
@@ -21,7 +22,8 @@ Left open, and decided here: t_i is what the device would take on an even share 
 channel (times that were measured say nothing here: the band is divided so that all finish at once). Oort calls 1.3 m
 devices and keeps the first m; here the channel is known, and a device that does not fit beside those drawn before it is
 passed over for the next: new ones, then the others at random. Places that no new device takes are exploited; the
-authors' code fills them at random. Its optional blacklist, off by default, is left out.
+authors' code leaves them empty. Its optional blacklist, off by default, is left out, and so are two details of the code
+that the paper does not have: U_min is 0.999 of the least there, and at least ten times as many are drawn among.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ CLIPPED_ABOVE = 0.98
 CUT = 0.7
 WINDOW = 5
 STALENESS = 0.1
-FIRST_PERCENTILE, PERCENTILE_STEP = 30.0, 5.0
+FIRST_PERCENTILE, PERCENTILE_STEP = 10.0, 5.0
 FLAT, SHARP = 0.1, 5.0
 _SHARE = Limits(at_least=0.0, at_most=1.0)
 
@@ -69,7 +71,7 @@ def oort(
     """Oort: the greatest loss on the most samples, slow devices held back, new ones explored."""
     utility = utilities(history)
     index = int(memory.get("round", 0)) + 1
-    pacer = Pacer.of(memory).after(index, float(utility[_exploited(memory, utility)].sum()), pacer_rounds)
+    pacer = Pacer.of(memory).after(index, _exploited_utility(memory, utility), pacer_rounds)
     order = canonical(problem, np.nan_to_num(utility, nan=-1.0))
     order = order[problem.needed_hz[order] <= problem.capacity_hz]
     slowness = np.ones(problem.num_devices)
@@ -78,7 +80,7 @@ def oort(
     score = scores(utility[seen], index, index - history.rounds_since_sent[seen]) * slowness[seen]
 
     epsilon = max(exploration * exploration_decay**index, min_exploration) if new.size else 0.0
-    num_exploited = min(math.floor(num_selected * (1.0 - epsilon)), seen.size)
+    num_exploited = min(num_selected - math.floor(num_selected * epsilon), seen.size)
     num_new = min(num_selected - num_exploited, new.size)
     exploited = _drawn_near_the_top(seen, score, min(num_selected - num_new, seen.size), rng)
     explored = _drawn_in_window(new, samples(history)[new] * slowness[new], num_new, rng)
@@ -149,10 +151,11 @@ class Pacer:
         return Pacer(percentile, 0.0, total)
 
 
-def _exploited(memory: Memory, utility: Floats) -> Indices:
-    """The devices exploited in the round before whose utility is known."""
+def _exploited_utility(memory: Memory, utility: Floats) -> float:
+    """The mean utility, now, of the devices exploited in the round before; 0 where there are none."""
     was = memory.get("device_exploited", np.zeros(utility.size))
-    return np.flatnonzero((was > 0.0) & ~np.isnan(utility))
+    known = utility[(was > 0.0) & ~np.isnan(utility)]
+    return float(np.sort(known).mean()) if known.size else 0.0
 
 
 def _durations_s(problem: RoundProblem, devices: Indices, sharing: int) -> Floats:
