@@ -149,5 +149,5 @@ def test_what_does_not_go_together_is_refused_with_the_remedy(
 
 
 def test_a_fleet_refuses_it() -> None:
-    with pytest.raises(ValueError, match="nodes of a fleet all have one codec"):
+    with pytest.raises(ValueError, match="all nodes of a fleet code with the same; set it to a number"):
         refuse_settings(chosen())
