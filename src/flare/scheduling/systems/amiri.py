@@ -29,7 +29,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln, ndtr, ndtri
 
 from flare.scheduling.admission import admit
 from flare.scheduling.baselines import Number
@@ -117,12 +116,16 @@ def kept_entries(bits: Floats, entries: Floats) -> Floats:
 
 def _compressed_bits(kept: Floats, entries: Floats) -> Floats:
     """log2 binom(d, q) + 33 q."""
+    from scipy.special import gammaln  # here, because it takes its time to import
+
     ways: Floats = gammaln(entries + 1.0) - gammaln(kept + 1.0) - gammaln(entries - kept + 1.0)
     return ways / LN2 + BITS_OF_A_KEPT_ENTRY * kept
 
 
 def energy_share(kept: Floats) -> Floats:
     """The share of the energy of normally distributed entries that is in the largest ones; `kept` is their share."""
+    from scipy.special import ndtr, ndtri
+
     above = -ndtri(np.clip(kept, np.finfo(float).tiny, 1.0) / 2.0)
     density = np.exp(-0.5 * above**2) / math.sqrt(2.0 * math.pi)
     return np.where(kept > 0.0, 2.0 * (above * density + ndtr(-above)), 0.0)
