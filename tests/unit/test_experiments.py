@@ -30,6 +30,7 @@ from flare.experiments import (
     safe,
     sensitivity,
     settings,
+    uplink,
 )
 from flare.experiments.claims import BEYOND, Claim, Verdict
 from flare.experiments.drawing import is_rough, steady, title_of
@@ -595,6 +596,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "QUICK_ROUNDS", 3)
     monkeypatch.setattr(fig8, "QUICK_SECONDS", 2.0)
     monkeypatch.setattr(rates, "RATES", (0.005, 0.64))
+    monkeypatch.setattr(uplink, "RATES", {dataset: tried[:1] for dataset, tried in uplink.RATES.items()})
     monkeypatch.setattr(fig8, "DEADLINES_S", (0.4, 0.6, 2.0))
     monkeypatch.setattr(
         policy_figures, "PS_NUMBERS", {key: some[:2] for key, some in policy_figures.PS_NUMBERS.items()}
