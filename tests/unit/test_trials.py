@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -20,7 +21,8 @@ from flare.cli.report import report
 from flare.config import Config, Options, override
 from flare.experiments.trial import Outcome, Trial, read_outcome, run_trials, task_of
 from flare.learning.methods import METHODS
-from flare.records import RunFolder
+from flare.records import RunFolder, run_keeper
+from flare.records.checkpoint import Snapshot
 from flare.records.run import read_run
 from flare.scheduling import POLICIES
 from flare.simulation import Simulation
@@ -286,7 +288,9 @@ class _Killed(BaseException):
     """Stands for kill -9: nothing is written on the way out."""
 
 
-def test_a_killed_call_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_call_goes_on_from_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_keeper, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(run_keeper, "_WRITING_SHARE", math.inf)
     often = [replace(each, config=override(each.config, ["run.checkpoint_every=1"])) for each in GRID[:2]]
     seen: list[int] = []
 
@@ -303,6 +307,25 @@ def test_a_killed_call_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert len(outcomes) == 2
     run_trials(often, tmp_path / "whole", ON_CPU)
     assert rounds(tmp_path / "cut") == rounds(tmp_path / "whole")
+
+
+def test_checkpoints_that_go_with_the_end_wait_until_the_rounds_since_are_worth_it() -> None:
+    now, saved = [0.0], []
+
+    class Slow:
+        """A folder in which it takes an eighth of a second to write a checkpoint."""
+
+        def checkpoint(self, snapshot: Snapshot) -> None:
+            now[0] += 0.125
+            saved.append(snapshot.rounds_done)
+
+    folder: Any = Slow()
+    keeper = run_keeper.RunKeeper(folder, checkpoint_every=2, keep_checkpoints=False, clock=lambda: now[0])
+    state = Simulation(GRID[0].config).start()
+    for done in range(1, 150):
+        now[0] += 1.0
+        keeper.save(replace(state, rounds_done=done))
+    assert saved == [20, 84, 148]  # after 20 s, then when an eighth of a second is a five-hundredth
 
 
 def test_a_trial_that_was_stopped_is_a_run_that_can_be_reported(tmp_path: Path) -> None:

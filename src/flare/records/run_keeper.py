@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, final
@@ -12,16 +13,30 @@ from flare.records.plugin_files import excused, refuse_changed
 from flare.rounds.record import RoundRecord
 from flare.rounds.state import RunState, RunStatus, from_tensors, to_tensors
 
+_PATIENCE_S, _WRITING_SHARE = 20.0, 0.002
+"""Of a run whose checkpoints go with its end: how long none is written at least, and what writing may take of its time:
+little, for up to 80 runs in lockstep write one after the other."""
+
 
 @final
 class RunKeeper:
     """Writes a run into its folder; with none, nowhere. Whoever supplies the rounds, the folder is written by this."""
 
-    def __init__(self, folder: RunFolder | None, *, checkpoint_every: int, keep_checkpoints: bool = True) -> None:
-        """`keep_checkpoints`: also when the run has ended; otherwise they go then, since they may be large."""
+    def __init__(
+        self,
+        folder: RunFolder | None,
+        *,
+        checkpoint_every: int,
+        keep_checkpoints: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`keep_checkpoints`: also when the run has ended; otherwise they go then, since they may be large. They only
+        serve a run that is killed in that case, and one that is due waits until the rounds since the last one are worth
+        it by `clock`: many runs in lockstep that hold much would else write more than they compute."""
         self.folder = folder
         self._every = checkpoint_every
         self._keep = keep_checkpoints
+        self._clock, self._next_s = clock, clock() + _PATIENCE_S
         self._accept_plugins: Callable[[], None] | None = None
 
     def restored(
@@ -69,7 +84,7 @@ class RunKeeper:
         if self.folder is None:
             return
         over = state.status is not RunStatus.RUNNING
-        due = state.rounds_done % self._every == 0
+        due = state.rounds_done % self._every == 0 and (self._keep or self._clock() >= self._next_s)
         if (over and self._keep) or (due and not over):
             self._checkpoint(state, numbers)
         if over:
@@ -95,8 +110,11 @@ class RunKeeper:
 
     def _checkpoint(self, state: RunState, numbers: Mapping[str, Any] | None) -> None:
         assert self.folder is not None
+        begin = self._clock()
         tensors, own = to_tensors(state)
         self.folder.checkpoint(Snapshot(state.rounds_done, tensors, {**own, **(numbers or {})}))
+        now = self._clock()
+        self._next_s = now + max(_PATIENCE_S, (now - begin) / _WRITING_SHARE)
 
     def _say(self, status: str, state: RunState) -> None:
         assert self.folder is not None

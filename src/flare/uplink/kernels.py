@@ -90,35 +90,36 @@ def _power(exponent):
 
 
 @triton.jit
-def _largest(updates, least, out, kept, lost, num_weights, size: tl.constexpr):
-    device = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0).to(tl.int64) * size + tl.arange(0, size)
+def _largest(updates, least, out, kept, equals, lost, num_weights, size: tl.constexpr):
+    device, chunk = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64)
+    at = chunk * size + tl.arange(0, size)
     inside = at < num_weights
     entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
     if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
         tl.store(lost + device, 1)
     sizes = entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    large = inside & (sizes >= tl.load(least + device))
+    smallest = tl.load(least + device)
+    large = inside & (sizes >= smallest)
     tl.atomic_add(kept + device, tl.sum(large.to(tl.int32), 0), sem="relaxed")
+    equal = inside & (sizes == smallest)
+    tl.store(equals + device * tl.num_programs(0) + chunk, tl.sum(equal.to(tl.int32), 0))
     tl.store(out + device * num_weights + at, tl.where(large, entries, 0.0), mask=inside)
 
 
 @triton.jit
-def _drop_last(least, out, kept, num_weights, count, size: tl.constexpr):
-    device = tl.program_id(0).to(tl.int64)
-    surplus = tl.load(kept + device) - count
-    smallest = tl.load(least + device)
-    begin = ((num_weights - 1) // size) * size
-    while (surplus > 0) & (begin >= 0):
-        at = begin + tl.arange(0, size)
+def _drop_last(least, out, kept, equals, num_weights, count, chunks, size: tl.constexpr, width: tl.constexpr):
+    device, chunk = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64)
+    each = tl.arange(0, width)
+    later = tl.sum(tl.load(equals + device * chunks + each, mask=(each > chunk) & (each < chunks), other=0), 0)
+    surplus = tl.load(kept + device) - count - later  # of this chunk and those before it
+    if (surplus > 0) & (tl.load(equals + device * chunks + chunk) > 0):
+        at = chunk * size + tl.arange(0, size)
         entries = tl.load(out + device * num_weights + at, mask=at < num_weights, other=0.0)
-        equal = ((entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF) == smallest) & (at < num_weights)
+        sizes = entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        equal = (sizes == tl.load(least + device)) & (at < num_weights)
         found = equal.to(tl.int32)
-        total = tl.sum(found, 0)
-        from_last = total - tl.cumsum(found, 0)  # 0 for the last of them
+        from_last = tl.sum(found, 0) - tl.cumsum(found, 0)  # 0 for the last of them
         tl.store(out + device * num_weights + at, tl.zeros_like(entries), mask=equal & (from_last < surplus))
-        surplus -= total
-        begin -= size
 
 
 def rounded(updates: Tensor, keys: Tensor, block: int, levels: int) -> tuple[Tensor, Tensor]:
@@ -157,9 +158,11 @@ def largest(updates: Tensor, least: Tensor, count: int) -> tuple[Tensor, Tensor]
     `least`, int32 (devices, 1), is the last size that is taken, as bits without the sign; of that size the first are.
     """
     out, kept, lost = torch.empty_like(updates), _flags(updates), _flags(updates)
-    grid = (triton.cdiv(updates.shape[1], _CHUNK), len(updates))
-    _largest[grid](updates, least, out, kept, lost, updates.shape[1], _CHUNK)
-    _drop_last[(len(updates),)](least, out, kept, updates.shape[1], count, _CHUNK)
+    chunks = triton.cdiv(updates.shape[1], _CHUNK)
+    equals = torch.empty(len(updates), chunks, dtype=torch.int32, device=updates.device)  # to the last size, by chunk
+    grid, width = (chunks, len(updates)), triton.next_power_of_2(chunks)
+    _largest[grid](updates, least, out, kept, equals, lost, updates.shape[1], _CHUNK)
+    _drop_last[grid](least, out, kept, equals, updates.shape[1], count, chunks, _CHUNK, width)
     return out, lost
 
 
