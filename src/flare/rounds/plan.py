@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from flare.learning.aggregate import RunningMean
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, Round
 from flare.rng import stream
@@ -22,6 +21,7 @@ from flare.rounds.broadcast import heard_control, heard_gradient
 from flare.rounds.history import informed
 from flare.rounds.observation import Observation
 from flare.rounds.state import RunState
+from flare.rounds.weighing import lost_updates, mean_of
 from flare.scheduling import RoundProblem, Schedule, solve
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
@@ -50,6 +50,7 @@ class Plan:
     compute_energy_j: Floats  # (present,)
     index: int  # of the round
     start: Tensor  # (weights,), the global weights as they reach the devices
+    lost: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # of the selected: nothing arrives
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
@@ -58,6 +59,11 @@ class Plan:
     def selected(self) -> Indices:
         """The devices that are to send, ascending."""
         return self.now.selected
+
+    @property
+    def weights(self) -> Floats | None:
+        """How much the update of each selected device counts, in their order; None: their mean is taken."""
+        return self.schedule.weights
 
     @property
     def own_codecs(self) -> dict[int, Codec]:
@@ -114,14 +120,15 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         heard_hz = downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
         schedule = schedule.with_broadcast(station.downlink_bits, heard_hz)
     tau = seen.over_all(problem.tau)
-    learning = station.config.learning
+    learning, selected = station.config.learning, seen.devices[schedule.selected]
     now = Round(
         weights=state.weights,
-        selected=seen.devices[schedule.selected],
+        selected=selected,
         tau=tau,
         local_lr=learning.local_lr,
         global_lr=learning.global_lr,
         tau_bar_limit=station.tau_bar_limit,
+        new_mean=mean_of(station, schedule, selected),
     )
     method = station.method.enrol(state.method, tau)
     return Plan(
@@ -135,6 +142,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         energy_j,
         index=state.rounds_done,
         start=state.weights,
+        lost=lost_updates(station, schedule, selected, state.rounds_done),
         codecs=codecs,
         air=_air_plan(station, link, schedule),
     )
@@ -217,15 +225,19 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
     """How each selected device steps, by device, in their order; none where nobody is selected.
 
     Where the method needs them, `gradients` are those of the selected devices at the global weights, each with its
-    device, one at a time; a device that did not send its gradient is out of the round.
+    device, one at a time; a device that did not send its gradient is out of the round, and so is one whose packets
+    are lost. Gradients count as the updates will.
     """
-    if len(plan.selected) == 0:
+    heard = np.setdiff1d(plan.selected, plan.lost)
+    if len(heard) == 0:
         return {}
-    mean, common, taking_part = RunningMean(), None, set(plan.selected.tolist())
+    mean, common, taking_part = plan.now.new_mean(), None, set(heard.tolist())
     if station.method.needs_gradients:
         taking_part = set()
         for device, gradient in gradients:
-            mean.add(gradient)
+            if device in plan.lost:
+                continue
+            mean.add(gradient, device)
             taking_part.add(device)
         if not taking_part:
             return {}
