@@ -82,7 +82,7 @@ class Arrivals:
         if plan is None:
             return _nobody_there(self._station, state, faults)
         complete = 0 < len(plan.selected) == len(self._sent)
-        lasted_s = plan.latency_s if complete else self._station.config.wireless.deadline_s
+        lasted_s = plan.latency_s if complete else plan.deadline_s
         clock_s = state.clock_s + plan.schedule.broadcast_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
@@ -123,7 +123,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     """The state after a round of which only the schedule and the clock count, and its record."""
     if plan is None:
         return _nobody_there(station, state, ())
-    lasted_s = plan.latency_s if len(plan.selected) else station.config.wireless.deadline_s
+    lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
     unseen = {device: Told() for device in plan.selected.tolist()}  # as if they had sent
     after = replace(
         state,
@@ -168,7 +168,7 @@ def _history(plan: Plan, sent: Mapping[int, Told], times: Mapping[int, tuple[flo
     return after_round(
         plan.history,
         sent,
-        compute_s=_known([times[device][0] for device in sent], plan.problem.compute_s[at]),
+        compute_s=_known([times[device][0] for device in sent], plan.schedule.compute_s[at]),
         upload_s=_known([times[device][1] for device in sent], plan.upload_s[among]),
         energy_j=plan.compute_energy_j[at] + plan.upload_energy_j[among],
     )
@@ -186,10 +186,10 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         tau_bar=None,
         lr=[None] * len(at),
         bandwidth_hz=plan.bandwidth_hz.tolist(),
-        compute_s=problem.compute_s[at].tolist(),
+        compute_s=schedule.compute_s[at].tolist(),
         upload_s=plan.upload_s.tolist(),
         latency_s=json_number(plan.latency_s),
-        deadline_s=station.config.wireless.deadline_s,
+        deadline_s=plan.deadline_s,
         gamma=problem.gamma,
         smoothness=station.smoothness,
         clock_s=clock_s,
@@ -199,6 +199,8 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         lower_bound=json_number(plan.lower_bound),
         broadcast_s=schedule.broadcast_s,
         downlink_bits=schedule.downlink_bits,
+        cpu_hz=[] if schedule.cpu_hz is None else schedule.cpu_hz[at].tolist(),
+        power_w=[] if schedule.power_w is None else schedule.power_w[at].tolist(),
     )
 
 

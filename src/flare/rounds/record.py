@@ -14,6 +14,7 @@ class RoundRecord:
 
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send.
+    `cpu_hz` and `power_w` are what the policy set for each selected device; empty: as they reported.
     """
 
     round: int  # counted from 0
@@ -42,6 +43,8 @@ class RoundRecord:
     noise_std: float | None = None  # of each weight of the mean that was received over the air
     broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted
     downlink_bits: float = 0.0  # what was broadcast then
+    cpu_hz: list[float] = field(default_factory=list)  # the speed that each selected device computed at
+    power_w: list[float] = field(default_factory=list)  # the power that it sent with
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -59,7 +62,7 @@ class RoundRecord:
         told = {"broadcast_s": 0.0, "downlink_bits": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
-        told = {"noise_std": None, **told}
+        told = {"noise_std": None, **{name: [] for name in SET_FOR_SELECTED}, **told}
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")
@@ -71,12 +74,17 @@ class RoundRecord:
             for name in names:
                 if len(told[name]) != len(told[of]):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
+        for name in SET_FOR_SELECTED:
+            if told[name] and len(told[name]) != len(told["selected"]):
+                raise ValueError(f"has {len(told[name])} values of {name} for {len(told['selected'])} devices selected")
         return cls(**{name: told[name] for name in _NAMES})
 
 
 _NAMES = tuple(each.name for each in fields(RoundRecord))
 OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 """The lists with a value for each selected device."""
+SET_FOR_SELECTED = ("cpu_hz", "power_w")
+"""The lists with a value for each selected device, or none at all: as it reported."""
 OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}
