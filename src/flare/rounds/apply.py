@@ -82,7 +82,7 @@ class Arrivals:
         if plan is None:
             return _nobody_there(self._station, state, faults)
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
-        lasted_s = plan.latency_s if complete else self._station.config.wireless.deadline_s
+        lasted_s = plan.latency_s if complete else plan.deadline_s
         clock_s = state.clock_s + plan.schedule.broadcast_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
@@ -123,7 +123,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     """The state after a round of which only the schedule and the clock count, and its record."""
     if plan is None:
         return _nobody_there(station, state, ())
-    lasted_s = plan.latency_s if len(plan.selected) else station.config.wireless.deadline_s
+    lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
     unseen = {device: Told() for device in np.setdiff1d(plan.selected, plan.lost).tolist()}  # as if they had sent
     after = replace(
         state,
@@ -170,7 +170,7 @@ def _history(plan: Plan, sent: Mapping[int, Told], times: Mapping[int, tuple[flo
     return after_round(
         with_energy(plan.history, plan.lost, energy_j[in_vain]),
         sent,
-        compute_s=_known([times[device][0] for device in sent], plan.problem.compute_s[at]),
+        compute_s=_known([times[device][0] for device in sent], plan.schedule.compute_s[at]),
         upload_s=_known([times[device][1] for device in sent], plan.upload_s[among]),
         energy_j=energy_j[among],
     )
@@ -188,10 +188,10 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         tau_bar=None,
         lr=[None] * len(at),
         bandwidth_hz=plan.bandwidth_hz.tolist(),
-        compute_s=problem.compute_s[at].tolist(),
+        compute_s=schedule.compute_s[at].tolist(),
         upload_s=plan.upload_s.tolist(),
         latency_s=json_number(plan.latency_s),
-        deadline_s=station.config.wireless.deadline_s,
+        deadline_s=plan.deadline_s,
         gamma=problem.gamma,
         smoothness=station.smoothness,
         clock_s=clock_s,
@@ -204,6 +204,8 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         weights=[] if plan.weights is None else plan.weights.tolist(),
         error_rate=[] if schedule.error_rate is None else schedule.error_rate.tolist(),
         lost=plan.lost.tolist(),
+        cpu_hz=[] if schedule.cpu_hz is None else schedule.cpu_hz[at].tolist(),
+        power_w=[] if schedule.power_w is None else schedule.power_w[at].tolist(),
     )
 
 

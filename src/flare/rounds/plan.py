@@ -22,14 +22,15 @@ from flare.rounds.history import informed
 from flare.rounds.observation import Observation
 from flare.rounds.state import RunState
 from flare.rounds.weighing import lost_updates, mean_of
-from flare.scheduling import RoundProblem, Schedule, solve
+from flare.scheduling import POLICIES, Hardware, RoundProblem, Schedule, solve
+from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
 from flare.units import dbm_to_watt
 from flare.uplink import Codec
 from flare.uplink.air import AirLink, AirPlan
 from flare.wireless.compute import time_and_energy
-from flare.wireless.rate import downlink_snr_hz, upload_energy_j, upload_s
+from flare.wireless.rate import downlink_snr_hz, upload_energy_j
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +48,9 @@ class Plan:
     now: Round
     method: MethodState  # with those who are new
     history: History  # with those who are new
-    compute_energy_j: Floats  # (present,)
+    compute_energy_j: Floats  # (present,), at the speeds that the schedule gives
     index: int  # of the round
+    deadline_s: float  # when the round is over, at the latest: as set, or as the policy sets it
     start: Tensor  # (weights,), the global weights as they reach the devices
     lost: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # of the selected: nothing arrives
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
@@ -94,8 +96,7 @@ class Plan:
         """How long each selected device sends, in their order."""
         if self.air is not None:
             return np.full(len(self.selected), self.air.air_s)
-        at = self.schedule.selected
-        return upload_s(self.problem.payload_bits[at], self.schedule.bandwidth_hz[at], self.problem.snr_hz[at])
+        return self.schedule.upload_s[self.schedule.selected]
 
     @cached_property
     def upload_energy_j(self) -> Floats:
@@ -103,7 +104,8 @@ class Plan:
         size, until it is known."""
         if self.air is not None:
             return air.expected_energy_j(self.air) if self.radiated_j is None else self.radiated_j
-        return upload_energy_j(self.seen.power_w[self.schedule.selected], self.upload_s)
+        at = self.schedule.selected
+        return upload_energy_j(self.schedule.sending_power_w(self.seen.power_w)[at], self.upload_s)
 
 
 def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan | None:
@@ -114,6 +116,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     problem, energy_j = _problem(station, seen, link)
     history = informed(state.history, seen)
     schedule, bound, codecs = _schedule(station, state, seen, problem, history, link)
+    moved = schedule.problem.deadline_s != problem.deadline_s
     problem = schedule.problem
     if station.broadcasts:
         station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
@@ -139,8 +142,9 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         now,
         method,
         history,
-        energy_j,
+        schedule.compute_energy_j(energy_j),
         index=state.rounds_done,
+        deadline_s=problem.deadline_s if moved else station.config.wireless.deadline_s,
         start=state.weights,
         lost=lost_updates(station, schedule, selected, state.rounds_done),
         codecs=codecs,
@@ -203,12 +207,20 @@ def _schedule(
             rng=stream(seed, "policy", state.rounds_done),
             history=history.of(seen.devices),
             memory=state.memory.recall(seen),
+            hardware=_hardware(station, seen, problem),
             **station.policy_options,
         )
     bound = schedule.lower_bound
     if math.isnan(bound) and scheduling.bound:
-        bound = solve(problem, "exact").lower_bound
+        bound = solve(schedule.problem, "exact").lower_bound  # which ends when the policy says
     return schedule, bound, ()
+
+
+def _hardware(station: BaseStation, seen: Observation, problem: RoundProblem) -> Hardware | None:
+    """What the devices compute and send with, where the policy asks for it."""
+    if not POLICIES.find(station.config.scheduling.policy).needs_hardware:
+        return None
+    return hardware_for(problem.compute_s, seen.cpu_hz, seen.power_w, station.config.wireless.capacitance)
 
 
 def _air_link(station: BaseStation, seen: Observation) -> AirLink | None:

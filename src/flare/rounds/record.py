@@ -13,8 +13,9 @@ class RoundRecord:
     """A round of a run. Numbers that there are not are None; devices are counted from 0 over the whole run.
 
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
-    and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all
-    selected devices send but for those whose update is lost.
+    and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send,
+    but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
+    device where the policy set them, and are empty otherwise.
     """
 
     round: int  # counted from 0
@@ -46,6 +47,8 @@ class RoundRecord:
     weights: list[float] = field(default_factory=list)  # of the selected devices' updates; empty: the mean
     error_rate: list[float] = field(default_factory=list)  # of the selected devices' packets; empty: none is lost
     lost: list[int] = field(default_factory=list)  # selected devices whose update was lost on the way
+    cpu_hz: list[float] = field(default_factory=list)  # the speed that each selected device computed at
+    power_w: list[float] = field(default_factory=list)  # the power that it sent with
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -81,7 +84,7 @@ class RoundRecord:
 _NAMES = tuple(each.name for each in fields(RoundRecord))
 OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 """The lists with a value for each selected device."""
-OF_SELECTED_OR_EMPTY = ("weights", "error_rate")
+OF_SELECTED_OR_EMPTY = ("weights", "error_rate", "cpu_hz", "power_w")
 """The lists with a value for each selected device, or none at all."""
 OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""

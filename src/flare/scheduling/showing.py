@@ -74,13 +74,15 @@ def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] 
         "weight": np.ones(problem.num_devices) if problem.weight is None else problem.weight,
         "payload_bits": problem.payload_bits,
         "deadline_s": np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices),
-        "compute_s": problem.compute_s,
+        "compute_s": schedule.compute_s,
         "upload_s": detail.upload_s,
         "finish_s": detail.finish_s,
         "objective_change": detail.objective_change,
         "update_weight": _of_devices(schedule, schedule.weights),
         "error_rate": _of_devices(schedule, schedule.error_rate),
     }
+    set_by_policy = {"cpu_hz": schedule.cpu_hz, "power_w": schedule.power_w}
+    columns |= {name: column for name, column in set_by_policy.items() if column is not None}
     called = range(problem.num_devices) if names is None else names
     rows = zip(*(map(json_number, column.tolist()) for column in columns.values()), strict=True)
     return [
@@ -122,7 +124,7 @@ def schedule_as_html(schedule: Schedule) -> str:
         (
             str(device),
             human(float(schedule.bandwidth_hz[device]), "Hz"),
-            human(float(problem.compute_s[device]), "s"),
+            human(float(schedule.compute_s[device]), "s"),
             human(float(detail.upload_s[device]), "s"),
             human(float(detail.finish_s[device]), "s"),
             f"{problem.tau[device]:g}",
