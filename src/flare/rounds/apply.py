@@ -83,7 +83,7 @@ class Arrivals:
             return _nobody_there(self._station, state, faults)
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
         lasted_s = plan.latency_s if complete else plan.deadline_s
-        clock_s = state.clock_s + plan.schedule.broadcast_s + lasted_s
+        clock_s = state.clock_s + plan.before_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
             weights, method = self._reducer.end()
@@ -128,7 +128,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
-        clock_s=state.clock_s + plan.schedule.broadcast_s + lasted_s,
+        clock_s=state.clock_s + plan.before_s + lasted_s,
         memory=state.memory.after(plan.seen, plan.schedule.memory),
         history=_history(plan, unseen, dict.fromkeys(unseen, (None, None))),
     )
@@ -204,6 +204,8 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         weights=[] if plan.weights is None else plan.weights.tolist(),
         error_rate=[] if schedule.error_rate is None else schedule.error_rate.tolist(),
         lost=plan.lost.tolist(),
+        pilot_s=schedule.pilot_s,
+        pilot_energy_j=schedule.pilot_j,
         cpu_hz=[] if schedule.cpu_hz is None else schedule.cpu_hz[at].tolist(),
         power_w=[] if schedule.power_w is None else schedule.power_w[at].tolist(),
     )

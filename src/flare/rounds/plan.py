@@ -18,7 +18,7 @@ from flare.rounds import air
 from flare.rounds.base_station import BaseStation
 from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
-from flare.rounds.history import informed
+from flare.rounds.history import informed, with_energy
 from flare.rounds.observation import Observation
 from flare.rounds.state import RunState
 from flare.rounds.weighing import lost_updates, mean_of
@@ -66,6 +66,11 @@ class Plan:
     def weights(self) -> Floats | None:
         """How much the update of each selected device counts, in their order; None: their mean is taken."""
         return self.schedule.weights
+
+    @property
+    def before_s(self) -> float:
+        """How long the round takes before its deadline begins: trials of the policy, then the broadcast."""
+        return self.schedule.pilot_s + self.schedule.broadcast_s
 
     @property
     def own_codecs(self) -> dict[int, Codec]:
@@ -118,6 +123,9 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     schedule, bound, codecs = _schedule(station, state, seen, problem, history, link)
     moved = schedule.problem.deadline_s != problem.deadline_s
     problem = schedule.problem
+    if schedule.pilot_j:
+        each_j = np.full(seen.num_present, schedule.pilot_j / seen.num_present)
+        history = with_energy(history, seen.devices, each_j)
     if station.broadcasts:
         station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
         heard_hz = downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)

@@ -46,6 +46,8 @@ class RoundRecord:
     downlink_bits: float = 0.0  # what was broadcast then
     weights: list[float] = field(default_factory=list)  # of the selected devices' updates; empty: the mean
     error_rate: list[float] = field(default_factory=list)  # of the selected devices' packets; empty: none is lost
+    pilot_s: float = 0.0  # what trials of the policy took before the round; 0: there were none
+    pilot_energy_j: float = 0.0  # what all devices together spent in them
     lost: list[int] = field(default_factory=list)  # selected devices whose update was lost on the way
     cpu_hz: list[float] = field(default_factory=list)  # the speed that each selected device computed at
     power_w: list[float] = field(default_factory=list)  # the power that it sent with
@@ -62,8 +64,8 @@ class RoundRecord:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
         """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out; what older versions
-        did not write is not known, beside the broadcast, which they did not count."""
-        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, **told}
+        did not write is not known, beside the broadcast and trials, which they did not count."""
+        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, "pilot_s": 0.0, "pilot_energy_j": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
         told = {"noise_std": None, "lost": [], **{name: [] for name in OF_SELECTED_OR_EMPTY}, **told}

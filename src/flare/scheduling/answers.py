@@ -107,6 +107,14 @@ def of_selected(policy: Policy, choice: Choice, name: str, *, at_most: float = A
     return numbers[np.argsort(selected)]
 
 
+def paid_before(policy: Policy, choice: Choice, name: str) -> float:
+    """What the policy's own trials took, `choice.pilot_s` say; ValueError where that is no number >= 0."""
+    given = getattr(choice, name)
+    if not isinstance(given, int | float | np.number) or not 0.0 <= given <= ABSURD:
+        raise ValueError(f"policy '{policy.name}' gave {name} = {given!r:.40}; it must be a number, at least 0")
+    return float(given)
+
+
 def _refuse_what_the_round_forbids(policy: Policy, problem: RoundProblem, devices: Indices) -> None:
     remedy = "build the choice with flare.scheduling.admit"
     if problem.never.size:

@@ -74,10 +74,13 @@ class Choice:
                 so that the weights add up to the same
     error_rate  the probability that its update is lost on the way: it has computed and sent in vain then
 
-    In the same way, with one number for each of the devices in the same order: `bandwidth_hz`, where the
-    policy divides the band itself; `cpu_hz` and `power_w`, the speed and power that a device is to use, at most those
-    it has (`hardware`). `deadline_s` is when the round ends, earlier or later than the problem asks for. `solve` checks
-    that all finish by then; times, rates and energies follow from what was set.
+    and likewise `bandwidth_hz`, where the policy divides the band itself; `snr_hz`, at most that of the problem, where
+    there is interference on its part of the band; `cpu_hz` and `power_w`, the speed and power that a device is to use,
+    at most those it has (`hardware`). `deadline_s` is when the round ends, earlier or later than the problem asks for.
+    `solve` checks that all finish by then; times, rates and energies follow from what was set.
+
+    `pilot_s` and `pilot_j` are time and energy (of all devices together) that the policy's own trials took, for which
+    the run pays before this round begins.
     """
 
     selected: ArrayLike = ()
@@ -89,9 +92,12 @@ class Choice:
     keep_total: bool = False
     error_rate: ArrayLike | None = None
     bandwidth_hz: ArrayLike | None = None
+    snr_hz: ArrayLike | None = None
     cpu_hz: ArrayLike | None = None
     power_w: ArrayLike | None = None
     deadline_s: float | None = None
+    pilot_s: float = 0.0
+    pilot_j: float = 0.0
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flare.scheduling import checks
-from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility, of_selected
+from flare.scheduling.answers import (
+    as_choice,
+    checked_memory,
+    checked_selection,
+    checked_utility,
+    of_selected,
+    paid_before,
+)
 from flare.scheduling.bandwidth import Allocation
 from flare.scheduling.batches import batches, prepare
 from flare.scheduling.division import divide, divide_many
@@ -22,7 +29,15 @@ from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, PolicyFunction
 from flare.scheduling.schedule import Schedule, Status
-from flare.scheduling.terms import Terms, agreed_terms, measured, refuse_late, sets_terms, with_own_deadline
+from flare.scheduling.terms import (
+    Terms,
+    agreed_terms,
+    measured,
+    refuse_late,
+    sets_terms,
+    with_own_channels,
+    with_own_deadline,
+)
 from flare.scheduling.utility_knapsack import best_utility
 from flare.types import Indices
 from flare.wireless.rate import upload_s
@@ -71,7 +86,7 @@ def schedule_of(problem: RoundProblem, policy: str, choice: Choice) -> Schedule:
 
 def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice, hardware: Hardware | None = None) -> Schedule:
     """The schedule of what a policy chose."""
-    ending = with_own_deadline(chosen, problem, choice)
+    ending = with_own_channels(chosen, with_own_deadline(chosen, problem, choice), choice)
     picked = _picked(chosen, ending, choice)
     if len(picked.selected) == 0:
         return _nobody(problem, chosen, choice, picked)
@@ -282,6 +297,8 @@ def _certified(
         utility=picked.utility,
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
+        pilot_s=paid_before(chosen, choice, "pilot_s"),
+        pilot_j=paid_before(chosen, choice, "pilot_j"),
         split_evenly=chosen.split_evenly,
         weights=of_selected(chosen, choice, "weights"),
         keep_total=bool(choice.keep_total),
@@ -370,5 +387,7 @@ def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Pick
         utility=picked.utility,
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
+        pilot_s=paid_before(chosen, choice, "pilot_s"),
+        pilot_j=paid_before(chosen, choice, "pilot_j"),
         split_evenly=chosen.split_evenly,
     )

@@ -20,7 +20,7 @@ from flare.scheduling.registry import Choice, Policy
 from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
 
-OF_SELECTED = ("bandwidth_hz", "cpu_hz", "power_w")
+OF_SELECTED = ("bandwidth_hz", "snr_hz", "cpu_hz", "power_w")
 """What a `Choice` may set for each selected device."""
 
 
@@ -54,6 +54,18 @@ def with_own_deadline(policy: Policy, problem: RoundProblem, choice: Choice) -> 
     except ValueError as error:
         raise ValueError(f"policy '{policy.name}' set the end of the round: {error}") from None
     return problem if deadline_s == problem.deadline_s else replace(problem, deadline_s=deadline_s)
+
+
+def with_own_channels(policy: Policy, problem: RoundProblem, choice: Choice) -> RoundProblem:
+    """The problem with what interference leaves of the selected devices' channels, where the policy says so."""
+    if choice.snr_hz is None or np.size(choice.selected) == 0:
+        return problem
+    at = np.sort(np.asarray(choice.selected).astype(np.intp))
+    told = in_device_order(policy, choice.selected, "snr_hz", choice.snr_hz)
+    if at[0] < 0 or at[-1] >= problem.num_devices:
+        return problem  # which is refused with its own words
+    everybody = _at_most(policy, "snr_hz", at, told, problem.snr_hz)
+    return replace(problem, snr_hz=everybody)
 
 
 def agreed_terms(
