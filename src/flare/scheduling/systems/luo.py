@@ -50,7 +50,7 @@ from flare.scheduling.systems.unbiased import (
     time_on_s,
     together,
 )
-from flare.types import Floats
+from flare.types import Floats, Indices
 
 OPTIMAL, UNIFORM, BY_SAMPLES = "optimal", "uniform", "samples"
 Ratio = Annotated[
@@ -83,18 +83,18 @@ def luo(
 ) -> Choice:
     """Luo: devices drawn with replacement for the shortest time to a loss, weighed so that the mean is unbiased."""
     share, draws = shares(history), num_draws(problem, num_selected)
-    size = share * norm_or_largest(history.update_norm)
-    able = can_be_drawn(problem, wait=wait)
-    time_s = time_on_s(problem, problem.usable_hz / max(min(num_selected, problem.num_devices), 1))
-    base = {OPTIMAL: size, UNIFORM: np.ones(problem.num_devices), BY_SAMPLES: share}[sampling]
-    base = np.where(able, base, 0.0)
-    likely = probabilities(base, time_s, beta_over_alpha) if sampling == OPTIMAL else base / max(base.sum(), 1e-300)
-    order = canonical(problem, likely)
-    order = order[likely[order] > 0.0]
-    picks = np.zeros(0, dtype=np.intp)
-    if order.size:
-        ladder = np.cumsum(likely[order])
-        picks = order[np.searchsorted(ladder, rng.random(draws) * ladder[-1], side="right").clip(max=order.size - 1)]
+    base = {
+        OPTIMAL: share * norm_or_largest(history.update_norm),
+        UNIFORM: np.ones(problem.num_devices),
+        BY_SAMPLES: share,
+    }[sampling]
+    base = np.where(can_be_drawn(problem, wait=wait), base, 0.0)
+    if sampling == OPTIMAL:
+        time_s = time_on_s(problem, problem.usable_hz / min(num_selected, problem.num_devices))
+        likely = probabilities(base, time_s, beta_over_alpha)
+    else:
+        likely = base / max(float(base.sum()), np.finfo(float).tiny)
+    picks = picked(canonical(problem, likely), likely, draws, rng)
     weight = np.zeros(problem.num_devices)
     np.add.at(weight, picks, share[picks] / (max(draws, 1) * likely[picks]))
     weight[problem.must] = share[problem.must]
@@ -110,6 +110,17 @@ def luo(
         pilot_s=pilot_s if first else 0.0,
         pilot_j=pilot_j if first else 0.0,
     )
+
+
+def picked(order: Indices, likely: Floats, draws: int, rng: np.random.Generator) -> Indices:
+    """Devices drawn with replacement, each as likely as it says, in the order of the draws; none where all are 0."""
+    order = order[likely[order] > 0.0]
+    if order.size == 0:
+        return order
+    ladder = np.cumsum(likely[order])
+    steps = np.searchsorted(ladder, rng.random(draws) * ladder[-1], side="right")
+    drawn: Indices = order[np.minimum(steps, order.size - 1)]
+    return drawn
 
 
 def probabilities(size: Floats, time_s: Floats, beta_over_alpha: float) -> Floats:
