@@ -65,9 +65,11 @@ def can_be_drawn(problem: RoundProblem, *, wait: bool) -> NDArray[np.bool_]:
 
 
 def num_draws(problem: RoundProblem, wanted: int) -> int:
-    """How many devices are drawn beside those that must send: no more in all than wanted, allowed, or blocks."""
-    blocks = wanted if problem.num_blocks is None else problem.num_blocks
-    return max(min(wanted, problem.device_limit, blocks) - problem.must.size, 0)
+    """How many devices are drawn beside those that must send: as many as wanted in all, but for limits that would keep
+    some of those drawn from sending."""
+    places = problem.device_limit if problem.num_blocks is None else min(problem.device_limit, problem.num_blocks)
+    number = min(wanted, places) if places < problem.num_devices else wanted
+    return max(number - problem.must.size, 0)
 
 
 def together(problem: RoundProblem, drawn: Indices, *, wait: bool) -> tuple[Indices, float | None]:
