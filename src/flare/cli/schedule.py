@@ -27,11 +27,17 @@ from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation, explain
+from flare.scheduling.hardware import Hardware, hardware_for
 from flare.scheduling.table import Surroundings, read_table
 from flare.types import Floats
 from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
 from flare.wireless.rate import upload_energy_j
+
+_NO_HARDWARE = (
+    "sets speeds and powers, and the table does not say what the devices have; give it the columns cpu_hz, "
+    "cycles_per_sample and power_dbm"
+)
 
 
 class PathLoss(StrEnum):
@@ -85,6 +91,21 @@ class Round:
     angle_rad: Floats | None
     power_w: Floats | None
     compute_energy_j: Floats | None
+    cpu_hz: Floats | None
+    capacitance: float
+
+    @property
+    def knows_hardware(self) -> bool:
+        """Whether it is known what the devices compute and send with."""
+        return self.cpu_hz is not None and self.power_w is not None
+
+    def hardware_for(self, policy: str) -> Hardware | None:
+        """What the devices have, where the policy has to know it; ValueError where the table does not say."""
+        if not POLICIES[policy].needs_hardware:
+            return None
+        if self.cpu_hz is None or self.power_w is None:
+            raise ValueError(f"policy '{policy}' {_NO_HARDWARE}")
+        return hardware_for(self.problem.compute_s, self.cpu_hz, self.power_w, self.capacitance)
 
 
 def schedule(
@@ -142,7 +163,9 @@ def schedule(
     broadcast = broadcast_of(whole.wireless, downlink, quantities.settings_of(down), this.problem, this.power_w)
     limit = one_limit(max_devices, options)
     this = replace(this, problem=limited(this.problem, this.names, must=must, never=never, max_devices=limit))
-    answers = {name: _asked(this.problem, name, seed, round_, own, timed=compare) for name, own in options.items()}
+    if compare:
+        options = _of_known_hardware(options, this)
+    answers = {name: _asked(this, name, seed, round_, own, timed=compare) for name, own in options.items()}
     answers = {name: (broadcast(answer), took_s) for name, (answer, took_s) in answers.items()}
     _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
     if whole.uplink != Config().uplink:
@@ -184,10 +207,11 @@ def _answer(
         found = list(answers.values())
         schedule_output.comparison(this.problem, this.names, found, bound, options, as_json=as_json, as_csv=as_csv)
     else:
-        if math.isnan(answer.lower_bound):
+        if math.isnan(answer.lower_bound) and answer.problem.deadline_s == this.problem.deadline_s:
             answer = replace(answer, lower_bound=bound)
         detail = explain(answer)
-        schedule_output.schedule(answer, detail, _energy_j(this, detail), this.names, as_json=as_json, as_csv=as_csv)
+        energy_j = _energy_j(this, answer, detail)
+        schedule_output.schedule(answer, detail, energy_j, this.names, as_json=as_json, as_csv=as_csv)
     if plot is not None and not (as_json or as_csv):
         say(f"The picture is in {plot}.")
 
@@ -219,11 +243,12 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _energy_j(this: Round, detail: Explanation) -> Floats:
+def _energy_j(this: Round, answer: Schedule, detail: Explanation) -> Floats:
     """Energy of computing and sending of each device that sends; nan where it does not, or is not known."""
     if this.power_w is None or this.compute_energy_j is None:
         return np.full(len(this.names), np.nan)
-    return this.compute_energy_j + upload_energy_j(this.power_w, detail.upload_s)
+    computing_j = answer.compute_energy_j(this.compute_energy_j)
+    return computing_j + upload_energy_j(answer.sending_power_w(this.power_w), detail.upload_s)
 
 
 def _known_gamma(gamma: float | str) -> float:
@@ -269,6 +294,8 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
         angle_rad=None,
         power_w=table.power_w,
         compute_energy_j=table.compute_energy_j,
+        cpu_hz=table.cpu_hz,
+        capacitance=wireless.capacitance,
     )
 
 
@@ -301,22 +328,33 @@ def _from_cell(
         angle_rad=drawn.angle_rad,
         power_w=drawn.power_w,
         compute_energy_j=drawn.compute_energy_j,
+        cpu_hz=drawn.cpu_hz,
+        capacitance=wireless.capacitance,
     )
 
 
+def _of_known_hardware(options: dict[str, dict[str, Any]], this: Round) -> dict[str, dict[str, Any]]:
+    """The options of the policies that can be asked: without the hardware, some cannot, which is said."""
+    cannot = [name for name in options if POLICIES[name].needs_hardware and not this.knows_hardware]
+    for name in cannot:
+        say(f"warning: policy '{name}' is left out: it {_NO_HARDWARE}", stderr=True)
+    return {name: own for name, own in options.items() if name not in cannot}
+
+
 def _asked(
-    problem: RoundProblem, policy: str, seed: int, round_: int, options: dict[str, Any], *, timed: bool
+    this: Round, policy: str, seed: int, round_: int, options: dict[str, Any], *, timed: bool
 ) -> tuple[Schedule, float]:
     """A schedule and the time it took: where that is asked for and short, the better of two, the first one warming up.
 
     Without `timed` policies share what they have computed of the problem.
     """
+    hardware = this.hardware_for(policy)
     best_s = math.inf
     while True:
         rng = stream(seed, "policy", policy, round_)
-        own = replace(problem) if timed else problem
+        own = replace(this.problem) if timed else this.problem
         start = time.perf_counter()
-        answer = solve(own, policy, rng=rng, **options)
+        answer = solve(own, policy, rng=rng, hardware=hardware, **options)
         took_s = time.perf_counter() - start
         if not timed or best_s < math.inf or took_s > 1.0:
             return answer, min(took_s, best_s)

@@ -69,7 +69,7 @@ def comparison(
 ) -> None:
     """Print all policies side by side, the best objective first; `bound` is the proven bound of the round, and
     `options` are those that were set, by policy."""
-    rows = sorted((_compared(answer, took_s, bound) for answer, took_s in answers), key=_best_first)
+    rows = sorted((_compared(answer, took_s, bound, problem) for answer, took_s in answers), key=_best_first)
     if as_json:
         rows = [row | {"options": options.get(row["policy"], {})} for row in rows]
         say_json({"lower_bound": bound, "deadline_s": problem.deadline_s, "policies": rows})
@@ -109,7 +109,7 @@ def _device_table(answer: Schedule, detail: Explanation, names: list[str], *, na
             "yes" if sends else "",
             f"{problem.tau[i]:g}",
             human(float(answer.bandwidth_hz[i]), "Hz") if sends else "",
-            human(float(problem.compute_s[i]), "s"),
+            human(float(answer.compute_s[i]), "s"),
             human(float(detail.upload_s[i]), "s") if sends else "",
             human(float(detail.finish_s[i]), "s") if sends else "",
             _short(detail, i) if narrow else detail.reason[i],
@@ -142,9 +142,13 @@ def _in_words(answer: Schedule, detail: Explanation, names: list[str]) -> Iterab
     if not math.isnan(answer.utility):
         proof = _utility_in_words(answer)
         yield f"Utility {answer.utility:.6g}: {proof} (policy {answer.policy})."
-    optimal = answer.status is Status.OPTIMAL
-    proof = "proven optimal" if optimal else f"at most {_percent(answer.gap)} above the optimum"
-    yield f"Objective {answer.objective:.6g}, proven bound {answer.lower_bound:.6g}: {proof} (policy {answer.policy})."
+    if math.isnan(answer.lower_bound):
+        yield f"Objective {answer.objective:.6g} (policy {answer.policy}, which itself sets the end of the round)."
+    else:
+        optimal = answer.status is Status.OPTIMAL
+        proof = "proven optimal" if optimal else f"at most {_percent(answer.gap)} above the optimum"
+        bound = f"{answer.lower_bound:.6g}"
+        yield f"Objective {answer.objective:.6g}, proven bound {bound}: {proof} (policy {answer.policy})."
     yield (
         f"The round ends after {human(answer.latency_s, 's')}, "
         f"{human(problem.deadline_s - answer.latency_s, 's')} before the deadline of {human(problem.deadline_s, 's')}."
@@ -162,8 +166,10 @@ def _utility_in_words(answer: Schedule) -> str:
     return f"at most {_percent(answer.utility_bound / answer.utility - 1.0)} under the greatest that fits"
 
 
-def _compared(answer: Schedule, took_s: float, bound: float) -> dict[str, Any]:
+def _compared(answer: Schedule, took_s: float, bound: float, asked: RoundProblem) -> dict[str, Any]:
     problem = answer.problem
+    if problem.deadline_s != asked.deadline_s:  # as the policy set it: the bound is of another round
+        bound = math.nan
     return {
         "policy": answer.policy,
         "status": answer.status.value,
@@ -203,7 +209,7 @@ def _comparison_table(
             str(row["num_selected"]),
             "–" if nobody else f"{row['mean_tau']:.2f}",
             "–" if nobody else f"{row['objective']:.4f}",
-            "–" if nobody else ("optimal" if row["status"] == "optimal" else _percent(row["gap"])),
+            "–" if math.isnan(row["gap"]) else ("optimal" if row["status"] == "optimal" else _percent(row["gap"])),
             human(row["latency_s"], "s"),
             human(row["solve_s"], "s", digits=3),
             *([] if narrow else [POLICIES[row["policy"]].summary.split(":")[0]]),

@@ -9,7 +9,7 @@ from dataclasses import fields
 from flare.config import FDMA, PLAIN, Config, override
 from flare.learning.methods import make_method
 from flare.rounds.base_station import codec_of, downlink_codec_of, policy_options
-from flare.scheduling import lacks_number
+from flare.scheduling import POLICIES, lacks_number
 
 Value = bool | int | float | str
 
@@ -59,6 +59,11 @@ def refuse_settings(config: Config) -> None:
         )
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
+    if POLICIES.find(config.scheduling.policy).needs_hardware:
+        raise ValueError(
+            f"policy '{config.scheduling.policy}' sets processor speeds and transmit powers, and a node of a fleet "
+            "computes and sends as it can; take another policy, or simulate the run (flare run)"
+        )
     if lacks_number(config.scheduling.policy, policy_options(config)):
         raise ValueError(
             f"policy '{config.scheduling.policy}' needs scheduling.options.num_selected here: the simulator tunes it "

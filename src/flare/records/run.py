@@ -154,7 +154,8 @@ class RunNumbers:
 
     def round_energy_j(self) -> Floats:
         """Energy of all devices in each round, shape (rounds,)."""
-        return self._round_sum(self.of_selected["compute_energy_j"] + self.of_selected["upload_energy_j"])
+        of_senders = self._round_sum(self.of_selected["compute_energy_j"] + self.of_selected["upload_energy_j"])
+        return of_senders + self.of_round["pilot_energy_j"]
 
     def round_payload_bits(self) -> Floats:
         """What all devices sent in each round, shape (rounds,); nan where it was not recorded."""

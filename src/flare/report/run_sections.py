@@ -208,7 +208,10 @@ def _work(groups: Sequence[Group]) -> Section:
 def _time(groups: Sequence[Group]) -> Section:
     splits_s = np.array([np.mean([run.round_split_s() for run in group.runs], axis=0) for group in groups])
     broadcasts_s = splits_s[:, 0].tolist()
-    deadlines_s = [group.config.wireless.deadline_s + at for group, at in zip(groups, broadcasts_s, strict=True)]
+    deadlines_s = [
+        float(np.mean([run.of_round["deadline_s"].mean() if run.num_rounds else np.nan for run in group.runs])) + at
+        for group, at in zip(groups, broadcasts_s, strict=True)
+    ]
     parts = [sum(int(run.infeasible.sum()) for run in group.runs) for group in groups]
     wholes = [sum(run.num_rounds for run in group.runs) for group in groups]
     labels = labels_of(groups)

@@ -7,8 +7,9 @@ runs.plot("accuracy", x="time"), runs.summary()
 """
 
 from flare.research.loading import load
+from flare.research.pilots import Pilots, luo_pilots
 from flare.research.run import Run
 from flare.research.running import compare, simulate
 from flare.research.runs import Runs
 
-__all__ = ["Run", "Runs", "compare", "load", "simulate"]
+__all__ = ["Pilots", "Run", "Runs", "compare", "load", "luo_pilots", "simulate"]

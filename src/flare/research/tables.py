@@ -114,18 +114,17 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
     unknown = np.full(num_devices, np.nan)
     if redrawn is None:
         why = ["" if each else NOT_KNOWN for each in selected]
-        change, tau, compute_s, gain_db, cpu_hz = (
-            unknown,
-            of_selected["tau"],
-            of_selected["compute_s"],
-            unknown,
-            unknown,
-        )
+        change, tau, compute_s = unknown, of_selected["tau"], of_selected["compute_s"]
+        gain_db = cpu_hz = power_w = unknown
     else:
         why = [str(each or "") for each in redrawn.detail.why]
         change = redrawn.detail.objective_change
-        tau, compute_s = redrawn.problem.tau, redrawn.problem.compute_s
-        gain_db, cpu_hz = redrawn.cell.gain_db, redrawn.cell.cpu_hz
+        tau, compute_s = redrawn.problem.tau, np.where(selected, of_selected["compute_s"], redrawn.problem.compute_s)
+        gain_db, cpu_hz, power_w = redrawn.cell.gain_db, redrawn.cell.cpu_hz, redrawn.cell.power_w
+    if record.cpu_hz:
+        cpu_hz = np.where(selected, _spread(record.selected, record.cpu_hz, num_devices), cpu_hz)
+    if record.power_w:
+        power_w = np.where(selected, _spread(record.selected, record.power_w, num_devices), power_w)
     return {
         "round": np.full(num_devices, record.round, dtype=np.int64),
         "device": np.arange(num_devices, dtype=np.int64),
@@ -146,6 +145,7 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         "energy_j": idle["compute_energy_j"] + idle["upload_energy_j"],
         "gain_db": gain_db,
         "cpu_hz": cpu_hz,
+        "power_w": power_w,
     }
 
 

@@ -14,7 +14,7 @@ from flare.learning.job import LocalRule, Score, Update, norm_of
 from flare.learning.methods.base import Reducer
 from flare.rounds.air import AirMean
 from flare.rounds.base_station import BaseStation
-from flare.rounds.history import Told, after_round
+from flare.rounds.history import Told, after_round, with_energy
 from flare.rounds.plan import Plan
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
@@ -81,9 +81,9 @@ class Arrivals:
         state, plan = self._state, self._plan
         if plan is None:
             return _nobody_there(self._station, state, faults)
-        complete = 0 < len(plan.selected) == len(self._sent)
-        lasted_s = plan.latency_s if complete else self._station.config.wireless.deadline_s
-        clock_s = state.clock_s + plan.schedule.broadcast_s + lasted_s
+        complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
+        lasted_s = plan.latency_s if complete else plan.deadline_s
+        clock_s = state.clock_s + plan.before_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
             weights, method = self._reducer.end()
@@ -123,12 +123,12 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     """The state after a round of which only the schedule and the clock count, and its record."""
     if plan is None:
         return _nobody_there(station, state, ())
-    lasted_s = plan.latency_s if len(plan.selected) else station.config.wireless.deadline_s
-    unseen = {device: Told() for device in plan.selected.tolist()}  # as if they had sent
+    lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
+    unseen = {device: Told() for device in np.setdiff1d(plan.selected, plan.lost).tolist()}  # as if they had sent
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
-        clock_s=state.clock_s + plan.schedule.broadcast_s + lasted_s,
+        clock_s=state.clock_s + plan.before_s + lasted_s,
         memory=state.memory.after(plan.seen, plan.schedule.memory),
         history=_history(plan, unseen, dict.fromkeys(unseen, (None, None))),
     )
@@ -165,12 +165,14 @@ def _history(plan: Plan, sent: Mapping[int, Told], times: Mapping[int, tuple[flo
     place = {device: k for k, device in enumerate(plan.selected.tolist())}
     among = [place[device] for device in sent]  # their places among the selected
     at = plan.schedule.selected[among]
+    energy_j = plan.compute_energy_j[plan.schedule.selected] + plan.upload_energy_j
+    in_vain = np.isin(plan.selected, plan.lost)
     return after_round(
-        plan.history,
+        with_energy(plan.history, plan.lost, energy_j[in_vain]),
         sent,
-        compute_s=_known([times[device][0] for device in sent], plan.problem.compute_s[at]),
+        compute_s=_known([times[device][0] for device in sent], plan.schedule.compute_s[at]),
         upload_s=_known([times[device][1] for device in sent], plan.upload_s[among]),
-        energy_j=plan.compute_energy_j[at] + plan.upload_energy_j[among],
+        energy_j=energy_j[among],
     )
 
 
@@ -186,10 +188,10 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         tau_bar=None,
         lr=[None] * len(at),
         bandwidth_hz=plan.bandwidth_hz.tolist(),
-        compute_s=problem.compute_s[at].tolist(),
+        compute_s=schedule.compute_s[at].tolist(),
         upload_s=plan.upload_s.tolist(),
         latency_s=json_number(plan.latency_s),
-        deadline_s=station.config.wireless.deadline_s,
+        deadline_s=plan.deadline_s,
         gamma=problem.gamma,
         smoothness=station.smoothness,
         clock_s=clock_s,
@@ -199,6 +201,13 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         lower_bound=json_number(plan.lower_bound),
         broadcast_s=schedule.broadcast_s,
         downlink_bits=schedule.downlink_bits,
+        weights=[] if plan.weights is None else plan.weights.tolist(),
+        error_rate=[] if schedule.error_rate is None else schedule.error_rate.tolist(),
+        lost=plan.lost.tolist(),
+        pilot_s=schedule.pilot_s,
+        pilot_energy_j=schedule.pilot_j,
+        cpu_hz=[] if schedule.cpu_hz is None else schedule.cpu_hz[at].tolist(),
+        power_w=[] if schedule.power_w is None else schedule.power_w[at].tolist(),
     )
 
 

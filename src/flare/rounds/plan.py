@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from flare.learning.aggregate import RunningMean
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, Round
 from flare.rng import stream
@@ -19,17 +18,19 @@ from flare.rounds import air
 from flare.rounds.base_station import BaseStation
 from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
-from flare.rounds.history import informed
+from flare.rounds.history import informed, with_energy
 from flare.rounds.observation import Observation
 from flare.rounds.state import RunState
-from flare.scheduling import RoundProblem, Schedule, solve
+from flare.rounds.weighing import lost_updates, mean_of
+from flare.scheduling import POLICIES, Hardware, RoundProblem, Schedule, solve
+from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
 from flare.units import dbm_to_watt
 from flare.uplink import Codec
 from flare.uplink.air import AirLink, AirPlan
 from flare.wireless.compute import time_and_energy
-from flare.wireless.rate import downlink_snr_hz, upload_energy_j, upload_s
+from flare.wireless.rate import downlink_snr_hz, upload_energy_j
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +48,11 @@ class Plan:
     now: Round
     method: MethodState  # with those who are new
     history: History  # with those who are new
-    compute_energy_j: Floats  # (present,)
+    compute_energy_j: Floats  # (present,), at the speeds that the schedule gives
     index: int  # of the round
+    deadline_s: float  # when the round is over, at the latest: as set, or as the policy sets it
     start: Tensor  # (weights,), the global weights as they reach the devices
+    lost: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # of the selected: nothing arrives
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
@@ -58,6 +61,16 @@ class Plan:
     def selected(self) -> Indices:
         """The devices that are to send, ascending."""
         return self.now.selected
+
+    @property
+    def weights(self) -> Floats | None:
+        """How much the update of each selected device counts, in their order; None: their mean is taken."""
+        return self.schedule.weights
+
+    @property
+    def before_s(self) -> float:
+        """How long the round takes before its deadline begins: trials of the policy, then the broadcast."""
+        return self.schedule.pilot_s + self.schedule.broadcast_s
 
     @property
     def own_codecs(self) -> dict[int, Codec]:
@@ -88,8 +101,7 @@ class Plan:
         """How long each selected device sends, in their order."""
         if self.air is not None:
             return np.full(len(self.selected), self.air.air_s)
-        at = self.schedule.selected
-        return upload_s(self.problem.payload_bits[at], self.schedule.bandwidth_hz[at], self.problem.snr_hz[at])
+        return self.schedule.upload_s[self.schedule.selected]
 
     @cached_property
     def upload_energy_j(self) -> Floats:
@@ -97,7 +109,8 @@ class Plan:
         size, until it is known."""
         if self.air is not None:
             return air.expected_energy_j(self.air) if self.radiated_j is None else self.radiated_j
-        return upload_energy_j(self.seen.power_w[self.schedule.selected], self.upload_s)
+        at = self.schedule.selected
+        return upload_energy_j(self.schedule.sending_power_w(self.seen.power_w)[at], self.upload_s)
 
 
 def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan | None:
@@ -108,20 +121,25 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     problem, energy_j = _problem(station, seen, link)
     history = informed(state.history, seen)
     schedule, bound, codecs = _schedule(station, state, seen, problem, history, link)
+    moved = schedule.problem.deadline_s != problem.deadline_s
     problem = schedule.problem
+    if schedule.pilot_j:
+        each_j = np.full(seen.num_present, schedule.pilot_j / seen.num_present)
+        history = with_energy(history, seen.devices, each_j)
     if station.broadcasts:
         station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
         heard_hz = downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
         schedule = schedule.with_broadcast(station.downlink_bits, heard_hz)
     tau = seen.over_all(problem.tau)
-    learning = station.config.learning
+    learning, selected = station.config.learning, seen.devices[schedule.selected]
     now = Round(
         weights=state.weights,
-        selected=seen.devices[schedule.selected],
+        selected=selected,
         tau=tau,
         local_lr=learning.local_lr,
         global_lr=learning.global_lr,
         tau_bar_limit=station.tau_bar_limit,
+        new_mean=mean_of(station, schedule, selected),
     )
     method = station.method.enrol(state.method, tau)
     return Plan(
@@ -132,9 +150,11 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         now,
         method,
         history,
-        energy_j,
+        schedule.compute_energy_j(energy_j),
         index=state.rounds_done,
+        deadline_s=problem.deadline_s if moved else station.config.wireless.deadline_s,
         start=state.weights,
+        lost=lost_updates(station, schedule, selected, state.rounds_done),
         codecs=codecs,
         air=_air_plan(station, link, schedule),
     )
@@ -195,12 +215,20 @@ def _schedule(
             rng=stream(seed, "policy", state.rounds_done),
             history=history.of(seen.devices),
             memory=state.memory.recall(seen),
+            hardware=_hardware(station, seen, problem),
             **station.policy_options,
         )
     bound = schedule.lower_bound
     if math.isnan(bound) and scheduling.bound:
-        bound = solve(problem, "exact").lower_bound
+        bound = solve(schedule.problem, "exact").lower_bound  # which ends when the policy says
     return schedule, bound, ()
+
+
+def _hardware(station: BaseStation, seen: Observation, problem: RoundProblem) -> Hardware | None:
+    """What the devices compute and send with, where the policy asks for it."""
+    if not POLICIES.find(station.config.scheduling.policy).needs_hardware:
+        return None
+    return hardware_for(problem.compute_s, seen.cpu_hz, seen.power_w, station.config.wireless.capacitance)
 
 
 def _air_link(station: BaseStation, seen: Observation) -> AirLink | None:
@@ -217,15 +245,19 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
     """How each selected device steps, by device, in their order; none where nobody is selected.
 
     Where the method needs them, `gradients` are those of the selected devices at the global weights, each with its
-    device, one at a time; a device that did not send its gradient is out of the round.
+    device, one at a time; a device that did not send its gradient is out of the round, and so is one whose packets
+    are lost. Gradients count as the updates will.
     """
-    if len(plan.selected) == 0:
+    heard = np.setdiff1d(plan.selected, plan.lost)
+    if len(heard) == 0:
         return {}
-    mean, common, taking_part = RunningMean(), None, set(plan.selected.tolist())
+    mean, common, taking_part = plan.now.new_mean(), None, set(heard.tolist())
     if station.method.needs_gradients:
         taking_part = set()
         for device, gradient in gradients:
-            mean.add(gradient)
+            if device in plan.lost:
+                continue
+            mean.add(gradient, device)
             taking_part.add(device)
         if not taking_part:
             return {}

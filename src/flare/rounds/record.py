@@ -13,7 +13,9 @@ class RoundRecord:
     """A round of a run. Numbers that there are not are None; devices are counted from 0 over the whole run.
 
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
-    and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send.
+    and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send,
+    but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
+    device where the policy set them, and are empty otherwise.
     """
 
     round: int  # counted from 0
@@ -42,6 +44,13 @@ class RoundRecord:
     noise_std: float | None = None  # of each weight of the mean that was received over the air
     broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted
     downlink_bits: float = 0.0  # what was broadcast then
+    weights: list[float] = field(default_factory=list)  # of the selected devices' updates; empty: the mean
+    error_rate: list[float] = field(default_factory=list)  # of the selected devices' packets; empty: none is lost
+    pilot_s: float = 0.0  # what trials of the policy took before the round; 0: there were none
+    pilot_energy_j: float = 0.0  # what all devices together spent in them
+    lost: list[int] = field(default_factory=list)  # selected devices whose update was lost on the way
+    cpu_hz: list[float] = field(default_factory=list)  # the speed that each selected device computed at
+    power_w: list[float] = field(default_factory=list)  # the power that it sent with
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -55,11 +64,11 @@ class RoundRecord:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
         """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out; what older versions
-        did not write is not known, beside the broadcast, which they did not count."""
-        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, **told}
+        did not write is not known, beside the broadcast and trials, which they did not count."""
+        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, "pilot_s": 0.0, "pilot_energy_j": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
-        told = {"noise_std": None, **told}
+        told = {"noise_std": None, "lost": [], **{name: [] for name in OF_SELECTED_OR_EMPTY}, **told}
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")
@@ -67,9 +76,9 @@ class RoundRecord:
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
             if _is_too_large(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
-        for names, of in ((OF_SELECTED, "selected"), (OF_SENT, "sent")):
+        for names, of in ((OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"), (OF_SENT, "sent")):
             for name in names:
-                if len(told[name]) != len(told[of]):
+                if len(told[name]) != len(told[of]) and (told[name] or name not in OF_SELECTED_OR_EMPTY):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
         return cls(**{name: told[name] for name in _NAMES})
 
@@ -77,6 +86,8 @@ class RoundRecord:
 _NAMES = tuple(each.name for each in fields(RoundRecord))
 OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 """The lists with a value for each selected device."""
+OF_SELECTED_OR_EMPTY = ("weights", "error_rate", "cpu_hz", "power_w")
+"""The lists with a value for each selected device, or none at all."""
 OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}

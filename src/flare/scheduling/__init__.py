@@ -6,6 +6,7 @@ from flare.scheduling.bandwidth import Allocation, even_split, optimal_split
 from flare.scheduling.baselines import lacks_number, tune_num_selected
 from flare.scheduling.bits_choice import coding_noise
 from flare.scheduling.bits_schedule import BitsSchedule, solve_with_bits
+from flare.scheduling.hardware import Hardware
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, policy
@@ -17,6 +18,7 @@ __all__ = [
     "Allocation",
     "BitsSchedule",
     "Choice",
+    "Hardware",
     "History",
     "Memory",
     "Policy",

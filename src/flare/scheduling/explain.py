@@ -15,7 +15,6 @@ from flare.scheduling.problem import BAND_TOLERANCE, SAME, RoundProblem
 from flare.scheduling.registry import POLICIES
 from flare.scheduling.schedule import Schedule
 from flare.types import Floats, Indices
-from flare.wireless.rate import upload_s
 
 
 class LeftOut(StrEnum):
@@ -94,12 +93,12 @@ def explain(schedule: Schedule) -> Explanation:
     """Upload and finishing times of a schedule, and for each device that does not send, why (`LeftOut`).
 
     A device is asked about alone: what if it sent beside those who do? Where the policy divides the band evenly, it
-    fits if all of them finish by the deadline on even shares.
+    fits if all of them finish by the deadline on even shares; otherwise, if they can at the speed and power they have.
     """
     problem = schedule.problem
     sends = np.zeros(problem.num_devices, dtype=bool)
     sends[schedule.selected] = True
-    upload = np.where(sends, upload_s(problem.payload_bits, schedule.bandwidth_hz, problem.snr_hz), np.nan)
+    upload = np.where(sends, schedule.upload_s, np.nan)
     never = np.zeros(problem.num_devices, dtype=bool)
     never[problem.never] = True
     alone = problem.needed_hz <= problem.capacity_hz
@@ -130,7 +129,7 @@ def explain(schedule: Schedule) -> Explanation:
     why = [_CODES[one] for one in code.tolist()]
     policy = POLICIES.get(schedule.policy)
     by_objective = policy is not None and policy.by_objective
-    return Explanation(schedule.policy, upload, problem.compute_s + upload, why, change, by_objective)
+    return Explanation(schedule.policy, upload, schedule.compute_s + upload, why, change, by_objective)
 
 
 _IN_TURN = (

@@ -25,7 +25,6 @@ from flare.scheduling.schedule import Schedule, Status
 from flare.text import cut, one_line
 from flare.types import Floats, Indices
 from flare.units import human
-from flare.wireless.rate import upload_s
 
 WIDTH_IN = 11.4
 MARGIN_IN = 0.12
@@ -191,8 +190,8 @@ def _widest_first(schedule: Schedule) -> Indices:
     """The senders, widest share first, of equal shares the last to finish first: one order for both panels."""
     problem, devices = schedule.problem, schedule.selected
     share = np.round(schedule.bandwidth_hz[devices] / problem.total_bandwidth_hz, 9)
-    sending_s = upload_s(problem.payload_bits[devices], schedule.bandwidth_hz[devices], problem.snr_hz[devices])
-    return devices[np.lexsort((devices, -(problem.compute_s[devices] + sending_s), -share))]
+    finish_s = schedule.compute_s[devices] + schedule.upload_s[devices]
+    return devices[np.lexsort((devices, -finish_s, -share))]
 
 
 def _draw_nobody(problem: RoundProblem, *, times: Axes | None = None, band: Axes | None = None) -> None:

@@ -28,7 +28,6 @@ from flare.scheduling.schedule import Schedule
 from flare.text import cut
 from flare.types import Indices
 from flare.units import human
-from flare.wireless.rate import upload_s
 
 
 def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]) -> None:
@@ -36,8 +35,7 @@ def draw_times(axes: Axes, schedule: Schedule, order: Indices, labels: list[str]
     problem = schedule.problem
     shown, more = order[:MAX_BARS], max(0, len(order) - MAX_BARS)
     place = np.arange(len(shown))
-    compute_s = problem.compute_s[shown]
-    sending_s = upload_s(problem.payload_bits[shown], schedule.bandwidth_hz[shown], problem.snr_hz[shown])
+    compute_s, sending_s = schedule.compute_s[shown], schedule.upload_s[shown]
     look: dict[str, Any] = {"height": 0.68, "linewidth": 0.6, "edgecolor": ink()}
     begin_s = schedule.broadcast_s
     if begin_s:

@@ -25,6 +25,8 @@ Beside the problem a policy may take, by these names:
 
     history   what the base station has learned of each device so far (`flare.scheduling.History`)
     rng       a random generator, the policy's own stream of this round
+    hardware  processors and radios of the devices (`flare.scheduling.Hardware`), for a policy that sets their speeds
+              and powers; where nobody knows them, it is refused
     memory    what the policy itself put into `Choice.memory` in the round before: a dict of arrays of any shape and
               number type, `{}` in the first round
     others    options, each with a default value, which the caller of `solve` sets by keyword
@@ -33,8 +35,9 @@ An array of the memory whose name begins with "device_" has one entry for each d
 and go, as in a real fleet, each takes its entry along, and a newcomer gets one that stands in the middle. Other arrays
 are handed on as they are.
 
-Where the devices or utilities are not all that a policy has to say, it returns a `Choice`. Dividing the band, checking
-the deadline and computing the objective are not its business: `solve` does that the same way for all.
+Where the devices or utilities are not all that a policy has to say, it returns a `Choice`. Checking the deadline and
+computing the objective are not its business: `solve` does that the same way for all. So it does with dividing the band,
+unless the policy does it itself (`Choice.bandwidth_hz`).
 """
 
 from __future__ import annotations
@@ -63,6 +66,21 @@ class Choice:
     Give either `selected`, the indices of the devices, or `utility`, one number for each device. Beside `selected`,
     `lower_bound` is a proven bound on P2's objective, and `proven` says that it is reached. `memory` is handed to the
     policy's next round.
+
+    Beside `selected` a policy may say, with one number for each of these devices in their order,
+
+    weights     how much the update of each counts: the new model is w + eta_g sum_i weights_i update_i, where without
+                them it is w + eta_g times the mean. With `keep_total` those that arrive count for those that do not,
+                so that the weights add up to the same
+    error_rate  the probability that its update is lost on the way: it has computed and sent in vain then
+
+    and likewise `bandwidth_hz`, where the policy divides the band itself; `snr_hz`, at most that of the problem, where
+    there is interference on its part of the band; `cpu_hz` and `power_w`, the speed and power that a device is to use,
+    at most those it has (`hardware`). `deadline_s` is when the round ends, earlier or later than the problem asks for.
+    `solve` checks that all finish by then; times, rates and energies follow from what was set.
+
+    `pilot_s` and `pilot_j` are time and energy (of all devices together) that the policy's own trials took, for which
+    the run pays before this round begins.
     """
 
     selected: ArrayLike = ()
@@ -70,10 +88,21 @@ class Choice:
     proven: bool = False
     memory: Mapping[str, ArrayLike] = field(default_factory=dict)
     utility: ArrayLike | None = None
+    weights: ArrayLike | None = None
+    keep_total: bool = False
+    error_rate: ArrayLike | None = None
+    bandwidth_hz: ArrayLike | None = None
+    snr_hz: ArrayLike | None = None
+    cpu_hz: ArrayLike | None = None
+    power_w: ArrayLike | None = None
+    deadline_s: float | None = None
+    pilot_s: float = 0.0
+    pilot_j: float = 0.0
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]
-INTERFACE = Interface("policy", ("problem",), ("rng", "memory", "history"), ("problem", "policy", "max_devices"))
+_HANDED = ("rng", "memory", "history", "hardware")
+INTERFACE = Interface("policy", ("problem",), _HANDED, ("problem", "policy", "max_devices"))
 MAX_DEVICES = Option("max_devices", None, (int,), "how many devices may send at most")
 """What every policy can be given beside its own options: `RoundProblem.max_devices`."""
 
@@ -89,6 +118,7 @@ class Policy:
     summary: str
     takes: frozenset[str]
     options: dict[str, Option]
+    own_deadline: bool = False
 
     @property
     def draws(self) -> bool:
@@ -104,6 +134,11 @@ class Policy:
     def learns(self) -> bool:
         """Whether the policy looks at what the rounds before have shown of the devices."""
         return "history" in self.takes
+
+    @property
+    def needs_hardware(self) -> bool:
+        """Whether the policy has to know the processors and radios of the devices, whose speeds and powers it sets."""
+        return "hardware" in self.takes
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """ValueError where a given option is none of this policy's, or is not of its type. `max_devices` is the
@@ -122,13 +157,15 @@ POLICIES: Registry[Policy] = Registry("policy", "policies")
 
 
 def policy(
-    name: str, *, split_evenly: bool = False, by_objective: bool = False
+    name: str, *, split_evenly: bool = False, by_objective: bool = False, own_deadline: bool = False
 ) -> Callable[[PolicyFunction], PolicyFunction]:
     """Register the decorated function as the policy `name`.
 
     split_evenly    the band is divided evenly, not by P3
     by_objective    the policy leaves a device out because it would worsen P2's objective: the reasons that users read
                     do not say then that the policy passed it over
+    own_deadline    the policy itself says when the round ends (`Choice.deadline_s`): it is asked also where devices
+                    that must send cannot meet the deadline of the problem
     """
 
     POLICIES.refuse_bare(name, "flare.policy")
@@ -142,6 +179,7 @@ def policy(
             summary=first_line(function),
             takes=INTERFACE.takes(function),
             options=INTERFACE.options_of(name, function),
+            own_deadline=own_deadline,
         )
         POLICIES.add(made, function)
         return function

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from flare.scheduling.hardware import Hardware
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Memory
 from flare.types import Floats, Indices
-from flare.wireless.rate import broadcast_s
+from flare.wireless.rate import broadcast_s, upload_s
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +38,7 @@ class Status(Enum):
 class Schedule:
     """Who sends this round, on how much bandwidth, when the round ends, and how far that is from the best possible.
 
-    problem         the round that it answers
+    problem         the round that it answers; its deadline is the policy's where that sets its own
     selected        the devices that send, ascending, shape (num_selected,)
     bandwidth_hz    bandwidth of each device, zero where not selected, shape (devices,)
     latency_s       t_r*, when the last device has finished; nan if nobody sends
@@ -55,7 +57,18 @@ class Schedule:
     broadcast_s     how long the base station sends the model to the selected devices before they compute; 0 where that
                     is not counted. The deadline and `latency_s` begin after it (`with_broadcast`)
     downlink_bits   what it sends then
+    weights         how much the update of each selected device counts, in their order: the new model is
+                    w + eta_g sum_i weights_i update_i; None: the mean
+    keep_total      where some updates do not arrive, whether the others count for them
+    pilot_s         what trials of the policy took before this round began, and
+    pilot_j         what all devices together spent in them
+    error_rate      the probability that the update of each selected device is lost, in their order; None: none is
     memory          what a policy with memory hands to its next round, arrays by name; empty where there is none
+    own_division    whether the policy divided the band itself: `finish_spread` is then measured, and promises nothing
+    cpu_hz          the speed at which each device computes, where the policy sets it, shape (devices,); None: at its
+                    own, as those who are not selected
+    power_w         likewise the power that it sends with
+    hardware        what the devices have, where the policy sets either
 
     A policy that gives utilities does not go by P2's objective. `objective` is P2's all the same, `status` is FEASIBLE,
     and `lower_bound` and `gap` are nan, since nothing is proven of P2.
@@ -77,6 +90,15 @@ class Schedule:
     split_evenly: bool = False
     broadcast_s: float = 0.0
     downlink_bits: float = 0.0
+    weights: Floats | None = None
+    keep_total: bool = False
+    error_rate: Floats | None = None
+    pilot_s: float = 0.0
+    pilot_j: float = 0.0
+    own_division: bool = False
+    cpu_hz: Floats | None = None
+    power_w: Floats | None = None
+    hardware: Hardware | None = None
 
     @property
     def num_selected(self) -> int:
@@ -93,6 +115,36 @@ class Schedule:
     def round_s(self) -> float:
         """How long the whole round takes, the broadcast and `latency_s`; nan if nobody sends."""
         return self.broadcast_s + self.latency_s
+
+    @cached_property
+    def compute_s(self) -> Floats:
+        """How long each device computes, or would, at the speed that it is given; shape (devices,)."""
+        if self.hardware is None or self.cpu_hz is None:
+            return self.problem.compute_s
+        return self.problem.compute_s / (self.cpu_hz / self.hardware.cpu_hz)
+
+    @cached_property
+    def snr_hz(self) -> Floats:
+        """p h^2 / N_0 of each device with the power p that it is given; shape (devices,)."""
+        if self.hardware is None or self.power_w is None:
+            return self.problem.snr_hz
+        return self.problem.snr_hz * (self.power_w / self.hardware.power_w)
+
+    @cached_property
+    def upload_s(self) -> Floats:
+        """How long each device sends, Eqs. (5) and (6); infinite where it is not selected; shape (devices,)."""
+        return upload_s(self.problem.payload_bits, self.bandwidth_hz, self.snr_hz)
+
+    def compute_energy_j(self, at_full_speed_j: Floats) -> Floats:
+        """What computing takes at the speeds that devices are given, from what it takes at theirs: in proportion to the
+        square of the speed; shape (devices,)."""
+        if self.hardware is None or self.cpu_hz is None:
+            return at_full_speed_j
+        return at_full_speed_j * (self.cpu_hz / self.hardware.cpu_hz) ** 2
+
+    def sending_power_w(self, full_w: Floats) -> Floats:
+        """The power that each device sends with, where `full_w` is what it has; shape (devices,)."""
+        return full_w if self.power_w is None else self.power_w
 
     def with_broadcast(self, downlink_bits: float, downlink_snr_hz: Floats) -> Schedule:
         """The schedule of a round that begins with a broadcast of so many bits, at the rate of the weakest selected

@@ -11,16 +11,33 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flare.scheduling import checks
-from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility
+from flare.scheduling.answers import (
+    as_choice,
+    checked_memory,
+    checked_selection,
+    checked_utility,
+    of_selected,
+    paid_before,
+)
 from flare.scheduling.bandwidth import Allocation
 from flare.scheduling.batches import batches, prepare
 from flare.scheduling.division import divide, divide_many
 from flare.scheduling.exact import exact, exact_many
 from flare.scheduling.explain import explain
+from flare.scheduling.hardware import Hardware
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, PolicyFunction
 from flare.scheduling.schedule import Schedule, Status
+from flare.scheduling.terms import (
+    Terms,
+    agreed_terms,
+    measured,
+    refuse_late,
+    sets_terms,
+    with_own_channels,
+    with_own_deadline,
+)
 from flare.scheduling.utility_knapsack import best_utility
 from flare.types import Indices
 from flare.wireless.rate import upload_s
@@ -35,6 +52,7 @@ def solve(
     rng: np.random.Generator | None = None,
     history: History | None = None,
     memory: Memory | None = None,
+    hardware: Hardware | None = None,
     max_devices: int | None = None,
     **options: Any,
 ) -> Schedule:
@@ -47,16 +65,18 @@ def solve(
     rng : the random stream of policies that draw (`flare.rng.stream`); they refuse to run without.
     history : what is known of the devices from the rounds before, for policies that ask for it; None: nothing is.
     memory : `Schedule.memory` of the round before, for policies that remember; None (or {}) in the first round.
+    hardware : processors and radios of the devices; policies that set speeds and powers refuse to run without.
     max_devices : how many devices may send at most, as `RoundProblem.max_devices` says (of two, the smaller counts).
     options : options of the policy, such as `num_selected=10` for "ps" or `time_limit_s=1` for "exact".
 
-    Returns a `Schedule` whose devices all finish by the deadline, or one of status INFEASIBLE. Raises ValueError for
+    Returns a `Schedule` whose devices all finish by the deadline (a policy may set its own, `Schedule.problem` then has
+    it), or one of status INFEASIBLE. Raises ValueError for
     an unknown policy or option, and where a policy's answer is none, or its devices do not fit.
     """
     chosen = _asked_policy(policy, options)
     problem = _limited(problem, max_devices)
-    arguments = options | _asked_for(chosen, problem, rng, history, memory)
-    return _schedule(problem, chosen, _answer(chosen, problem, arguments))
+    arguments = options | _asked_for(chosen, problem, rng, history, memory, hardware)
+    return _schedule(problem, chosen, _answer(chosen, problem, arguments), hardware)
 
 
 def schedule_of(problem: RoundProblem, policy: str, choice: Choice) -> Schedule:
@@ -64,12 +84,33 @@ def schedule_of(problem: RoundProblem, policy: str, choice: Choice) -> Schedule:
     return _schedule(problem, POLICIES.find(policy), choice)
 
 
-def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice) -> Schedule:
+def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice, hardware: Hardware | None = None) -> Schedule:
     """The schedule of what a policy chose."""
-    picked = _picked(chosen, problem, choice)
+    ending = with_own_channels(chosen, with_own_deadline(chosen, problem, choice), choice)
+    picked = _picked(chosen, ending, choice)
     if len(picked.selected) == 0:
         return _nobody(problem, chosen, choice, picked)
-    return _certified(problem, chosen, choice, picked, divide(problem, picked.selected, evenly=chosen.split_evenly))
+    terms = agreed_terms(chosen, ending, choice, picked.selected, hardware)
+    if terms.division is None:
+        allocation = divide(terms.played, picked.selected, evenly=chosen.split_evenly)
+    else:
+        allocation = measured(terms.played, picked.selected, terms.division)
+    schedule = _certified(ending, chosen, choice, picked, allocation)
+    return _on_terms(schedule, chosen, terms, allocation, hardware) if sets_terms(choice) else schedule
+
+
+def _on_terms(
+    schedule: Schedule, chosen: Policy, terms: Terms, allocation: Allocation, hardware: Hardware | None
+) -> Schedule:
+    """The schedule with what the policy set beside the devices; ValueError where one of them is late."""
+    refuse_late(chosen, terms.played, schedule.selected, allocation)
+    return replace(
+        schedule,
+        cpu_hz=terms.cpu_hz,
+        power_w=terms.power_w,
+        own_division=terms.division is not None,
+        hardware=None if terms.cpu_hz is None and terms.power_w is None else hardware,
+    )
 
 
 def solve_many(
@@ -79,6 +120,7 @@ def solve_many(
     rng: Sequence[np.random.Generator] | None = None,
     history: Sequence[History] | None = None,
     memory: Sequence[Memory] | None = None,
+    hardware: Sequence[Hardware] | None = None,
     max_devices: int | None = None,
     **options: Any,
 ) -> list[Schedule]:
@@ -91,20 +133,22 @@ def solve_many(
     ----------
     problems : the rounds.
     policy, max_devices, options : as for `solve`, the same for all rounds; a time limit is for each round.
-    rng, history, memory : one entry for each round, for policies that ask for them. The memory of a round does not pass
-        to the next one of the batch: rounds of which each needs the schedule of the one before go through `solve`.
+    rng, history, memory, hardware : one entry for each round, for policies that ask for them. The memory of a round
+        does not pass to the next one of the batch: rounds of which each needs the schedule of the one before go through
+        `solve`.
 
     Returns one schedule for each problem. Raises ValueError as `solve` does, and says of which problem.
     """
     problems = _listed(problems)
     rngs, histories = _one_each("rng", rng, len(problems)), _one_each("history", history, len(problems))
-    memories = _one_each("memory", memory, len(problems))
+    memories, hardwares = _one_each("memory", memory, len(problems)), _one_each("hardware", hardware, len(problems))
     chosen = _asked_policy(policy, options)
     arguments = []
     for at, problem in enumerate(problems):
         with _of_problem(at):
             problems[at] = _limited(problem, max_devices)
-            arguments.append(options | _asked_for(chosen, problem, rngs[at], histories[at], memories[at]))
+            own = _asked_for(chosen, problem, rngs[at], histories[at], memories[at], hardwares[at])
+            arguments.append(options | own)
     answers: list[Schedule] = []
     for batch in batches(problems):
         answers += _solve_batch(chosen, problems[batch], arguments[batch], options, batch.start)
@@ -145,6 +189,10 @@ def _solve_batch(
     for at, problem in enumerate(problems):
         with _of_problem(first + at):
             choices.append(as_choice(chosen, given[at]) if given else _answer(chosen, problem, arguments[at]))
+    if any(map(sets_terms, choices)):
+        return _each_on_its_terms(chosen, problems, choices, arguments, first)
+    for at, problem in enumerate(problems):
+        with _of_problem(first + at):
             picked.append(_picked(chosen, problem, choices[at]))
     allocations = divide_many(problems, [one.selected for one in picked], evenly=chosen.split_evenly)
     answers = []
@@ -154,6 +202,17 @@ def _solve_batch(
                 answers.append(_nobody(problem, chosen, choices[at], picked[at]))
             else:
                 answers.append(_certified(problem, chosen, choices[at], picked[at], allocation))
+    return answers
+
+
+def _each_on_its_terms(
+    chosen: Policy, problems: list[RoundProblem], choices: list[Choice], arguments: list[dict[str, Any]], first: int
+) -> list[Schedule]:
+    """The schedules of rounds in which the policy sets more than the devices, one after another."""
+    answers = []
+    for at, problem in enumerate(problems):
+        with _of_problem(first + at):
+            answers.append(_schedule(problem, chosen, choices[at], arguments[at].get("hardware")))
     return answers
 
 
@@ -187,7 +246,7 @@ def _limited(problem: RoundProblem, max_devices: Any) -> RoundProblem:
 
 def _answer(chosen: Policy, problem: RoundProblem, arguments: dict[str, Any]) -> Choice:
     """What the policy chooses; it is not asked where the devices that must send cannot, and then keeps its memory."""
-    if problem.must.size and not problem.possible:
+    if problem.must.size and not problem.possible and not chosen.own_deadline:
         return Choice(memory=arguments.get("memory", {}))
     return as_choice(chosen, chosen.function(problem, **arguments))
 
@@ -238,7 +297,12 @@ def _certified(
         utility=picked.utility,
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
+        pilot_s=paid_before(chosen, choice, "pilot_s"),
+        pilot_j=paid_before(chosen, choice, "pilot_j"),
         split_evenly=chosen.split_evenly,
+        weights=of_selected(chosen, choice, "weights"),
+        keep_total=bool(choice.keep_total),
+        error_rate=of_selected(chosen, choice, "error_rate", at_most=1.0),
     )
     if choice.proven and not POLICIES.origin(chosen.name).built_in:
         _refuse_false_proof(schedule)
@@ -269,6 +333,7 @@ def _asked_for(
     rng: np.random.Generator | None,
     history: History | None,
     memory: Mapping[str, Any] | None,
+    hardware: Hardware | None,
 ) -> dict[str, Any]:
     """What the policy asks for by name, beside its options."""
     arguments: dict[str, Any] = {}
@@ -288,7 +353,24 @@ def _asked_for(
         arguments["history"] = known
     if chosen.remembers:
         arguments["memory"] = checked_memory(chosen, memory, problem.num_devices)
+    if chosen.needs_hardware:
+        arguments["hardware"] = _known_hardware(chosen, problem, hardware)
     return arguments
+
+
+def _known_hardware(chosen: Policy, problem: RoundProblem, hardware: Hardware | None) -> Hardware:
+    """The hardware of the round's devices; ValueError where it is not known."""
+    if not isinstance(hardware, Hardware):
+        raise ValueError(
+            f"policy '{chosen.name}' sets speeds and powers, and has to know what the devices have: pass "
+            "hardware=flare.scheduling.Hardware(cpu_hz, power_w, cycles, capacitance)"
+        )
+    if hardware.num_devices != problem.num_devices:
+        raise ValueError(
+            f"the hardware is of {hardware.num_devices} devices, the round has {problem.num_devices}: pass that of the "
+            "round's devices (`Hardware.of`)"
+        )
+    return hardware
 
 
 def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
@@ -305,5 +387,7 @@ def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Pick
         utility=picked.utility,
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
+        pilot_s=paid_before(chosen, choice, "pilot_s"),
+        pilot_j=paid_before(chosen, choice, "pilot_j"),
         split_evenly=chosen.split_evenly,
     )

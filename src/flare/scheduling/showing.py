@@ -74,17 +74,29 @@ def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] 
         "weight": np.ones(problem.num_devices) if problem.weight is None else problem.weight,
         "payload_bits": problem.payload_bits,
         "deadline_s": np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices),
-        "compute_s": problem.compute_s,
+        "compute_s": schedule.compute_s,
         "upload_s": detail.upload_s,
         "finish_s": detail.finish_s,
         "objective_change": detail.objective_change,
+        "update_weight": _of_devices(schedule, schedule.weights),
+        "error_rate": _of_devices(schedule, schedule.error_rate),
     }
+    set_by_policy = {"cpu_hz": schedule.cpu_hz, "power_w": schedule.power_w}
+    columns |= {name: column for name, column in set_by_policy.items() if column is not None}
     called = range(problem.num_devices) if names is None else names
     rows = zip(*(map(json_number, column.tolist()) for column in columns.values()), strict=True)
     return [
         {"device": name, "selected": not reason, **dict(zip(columns, row, strict=True)), "reason": reason}
         for name, row, reason in zip(called, rows, detail.reason, strict=True)
     ]
+
+
+def _of_devices(schedule: Schedule, of_selected: Floats | None) -> Floats:
+    """Numbers of the selected devices over all devices; nan where there is none."""
+    everyone = np.full(schedule.problem.num_devices, np.nan)
+    if of_selected is not None:
+        everyone[schedule.selected] = of_selected
+    return everyone
 
 
 def schedule_in_a_line(schedule: Schedule) -> str:
@@ -112,7 +124,7 @@ def schedule_as_html(schedule: Schedule) -> str:
         (
             str(device),
             human(float(schedule.bandwidth_hz[device]), "Hz"),
-            human(float(problem.compute_s[device]), "s"),
+            human(float(schedule.compute_s[device]), "s"),
             human(float(detail.upload_s[device]), "s"),
             human(float(detail.finish_s[device]), "s"),
             f"{problem.tau[device]:g}",

@@ -74,6 +74,7 @@ class DeviceTable:
     weight: Floats | None = None
     payload_bits: Floats | None = None
     due_s: Floats | None = None  # deadlines of the devices' own
+    cpu_hz: Floats | None = None  # None where the table says compute_s
 
     def problem(
         self, *, total_bandwidth_hz: float, gamma: float, payload_bits: float | None, deadline_s: float | None
@@ -232,7 +233,8 @@ def _devices(path: str, names: list[str], values: dict[str, Floats], around: Sur
             )
     columns = (values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"))
     asked = (values.get("weight"), values.get("payload_bits"), values.get("deadline_s"))
-    return DeviceTable(names, *columns, power_w, energy_j, _remarks(path, names, values["tau"]), *asked)
+    remarks = _remarks(path, names, values["tau"])
+    return DeviceTable(names, *columns, power_w, energy_j, remarks, *asked, cpu_hz=values.get("cpu_hz"))
 
 
 def _remarks(path: str, names: list[str], tau: Floats) -> list[str]:

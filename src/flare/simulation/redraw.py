@@ -20,8 +20,9 @@ from flare.rounds.bits import model_of_bits, schedule_with_bits
 from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut, explain
+from flare.scheduling.hardware import hardware_for
 from flare.simulation.run import Simulation, observation_of
-from flare.types import Floats
+from flare.types import Floats, Indices
 from flare.wireless.cell import Cell, CellRound
 
 _MAX_LISTED = 100_000  # devices whose numbers of samples a manifest has room for
@@ -75,19 +76,22 @@ class Redraw:
         problem, _ = problem_of(station, observation_of(drawn, self._num_samples))
         if station.codecs:  # with the payloads that were chosen
             problem = schedule_with_bits(station, problem)[0].problem
-        at = np.array(record.selected, dtype=np.intp)
-        same = at.max(initial=-1) < problem.num_devices and all(
-            np.allclose(known[at], told, rtol=_SAME, atol=0.0)
-            for known, told in ((problem.tau, record.tau), (problem.compute_s, record.compute_s))
-        )
-        if not same:
+        over_the_air = station.air is not None
+        if not over_the_air and record.selected and record.deadline_s != self._config.wireless.deadline_s:
+            problem = replace(problem, deadline_s=record.deadline_s)  # as the policy set it
+        policy = self._config.scheduling.policy
+        if over_the_air and self._config.uplink.air_senders == BEST:
+            policy = BEST
+        known = max(record.selected, default=-1) < problem.num_devices
+        if known:
+            schedule = schedule_of(record, problem, policy, self._split_evenly and not over_the_air, drawn)
+            at = schedule.selected
+            pairs = ((problem.tau, record.tau), (schedule.compute_s, record.compute_s))
+            known = all(np.allclose(each[at], told, rtol=_SAME, atol=0.0) for each, told in pairs)
+        if not known:
             raise ValueError(f"round {record.round} comes out otherwise than it was recorded")
-        policy, split_evenly = self._config.scheduling.policy, self._split_evenly
-        if station.air is None:
-            return Redrawn(drawn, problem, explain(schedule_of(record, problem, policy, split_evenly)))
-        policy = BEST if self._config.uplink.air_senders == BEST else policy
-        detail = explain(schedule_of(record, problem, policy, split_evenly=False))
-        return Redrawn(drawn, problem, _over_the_air(detail, record))
+        detail = explain(schedule)
+        return Redrawn(drawn, problem, _over_the_air(detail, record) if over_the_air else detail)
 
 
 def _over_the_air(detail: Explanation, record: RoundRecord) -> Explanation:
@@ -103,11 +107,16 @@ def _over_the_air(detail: Explanation, record: RoundRecord) -> Explanation:
     )
 
 
-def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str, split_evenly: bool) -> Schedule:
-    """The schedule that a record tells of, as far as it does."""
+def schedule_of(
+    record: RoundRecord, problem: RoundProblem, policy: str, split_evenly: bool, drawn: CellRound
+) -> Schedule:
+    """The schedule that a record tells of, as far as it does, in the cell that was drawn."""
     at = np.array(record.selected, dtype=np.intp)
     bandwidth_hz: Floats = np.zeros(problem.num_devices)
     bandwidth_hz[at] = record.bandwidth_hz
+    hardware = None
+    if record.cpu_hz or record.power_w:
+        hardware = hardware_for(problem.compute_s, drawn.cpu_hz, drawn.power_w, drawn.config.capacitance)
     return Schedule(
         problem=problem,
         selected=at,
@@ -120,7 +129,19 @@ def schedule_of(record: RoundRecord, problem: RoundProblem, policy: str, split_e
         split_evenly=split_evenly,
         broadcast_s=record.broadcast_s,
         downlink_bits=record.downlink_bits,
+        cpu_hz=_set_for(at, record.cpu_hz, drawn.cpu_hz),
+        power_w=_set_for(at, record.power_w, drawn.power_w),
+        hardware=hardware,
     )
+
+
+def _set_for(devices: Indices, values: list[float], reported: Floats) -> Floats | None:
+    """What every device had where a policy set it for some; None where it set nothing."""
+    if not values:
+        return None
+    everybody = reported.copy()
+    everybody[devices] = values
+    return everybody
 
 
 def _or(value: float | None, otherwise: float) -> float:

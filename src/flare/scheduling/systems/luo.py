@@ -1,0 +1,155 @@
+"""Luo: K devices drawn with replacement, so that the time to a given loss is as short as can be expected.
+
+Luo, Xiao, Wang, Huang, Tassiulas, "Tackling System and Statistical Heterogeneity for Federated Learning with Adaptive
+Client Sampling", INFOCOM 2022 (arXiv 2112.11256). K devices are drawn with replacement from q, and
+
+    w  <-  w + sum_j p_j c_j / (K q_j) Delta_j,        c_j times drawn
+
+which on average is sum_i p_i Delta_i. Their bound says that the rounds to a loss are alpha sum_i p_i^2 G_i^2 / q_i +
+beta, up to a factor, and a round takes about sum_i q_i t_i. So
+
+    min  sum_i q_i t_i (alpha sum_i p_i^2 G_i^2 / q_i + beta),     sum_i q_i = 1
+
+Setting its derivatives to zero gives q_i in proportion to a_i / sqrt(t_i - c), where a_i = p_i G_i and
+
+    c Z(c)^2 = beta / alpha,     Z(c) = sum_i a_i / sqrt(t_i - c),     0 <= c < min t
+
+The left side rises from 0 without end, so that there is one such c: this is the minimum (derived here; the authors
+search over a grid of round times). With beta / alpha = 0, q_i is in proportion to p_i G_i / sqrt(t_i).
+
+K is `num_selected`, p_i `history.num_samples` as a share, G_i the norm of the last update that arrived, for a device
+that has not sent the largest of them, and t_i computing and sending on an even share B/K of the band.
+
+beta / alpha is `beta_over_alpha`. The authors estimate it with two pilot runs from the same start, one with q_i = 1/N
+and one with q_i = p_i (`sampling`), which `flare.research.luo_pilots` does. A run that uses its result pays for them:
+with `pilot_s` and `pilot_j` its first round begins that much later, and the devices have spent that much.
+
+The paper has no deadline: see `flare.scheduling.systems.unbiased`. Devices that must send are there with certainty and
+count p_i; where no more than `max_devices` may send, no more are drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from flare.config.option import Limits
+from flare.scheduling.baselines import Number
+from flare.scheduling.history import History
+from flare.scheduling.orders import canonical, remembered
+from flare.scheduling.problem import RoundProblem
+from flare.scheduling.registry import Choice, Memory, policy
+from flare.scheduling.systems.unbiased import (
+    Wait,
+    can_be_drawn,
+    falling_root,
+    norm_or_largest,
+    num_draws,
+    shares,
+    time_on_s,
+    together,
+)
+from flare.types import Floats, Indices
+
+OPTIMAL, UNIFORM, BY_SAMPLES = "optimal", "uniform", "samples"
+Ratio = Annotated[
+    float, "beta / alpha of the bound on the rounds; flare.research.luo_pilots estimates it", Limits(at_least=0.0)
+]
+Sampling = Annotated[
+    str,
+    "how likely each device is drawn: optimal, all alike, or by its samples",
+    Limits((OPTIMAL, UNIFORM, BY_SAMPLES)),
+]
+PilotTime = Annotated[
+    float, "simulated seconds that pilot runs took, paid before the first round", Limits(at_least=0.0)
+]
+PilotEnergy = Annotated[float, "joules that all devices spent in them together", Limits(at_least=0.0)]
+
+
+@policy("luo", own_deadline=True)
+def luo(
+    problem: RoundProblem,
+    *,
+    history: History,
+    rng: np.random.Generator,
+    memory: Memory,
+    num_selected: Number = 10,
+    beta_over_alpha: Ratio = 0.0,
+    sampling: Sampling = OPTIMAL,
+    wait: Wait = True,
+    pilot_s: PilotTime = 0.0,
+    pilot_j: PilotEnergy = 0.0,
+) -> Choice:
+    """Luo: devices drawn with replacement for the shortest time to a loss, weighed so that the mean is unbiased."""
+    share, draws = shares(history), num_draws(problem, num_selected)
+    base = {
+        OPTIMAL: share * norm_or_largest(history.update_norm),
+        UNIFORM: np.ones(problem.num_devices),
+        BY_SAMPLES: share,
+    }[sampling]
+    base = np.where(can_be_drawn(problem, wait=wait), base, 0.0)
+    if sampling == OPTIMAL:
+        time_s = time_on_s(problem, problem.usable_hz / min(num_selected, problem.num_devices))
+        likely = probabilities(base, time_s, beta_over_alpha)
+    else:
+        likely = base / max(float(base.sum()), np.finfo(float).tiny)
+    picks = picked(canonical(problem, likely), likely, draws, rng)
+    weight = np.zeros(problem.num_devices)
+    np.add.at(weight, picks, share[picks] / (max(draws, 1) * likely[picks]))
+    weight[problem.must] = share[problem.must]
+    distinct = picks[np.sort(np.unique(picks, return_index=True)[1])]
+    senders, end_s = together(problem, np.concatenate((problem.must, distinct)), wait=wait)
+    rounds = remembered(memory, "rounds")
+    first = rounds is None
+    return Choice(
+        senders,
+        weights=weight[senders],
+        deadline_s=end_s,
+        memory={"rounds": np.ones(1) if rounds is None else rounds + 1.0},
+        pilot_s=pilot_s if first else 0.0,
+        pilot_j=pilot_j if first else 0.0,
+    )
+
+
+def picked(order: Indices, likely: Floats, draws: int, rng: np.random.Generator) -> Indices:
+    """Devices drawn with replacement, each as likely as it says, in the order of the draws; none where all are 0."""
+    order = order[likely[order] > 0.0]
+    if order.size == 0:
+        return order
+    ladder = np.cumsum(likely[order])
+    steps = np.searchsorted(ladder, rng.random(draws) * ladder[-1], side="right")
+    drawn: Indices = order[np.minimum(steps, order.size - 1)]
+    return drawn
+
+
+def probabilities(size: Floats, time_s: Floats, beta_over_alpha: float) -> Floats:
+    """q_i, shape (devices,), of p_i G_i (`size`), t_i > 0 and beta / alpha >= 0; all 0 where all sizes are."""
+    able = size > 0.0
+    if not able.any():
+        return np.zeros(len(size))
+    own, own_s = size[able], time_s[able]
+    least_s = float(own_s.min())
+    later_s = own_s - least_s
+
+    def unscaled(room_s: float) -> Floats:
+        """a_i / sqrt(t_i - c), where `room_s` is min t - c."""
+        return np.asarray(own / np.sqrt(later_s + room_s))
+
+    room_s = least_s
+    if beta_over_alpha > 0.0:
+        squared = float(own[own_s.argmin()]) ** 2  # the quickest device alone gives the lower end
+        low_s = least_s * squared / (squared + beta_over_alpha)
+        room_s = falling_root(
+            lambda room: (least_s - room) * float(unscaled(room).sum()) ** 2 - beta_over_alpha, low_s, least_s
+        )
+    answer = np.zeros(len(size))
+    answer[able] = unscaled(room_s) / unscaled(room_s).sum()
+    return answer
+
+
+def expected_time(likely: Floats, size: Floats, time_s: Floats, beta_over_alpha: float) -> float:
+    """What is minimised, divided by alpha: sum q t (sum p^2 G^2 / q + beta / alpha)."""
+    able = size > 0.0
+    rounds = float((size[able] ** 2 / likely[able]).sum()) + beta_over_alpha
+    return float((likely * time_s).sum()) * rounds

@@ -1,0 +1,98 @@
+"""What sampling rules share: each device is drawn with some probability and its update is weighed so that on average
+the sum is sum_i p_i update_i over *all* devices, p_i = n_i / n its share of the samples.
+
+That holds only if everybody who is drawn also sends. So the round lasts as long as those drawn take, whatever the
+deadline (`Choice.deadline_s`); with the option `wait` off they are drawn among the devices that can meet the deadline,
+and one that does not fit beside those drawn before it is left out: the average is then no longer that of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.scheduling.admission import admit
+from flare.scheduling.checks import ABSURD
+from flare.scheduling.history import History
+from flare.scheduling.problem import RoundProblem
+from flare.scheduling.systems.known import samples
+from flare.types import Floats, Indices
+from flare.wireless.rate import upload_s
+
+Wait = Annotated[
+    bool, "whether a round lasts until everybody drawn has sent; false: who misses the deadline is left out"
+]
+_HALVINGS = 200
+
+
+def shares(history: History) -> Floats:
+    """p_i, the share of each device in all samples, shape (devices,)."""
+    held = samples(history)
+    total = float(held.sum())
+    return held / total if total > 0.0 else np.full(len(held), 1.0 / len(held))
+
+
+def norm_or_largest(norm: Floats) -> Floats:
+    """Norms with the largest of the others for a device of which none is known (nan); 1 for all where none is, or all
+    are 0."""
+    known = np.isfinite(norm)
+    largest = float(norm[known].max()) if known.any() else 0.0
+    return np.where(known, norm, largest) if largest > 0.0 else np.ones(len(norm))
+
+
+def time_on_s(problem: RoundProblem, bandwidth_hz: float) -> Floats:
+    """How long each device computes and then sends on a bandwidth, shape (devices,)."""
+    band = np.full(problem.num_devices, bandwidth_hz)
+    return problem.compute_s + upload_s(problem.payload_bits, band, problem.snr_hz)
+
+
+def can_be_drawn(problem: RoundProblem, *, wait: bool) -> NDArray[np.bool_]:
+    """Which devices may be drawn beside those that must send, shape (devices,)."""
+    allowed = np.zeros(problem.num_devices, dtype=bool)
+    if wait:
+        whole_s = time_on_s(problem, problem.usable_hz)
+        allowed = (whole_s <= ABSURD) & (whole_s <= problem.finish_by(math.inf))
+        allowed[problem.never] = False
+    else:
+        allowed[problem.reachable] = True
+    allowed[problem.must] = False
+    return allowed
+
+
+def num_draws(problem: RoundProblem, wanted: int) -> int:
+    """How many devices are drawn beside those that must send: as many as wanted in all, but for limits that would keep
+    some of those drawn from sending."""
+    places = problem.device_limit if problem.num_blocks is None else min(problem.device_limit, problem.num_blocks)
+    number = min(wanted, places) if places < problem.num_devices else wanted
+    return max(number - problem.must.size, 0)
+
+
+def together(problem: RoundProblem, drawn: Indices, *, wait: bool) -> tuple[Indices, float | None]:
+    """Those of the devices drawn (in their order, those that must send among them) that send, and when the round ends;
+    None: by its own deadline. Where it waits, that is all of them, unless their own deadlines forbid it."""
+    if drawn.size == 0 or problem.fits(drawn) or not wait:
+        return admit(problem, drawn), None
+    last_s = float(time_on_s(problem, problem.even_share_hz(drawn.size))[drawn].max())
+    if not last_s <= ABSURD / 2.0:  # more devices than blocks, or one that is not done before the world ends
+        return admit(problem, drawn), None
+    end_s = last_s * (1.0 + 1e-9)
+    return admit(replace(problem, deadline_s=end_s), drawn), end_s
+
+
+def falling_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function of a number > 0 passes zero, to the last bits: it is not below 0 at `low`, and not above
+    at `high`. Halves the ratio of the two, as the root may be of any size."""
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low) * math.sqrt(high)
+        if not low < middle < high:
+            break
+        if function(middle) >= 0.0:
+            low = middle
+        else:
+            high = middle
+    return high
