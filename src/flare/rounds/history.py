@@ -52,7 +52,7 @@ def after_round(
 
 _BY_DEVICE = (
     "times_sent", "rounds_since_sent", "last_loss", "mean_squared_loss", "update_norm", "num_samples",
-    "compute_s", "upload_s", "energy_j",
+    "compute_s", "upload_s", "energy_j", "age",
 )  # fmt: skip
 
 

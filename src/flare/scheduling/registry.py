@@ -89,6 +89,9 @@ class Policy:
     summary: str
     takes: frozenset[str]
     options: dict[str, Option]
+    asynchronous: bool = False
+    periodic: bool = False
+    needs: tuple[str, ...] = ()
 
     @property
     def draws(self) -> bool:
@@ -122,13 +125,22 @@ POLICIES: Registry[Policy] = Registry("policy", "policies")
 
 
 def policy(
-    name: str, *, split_evenly: bool = False, by_objective: bool = False
+    name: str,
+    *,
+    split_evenly: bool = False,
+    by_objective: bool = False,
+    asynchronous: bool = False,
+    periodic: bool = False,
+    needs: tuple[str, ...] = (),
 ) -> Callable[[PolicyFunction], PolicyFunction]:
     """Register the decorated function as the policy `name`.
 
     split_evenly    the band is divided evenly, not by P3
     by_objective    the policy leaves a device out because it would worsen P2's objective: the reasons that users read
                     do not say then that the policy passed it over
+    asynchronous    devices compute across rounds (`flare.rounds.asynchrony`), also where the settings do not say so
+    periodic        a round lasts until its deadline, also where everybody has finished before
+    needs           what devices must tell of their data: "labels" (`data.share_labels`)
     """
 
     POLICIES.refuse_bare(name, "flare.policy")
@@ -142,6 +154,9 @@ def policy(
             summary=first_line(function),
             takes=INTERFACE.takes(function),
             options=INTERFACE.options_of(name, function),
+            asynchronous=asynchronous,
+            periodic=periodic,
+            needs=needs,
         )
         POLICIES.add(made, function)
         return function

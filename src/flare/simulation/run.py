@@ -201,10 +201,10 @@ class Simulation:
         rules = local_rules(self.station, plan, told)
         jobs = []
         for k, (device, rule) in enumerate(rules.items()):
-            rng = stream(self.config.seed, "batch", state.rounds_done, device)
+            rng = stream(self.config.seed, "batch", plan.began(device), device)
             batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
             own = gradients[k] if rule.subtract_own_gradient else None
-            jobs.append(Job(plan.start, _without_own(rule, own), batches))
+            jobs.append(Job(plan.start_of(device), _without_own(rule, own), batches))
         return Jobs(rules, jobs, _held_back(state.residuals, heard))
 
     def updates_out(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
