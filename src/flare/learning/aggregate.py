@@ -6,7 +6,8 @@ many devices send, and the same vectors in the same order always give the same b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Protocol, final
 
 import torch
@@ -46,6 +47,37 @@ class RunningMean:
         if self.count == 0:
             raise ValueError("there is no mean over no devices: a round in which nobody sends leaves the model as is")
         return self._total.div_(self.count)
+
+
+@final
+class WeightedSum:
+    """sum_i weight_i vector_i of vectors that come one at a time: what takes the place of a mean where a policy says
+    how much the update of each device counts.
+
+    `weights` has one for each device that may send, >= 0. Where some of them do not, the others count as before; with
+    `keep_total` they count for them: the sum is scaled so that the weights of those who sent add up to the same as all.
+    """
+
+    def __init__(self, weights: Mapping[int, float], *, keep_total: bool = False) -> None:
+        self._weights, self._keep_total = weights, keep_total
+        self._sum = torch.zeros(())
+        self._added: list[float] = []
+
+    def add(self, vector: Tensor, device: int) -> None:
+        """Take in the vector of a device, of shape (weights,)."""
+        weight = self._weights[device]
+        part = vector.to(torch.float64) * weight
+        self._sum = self._sum.add_(part) if self._added else part
+        self._added.append(weight)
+
+    def end(self) -> Tensor:
+        """The sum, in float64, shape (weights,)."""
+        if not self._added:
+            raise ValueError("there is no sum over no devices: a round in which nobody sends leaves the model as is")
+        sent = math.fsum(self._added)
+        if not self._keep_total or sent == 0.0 or len(self._added) == len(self._weights):
+            return self._sum
+        return self._sum * (math.fsum(self._weights.values()) / sent)
 
 
 def mean(vectors: Iterable[Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from flare.config import FDMA, PLAIN, Config, WirelessConfig
-from flare.learning.methods.base import Method, Round, takes_mean
+from flare.learning.methods.base import Method, method_takes_mean
 from flare.rounds.observation import Observation
 from flare.scheduling import RoundProblem, Schedule, Status, solve
 from flare.types import Floats, Indices
@@ -76,9 +76,7 @@ def _refuse_method(name: str, method: Method) -> None:
             f"uplink.air is \"ota\", but the devices of method '{name}' send {method.uplink_models} vectors a round: "
             f"{heard}, and never what a single device sent; {instead}"
         )
-    weights, one = torch.zeros(1), np.ones(1)
-    now = Round(weights, np.zeros(1, dtype=np.intp), one, local_lr=1.0, global_lr=1.0)
-    if not takes_mean(method.reducer(method.enrol(method.start(1, 1), one), now)):
+    if not method_takes_mean(method):
         raise ValueError(
             f"uplink.air is \"ota\", but method '{name}' has a reducer of its own, which takes in updates one by one: "
             f"{heard}; let it answer a MeanReducer, {instead}"

@@ -16,7 +16,7 @@ from flare.learning.methods.base import Reducer
 from flare.rounds.air import AirMean
 from flare.rounds.asynchrony import Underway
 from flare.rounds.base_station import BaseStation
-from flare.rounds.history import Told, after_round
+from flare.rounds.history import Told, after_round, with_energy
 from flare.rounds.plan import Plan
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
@@ -83,7 +83,7 @@ class Arrivals:
         state, plan = self._state, self._plan
         if plan is None:
             return _nobody_there(self._station, state, faults)
-        complete = 0 < len(plan.selected) == len(self._sent)
+        complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
         lasted_s = plan.latency_s if complete else plan.deadline_s
         clock_s = state.clock_s + plan.schedule.broadcast_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
@@ -129,7 +129,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     if plan is None:
         return _nobody_there(station, state, ())
     lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
-    unseen = {device: Told() for device in plan.selected.tolist()}  # as if they had sent
+    unseen = {device: Told() for device in np.setdiff1d(plan.selected, plan.lost).tolist()}  # as if they had sent
     underway = _underway(plan, unseen, lasted_s, None)
     after = replace(
         state,
@@ -184,14 +184,15 @@ def _history(
     """The history with what the devices that sent have shown; their times as measured, or else as planned."""
     place = {device: k for k, device in enumerate(plan.selected.tolist())}
     among = [place[device] for device in sent]  # their places among the selected
-    at = plan.schedule.selected[among]
     history = plan.history if underway is None else replace(plan.history, age=underway.age.astype(np.float64))
+    energy_j = plan.compute_energy_j[plan.schedule.selected] + plan.upload_energy_j
+    in_vain = np.isin(plan.selected, plan.lost)
     return after_round(
-        history,
+        with_energy(history, plan.lost, energy_j[in_vain]),
         sent,
         compute_s=_known([times[device][0] for device in sent], plan.whole_compute_s[among]),
         upload_s=_known([times[device][1] for device in sent], plan.upload_s[among]),
-        energy_j=plan.compute_energy_j[at] + plan.upload_energy_j[among],
+        energy_j=energy_j[among],
     )
 
 
@@ -220,6 +221,9 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         lower_bound=json_number(plan.lower_bound),
         broadcast_s=schedule.broadcast_s,
         downlink_bits=schedule.downlink_bits,
+        weights=[] if plan.weights is None else plan.weights.tolist(),
+        error_rate=[] if schedule.error_rate is None else schedule.error_rate.tolist(),
+        lost=plan.lost.tolist(),
     )
 
 

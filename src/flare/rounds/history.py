@@ -11,7 +11,7 @@ import numpy as np
 
 from flare.rounds.observation import Observation
 from flare.scheduling.history import History
-from flare.types import Floats
+from flare.types import Floats, Indices
 
 
 class Told(NamedTuple):
@@ -48,6 +48,15 @@ def after_round(
         new["upload_s"][devices] = upload_s
         new["energy_j"][devices] += energy_j
     return replace(history, **new)
+
+
+def with_energy(history: History, devices: Indices, energy_j: Floats) -> History:
+    """The history when devices have spent energy, and nothing of theirs has arrived."""
+    if len(devices) == 0:
+        return history
+    spent_j = history.energy_j.copy()
+    spent_j[devices] += energy_j
+    return replace(history, energy_j=spent_j)
 
 
 _BY_DEVICE = (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from flare.learning.aggregate import RunningMean
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, Round
 from flare.rng import stream
@@ -23,6 +22,7 @@ from flare.rounds.broadcast import heard_control, heard_gradient
 from flare.rounds.history import informed
 from flare.rounds.observation import Observation
 from flare.rounds.state import RunState
+from flare.rounds.weighing import lost_updates, mean_of
 from flare.scheduling import RoundProblem, Schedule, solve
 from flare.scheduling.history import History
 from flare.scheduling.schedule import time_of_broadcast
@@ -54,6 +54,7 @@ class Plan:
     index: int  # of the round
     start: Tensor  # (weights,), the global weights as they reach the devices
     deadline_s: float  # of the round
+    lost: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # of the selected: nothing arrives
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
@@ -64,6 +65,11 @@ class Plan:
     def selected(self) -> Indices:
         """The devices that are to send, ascending."""
         return self.now.selected
+
+    @property
+    def weights(self) -> Floats | None:
+        """How much the update of each selected device counts, in their order; None: their mean is taken."""
+        return self.schedule.weights
 
     @property
     def own_codecs(self) -> dict[int, Codec]:
@@ -153,19 +159,25 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     elif station.broadcasts:
         schedule = schedule.with_broadcast(station.downlink_bits, _downlink_snr_hz(station, seen))
     problem = schedule.problem
-    now = _round(station, state, seen.devices[schedule.selected], seen.over_all(problem.tau))
+    selected = seen.devices[schedule.selected]
+    now = _round(station, state, selected, seen.over_all(problem.tau))
     return Plan(
         seen,
         problem,
         schedule,
         bound,
-        now if underway is None else replace(now, age=underway.age.astype(np.float64)),
+        replace(
+            now,
+            age=None if underway is None else underway.age.astype(np.float64),
+            new_mean=mean_of(station, schedule, selected),
+        ),
         method,
         history,
         energy_j,
         index=state.rounds_done,
         start=state.weights,
         deadline_s=station.config.wireless.deadline_s,
+        lost=lost_updates(station, schedule, selected, state.rounds_done),
         codecs=codecs,
         air=_air_plan(station, link, schedule),
         underway=underway,
@@ -300,18 +312,22 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
     """How each selected device steps, by device, in their order; none where nobody is selected.
 
     Where the method needs them, `gradients` are those of the selected devices at the global weights, each with its
-    device, one at a time; a device that did not send its gradient is out of the round. In asynchronous rounds each
-    steps as it was told when it received its model.
+    device, one at a time; a device that did not send its gradient is out of the round, and so is one whose packets
+    are lost. Gradients count as the updates will. In asynchronous rounds each steps as it was told when it received its
+    model.
     """
-    if len(plan.selected) == 0:
+    heard = np.setdiff1d(plan.selected, plan.lost)
+    if len(heard) == 0:
         return {}
     if plan.underway is not None:
-        return {device: plan.underway.rule(device) for device in plan.selected.tolist()}
-    mean, common, taking_part = RunningMean(), None, set(plan.selected.tolist())
+        return {device: plan.underway.rule(device) for device in heard.tolist()}
+    mean, common, taking_part = plan.now.new_mean(), None, set(heard.tolist())
     if station.method.needs_gradients:
         taking_part = set()
         for device, gradient in gradients:
-            mean.add(gradient)
+            if device in plan.lost:
+                continue
+            mean.add(gradient, device)
             taking_part.add(device)
         if not taking_part:
             return {}

@@ -13,7 +13,8 @@ class RoundRecord:
     """A round of a run. Numbers that there are not are None; devices are counted from 0 over the whole run.
 
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
-    and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send.
+    and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all
+    selected devices send but for those whose update is lost.
     """
 
     round: int  # counted from 0
@@ -43,6 +44,9 @@ class RoundRecord:
     broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted
     downlink_bits: float = 0.0  # what was broadcast then
     age: list[int] = field(default_factory=list)  # of what each sent: steps of the model since; empty: all fresh
+    weights: list[float] = field(default_factory=list)  # of the selected devices' updates; empty: the mean
+    error_rate: list[float] = field(default_factory=list)  # of the selected devices' packets; empty: none is lost
+    lost: list[int] = field(default_factory=list)  # selected devices whose update was lost on the way
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -60,7 +64,7 @@ class RoundRecord:
         told = {"broadcast_s": 0.0, "downlink_bits": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
-        told = {"noise_std": None, "age": [], **told}
+        told = {"noise_std": None, "age": [], "lost": [], **{name: [] for name in OF_SELECTED_OR_EMPTY}, **told}
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")
@@ -68,9 +72,9 @@ class RoundRecord:
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
             if _is_too_large(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
-        for names, of in ((OF_SELECTED, "selected"), (OF_SENT, "sent")):
+        for names, of in ((OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"), (OF_SENT, "sent")):
             for name in names:
-                if len(told[name]) != len(told[of]):
+                if len(told[name]) != len(told[of]) and (told[name] or name not in OF_SELECTED_OR_EMPTY):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
         if told["age"] and len(told["age"]) != len(told["sent"]):
             raise ValueError(f"has {len(told['age'])} values of age for {len(told['sent'])} devices sent")
@@ -80,6 +84,8 @@ class RoundRecord:
 _NAMES = tuple(each.name for each in fields(RoundRecord))
 OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 """The lists with a value for each selected device."""
+OF_SELECTED_OR_EMPTY = ("weights", "error_rate")
+"""The lists with a value for each selected device, or none at all."""
 OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}

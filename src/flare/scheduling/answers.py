@@ -34,6 +34,7 @@ def as_choice(policy: Policy, answer: ArrayLike | Choice) -> Choice:
                 f"policy '{policy.name}' gave utilities with `proven` or `lower_bound`, which are about P2's objective "
                 "and its own devices; leave them out: whether utilities are the greatest is proven for it"
             )
+        _refuse_numbers_of_nobody(policy, answer)
         return answer
     array = _array(policy, answer)
     if array.size and np.issubdtype(array.dtype, np.floating):
@@ -66,6 +67,44 @@ def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike
             f"{_hint(problem, answer)}"
         )
     return devices
+
+
+def _refuse_numbers_of_nobody(policy: Policy, answer: Choice) -> None:
+    """ValueError where weights or error rates come with utilities, which do not say of whom they are."""
+    for name in ("weights", "error_rate"):
+        if getattr(answer, name) is not None and answer.utility is not None:
+            raise ValueError(
+                f"policy '{policy.name}' gave utilities with `{name}`, which has one number for each device of "
+                "`selected`; choose the devices (flare.scheduling.admit) and give `selected`"
+            )
+    if not isinstance(answer.keep_total, bool | np.bool_) or (answer.keep_total and answer.weights is None):
+        raise ValueError(
+            f"policy '{policy.name}' gave keep_total = {answer.keep_total!r:.40}; it is True or False, and says "
+            "something of `weights` alone"
+        )
+
+
+def of_selected(policy: Policy, choice: Choice, name: str, *, at_most: float = ABSURD) -> Floats | None:
+    """What a policy says of each device that it selected, `choice.weights` say, in ascending order of the devices; None
+    where it does not. ValueError where it is not one number from 0 to `at_most` for each of them."""
+    given = getattr(choice, name)
+    if given is None:
+        return None
+    selected = np.asarray(choice.selected).astype(np.intp)
+    answer = _array(policy, given, f"the {name} of policy '{policy.name}'")
+    if answer.dtype.kind not in "iuf" or answer.shape != selected.shape:
+        raise ValueError(
+            f"policy '{policy.name}' gave {name} of shape {answer.shape} and type {answer.dtype}; it must give one "
+            f"number for each of the {selected.size} devices that it selected, in their order"
+        )
+    numbers = answer.astype(np.float64)
+    bad = np.flatnonzero(~((numbers >= 0.0) & (numbers <= at_most)))
+    if bad.size:
+        raise ValueError(
+            f"policy '{policy.name}' gave device {selected[bad[0]]} {name} = {numbers[bad[0]]:g}; it must be a number "
+            f"from 0 to {at_most:g}"
+        )
+    return numbers[np.argsort(selected)]
 
 
 def _refuse_what_the_round_forbids(policy: Policy, problem: RoundProblem, devices: Indices) -> None:

@@ -63,6 +63,13 @@ class Choice:
     Give either `selected`, the indices of the devices, or `utility`, one number for each device. Beside `selected`,
     `lower_bound` is a proven bound on P2's objective, and `proven` says that it is reached. `memory` is handed to the
     policy's next round.
+
+    Beside `selected` a policy may say, with one number for each of these devices in their order,
+
+    weights     how much the update of each counts: the new model is w + eta_g sum_i weights_i update_i, where without
+                them it is w + eta_g times the mean. With `keep_total` those that arrive count for those that do not,
+                so that the weights add up to the same
+    error_rate  the probability that its update is lost on the way: it has computed and sent in vain then
     """
 
     selected: ArrayLike = ()
@@ -70,6 +77,9 @@ class Choice:
     proven: bool = False
     memory: Mapping[str, ArrayLike] = field(default_factory=dict)
     utility: ArrayLike | None = None
+    weights: ArrayLike | None = None
+    keep_total: bool = False
+    error_rate: ArrayLike | None = None
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]

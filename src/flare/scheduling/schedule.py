@@ -55,6 +55,10 @@ class Schedule:
     broadcast_s     how long the base station sends the model to the selected devices before they compute; 0 where that
                     is not counted. The deadline and `latency_s` begin after it (`with_broadcast`)
     downlink_bits   what it sends then
+    weights         how much the update of each selected device counts, in their order: the new model is
+                    w + eta_g sum_i weights_i update_i; None: the mean
+    keep_total      where some updates do not arrive, whether the others count for them
+    error_rate      the probability that the update of each selected device is lost, in their order; None: none is
     memory          what a policy with memory hands to its next round, arrays by name; empty where there is none
 
     A policy that gives utilities does not go by P2's objective. `objective` is P2's all the same, `status` is FEASIBLE,
@@ -77,6 +81,9 @@ class Schedule:
     split_evenly: bool = False
     broadcast_s: float = 0.0
     downlink_bits: float = 0.0
+    weights: Floats | None = None
+    keep_total: bool = False
+    error_rate: Floats | None = None
 
     @property
     def num_selected(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flare.scheduling import checks
-from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility
+from flare.scheduling.answers import as_choice, checked_memory, checked_selection, checked_utility, of_selected
 from flare.scheduling.bandwidth import Allocation
 from flare.scheduling.batches import batches, prepare
 from flare.scheduling.division import divide, divide_many
@@ -239,6 +239,9 @@ def _certified(
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
         split_evenly=chosen.split_evenly,
+        weights=of_selected(chosen, choice, "weights"),
+        keep_total=bool(choice.keep_total),
+        error_rate=of_selected(chosen, choice, "error_rate", at_most=1.0),
     )
     if choice.proven and not POLICIES.origin(chosen.name).built_in:
         _refuse_false_proof(schedule)

@@ -78,6 +78,8 @@ def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] 
         "upload_s": detail.upload_s,
         "finish_s": detail.finish_s,
         "objective_change": detail.objective_change,
+        "update_weight": _of_devices(schedule, schedule.weights),
+        "error_rate": _of_devices(schedule, schedule.error_rate),
     }
     called = range(problem.num_devices) if names is None else names
     rows = zip(*(map(json_number, column.tolist()) for column in columns.values()), strict=True)
@@ -85,6 +87,14 @@ def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] 
         {"device": name, "selected": not reason, **dict(zip(columns, row, strict=True)), "reason": reason}
         for name, row, reason in zip(called, rows, detail.reason, strict=True)
     ]
+
+
+def _of_devices(schedule: Schedule, of_selected: Floats | None) -> Floats:
+    """Numbers of the selected devices over all devices; nan where there is none."""
+    everyone = np.full(schedule.problem.num_devices, np.nan)
+    if of_selected is not None:
+        everyone[schedule.selected] = of_selected
+    return everyone
 
 
 def schedule_in_a_line(schedule: Schedule) -> str:

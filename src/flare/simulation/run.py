@@ -197,13 +197,13 @@ class Simulation:
     def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor], heard: Sequence[Incoming] = ()) -> Jobs:
         """What the selected devices are to compute, none where nobody sends; `heard` is what the base station took for
         their gradients, where they were coded."""
-        told = heard[0].vectors.items() if heard else zip(plan.selected.tolist(), gradients, strict=False)
-        rules = local_rules(self.station, plan, told)
+        own_of = dict(zip(plan.selected.tolist(), gradients, strict=False))
+        rules = local_rules(self.station, plan, heard[0].vectors.items() if heard else own_of.items())
         jobs = []
-        for k, (device, rule) in enumerate(rules.items()):
+        for device, rule in rules.items():
             rng = stream(self.config.seed, "batch", plan.began(device), device)
             batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
-            own = gradients[k] if rule.subtract_own_gradient else None
+            own = own_of[device] if rule.subtract_own_gradient else None
             jobs.append(Job(plan.start_of(device), _without_own(rule, own), batches))
         return Jobs(rules, jobs, _held_back(state.residuals, heard))
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, final
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from flare.learning.aggregate import Mean, RunningMean, move
@@ -169,6 +171,13 @@ class ReducerAround:
 def takes_mean(reducer: Reducer) -> bool:
     """Whether a reducer needs no more of the updates than one mean, so that the channel can add them up."""
     return isinstance(reducer, MeanReducer) or (isinstance(reducer, ReducerAround) and reducer.takes_mean)
+
+
+def method_takes_mean(method: Method) -> bool:
+    """Whether a method needs no more of the updates than one mean: asked of its reducer in a round of one device."""
+    weights, one = torch.zeros(1), np.ones(1)
+    now = Round(weights, np.zeros(1, dtype=np.intp), one, local_lr=1.0, global_lr=1.0)
+    return takes_mean(method.reducer(method.enrol(method.start(1, 1), one), now))
 
 
 class PlainMethod:

@@ -82,6 +82,6 @@ class _Discounted(ReducerAround):
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
         """s(age) times the update; a fresh one as it is."""
         age = 0.0 if self._age is None else float(self._age[device])
-        super().add(
-            device, rule, update if age == 0.0 else replace(update, delta=discount(age) * update.delta.double())
-        )
+        if age > 0.0:
+            update = replace(update, delta=discount(age) * update.delta.double())
+        super().add(device, rule, update)

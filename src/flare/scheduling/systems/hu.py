@@ -1,7 +1,7 @@
 """Hu: every T seconds, of the ready devices with good channels, those whose labels together are as everybody's.
 
 Hu, Chen, Larsson, "Scheduling and Aggregation Design for Asynchronous Federated Learning over Wireless Networks",
-IEEE JSAC 2023. Devices compute across rounds (`flare.rounds.asynchrony`); a round is a period and lasts T whoever sends:
+IEEE JSAC 2023. Devices compute across rounds (`flare.rounds.asynchrony`). A round is a period of T s, whoever sends:
 
     1.  ready       devices that finish computing early enough to send before the period is over, on an even share B/m
     2.  candidates  of them the d with the best channels
@@ -14,11 +14,11 @@ m is `num_selected`, d `num_candidates`, gamma `age_discount`, n_i `history.num_
 is true; a run without is refused.
 
 The rule is written down from memory of the paper. Left open, and decided here: a device whose computing ends within the
-period is ready, too, and sends from then on; where fewer than m can send on B/m, m is the largest number for which there
-are as many, and each then has more of the band; the distance of histograms is the sum of absolute differences; devices
+period is ready, too, and sends from then on; where fewer than m can send on B/m, m is the largest number for which as
+many can, and each has more of the band then; the distance of histograms is the sum of absolute differences; devices
 that bring the group equally near go by their channels; gamma is 0.8, so that an update of age 3 counts about half of a
 fresh one; devices that must send come first. Where nobody's labels are known (a schedule without a run) all devices
-count as having the same ones: channels decide.
+count as having the same ones, and channels decide.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def hu(
     number = _sharing(problem, num_selected)
     ready = order[problem.needed_hz[order] <= _share_hz(problem, number)] if number else order[:0]
     forced = np.isin(ready, problem.must)
-    extra = max(wanted - np.count_nonzero(forced), 0)
-    candidates = np.concatenate((ready[forced], ready[~forced][:extra]))
-    group = nearest_group(candidates, _labels(history), number, first=np.count_nonzero(forced))
+    first = int(forced.sum())
+    candidates = np.concatenate((ready[forced], ready[~forced][: max(wanted - first, 0)]))
+    group = nearest_group(candidates, _labels(history), number, first=first)
     return Choice(group, weights=_weights(history, group, age_discount))
 
 
@@ -86,11 +86,14 @@ def _labels(history: History) -> Floats:
 
 
 def _weights(history: History, group: Indices, discount: float) -> Floats:
-    """n_i gamma^age_i over their sum, shape (group,). Ages count from the youngest: the powers stay within numbers."""
+    """n_i gamma^age_i over their sum, shape (group,). Ages count from that of the greatest power, which is then 1."""
+    if len(group) == 0:
+        return np.zeros(0)
     age = history.age[group]
-    raw = samples(history)[group] * discount ** (age - age.min(initial=np.inf))
-    total = raw.sum()
-    return raw / total if total > 0.0 else np.full(len(group), 1.0 / max(len(group), 1))
+    powers = discount ** (age - (age.min() if discount <= 1.0 else age.max()))
+    raw = np.maximum(samples(history)[group], 1.0) * powers
+    shares: Floats = raw / raw.sum()
+    return shares
 
 
 def _sharing(problem: RoundProblem, num_selected: int) -> int:
