@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from flare.config import FDMA, PLAIN, Config, override
 from flare.learning.methods import make_method
-from flare.rounds.asynchrony import is_asynchronous
+from flare.rounds.asynchrony import is_asynchronous, what_says_so
 from flare.rounds.base_station import codec_of, downlink_codec_of, policy_options
 from flare.scheduling import lacks_number
 
@@ -60,9 +60,8 @@ def refuse_settings(config: Config) -> None:
         )
     if is_asynchronous(config, method):
         raise ValueError(
-            f"the run is asynchronous (learning.asynchronous, method '{config.learning.method}' or policy "
-            f"'{config.scheduling.policy}'), but a node of a fleet trains when it is asked and answers in the same "
-            "round; take synchronous ones, or simulate the run (flare run)"
+            f"{what_says_so(config, method)}, but a node of a fleet trains when it is asked, and answers in the same "
+            "round; take a synchronous one, or simulate the run (flare run)"
         )
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")

@@ -179,13 +179,14 @@ def refuse_asynchrony(config: Config, method: Method) -> None:
     why = next((reason for reason, holds in reasons.items() if holds), None)
     if why is not None:
         raise ValueError(
-            f"{_what_says_so(config, method)}, but method '{config.learning.method}' {why}: devices that compute "
+            f"{what_says_so(config, method)}, but method '{config.learning.method}' {why}: devices that compute "
             "across rounds are heard in a later one; take another method (fedbuff, fedavg, flare, fedprox, fednova, "
             "...), or synchronous rounds"
         )
 
 
-def _what_says_so(config: Config, method: Method) -> str:
+def what_says_so(config: Config, method: Method) -> str:
+    """Why a run is asynchronous."""
     if config.learning.asynchronous:
         return "learning.asynchronous is true"
     if method.asynchronous:
