@@ -71,6 +71,9 @@ class OneRound:
 # --- what arrives ------------------------------------------------------------------------------------------------
 
 
+WEIGHING = ("hu",)  # policies that say how much each update counts
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_without_noise_a_run_is_that_of_a_band_divided(name: str) -> None:
     chosen = (f"learning.method={name}", QUIET)
@@ -168,9 +171,17 @@ def test_policies_choose_who_sends_and_the_slowest_decides(policy: str) -> None:
 
 
 def test_every_policy_is_asked_a_question_that_it_can_answer() -> None:
-    configs = [small(OTA, f"scheduling.policy={name}", "run.rounds=2", "scheduling.bound=false") for name in POLICIES]
-    for _, records in zip(POLICIES, ended(*configs)[1], strict=True):
+    names = [name for name in POLICIES if name not in WEIGHING]
+    configs = [small(OTA, f"scheduling.policy={name}", "run.rounds=2", "scheduling.bound=false") for name in names]
+    for _, records in zip(names, ended(*configs)[1], strict=True):
         assert all(record.sent for record in records)
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_policies_that_weigh_updates_are_refused(name: str) -> None:
+    simulation = Simulation(small(OTA, f"scheduling.policy={name}", "data.share_labels=true"))
+    with pytest.raises(ValueError, match=rf"policy '{name}' says how much each update counts: over the air"):
+        simulation.plan(simulation.start())
 
 
 def test_who_computes_until_the_symbols_must_go_out_does_not_send() -> None:

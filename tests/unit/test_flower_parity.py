@@ -47,7 +47,7 @@ def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrateg
 
 CASES = [("flare", policy) for policy in ("greedy", "round-robin", "proportional-fair", "grouped", "random")]
 SIMULATED = ("fedsam", "moon")  # what nodes cannot do
-CASES += [(method, "exact") for method in METHODS if method not in SIMULATED]
+CASES += [(method, "exact") for method in METHODS if method not in (*SIMULATED, "fedbuff")]
 CASES += [("scaffold", "round-robin"), ("fedlin", "grouped")]
 CASES += [("fedlin", "oort"), ("fedlin", "power-of-choice"), ("flare", "amiri-bn2-c")]  # two ask for sample counts
 
@@ -74,6 +74,19 @@ def test_a_method_that_nodes_cannot_follow_is_refused_before_anything_is_asked(m
     for more in ((f"learning.method={method}",), ("learning.method=fedadam", f"learning.options.inner={method}")):
         with pytest.raises(ValueError, match=r"whose devices take gradients uphill.*simulate the run"):
             FlareStrategy(settings(*more))
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("learning.asynchronous=true", "learning.asynchronous is true"),
+        ("learning.method=fedbuff", "method 'fedbuff' is asynchronous"),
+        ("scheduling.policy=hu", "policy 'hu' is asynchronous"),
+    ],
+)
+def test_devices_that_compute_across_rounds_are_refused_before_anything_is_asked(more: str, why: str) -> None:
+    with pytest.raises(ValueError, match=rf"{why}, but a node of a fleet trains when it is asked.*simulate the run"):
+        FlareStrategy(settings(more))
 
 
 def test_a_base_station_with_momentum_around_another_method_is_the_simulators(tmp_path: Path) -> None:

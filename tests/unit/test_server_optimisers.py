@@ -22,7 +22,7 @@ from tests.method_rounds import NOW, ONE, one_round, same_bits, train
 from tests.reducing import reduced
 
 SERVERS = [FedAvgM, FedAdam, FedYogi]
-INNER = [name for name, kind in METHODS.items() if kind.make not in SERVERS]
+INNER = [name for name, kind in METHODS.items() if not issubclass(kind.make, AroundMethod)]
 TAUS = [stream(number, "tau").integers(1, 6, 6).astype(float) for number in range(4)]
 
 

@@ -119,7 +119,8 @@ def test_the_batched_engine_trains_as_the_sequential_one(method: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_trains(policy: str) -> None:
-    (records,) = records_of(small(f"scheduling.policy={policy}"))
+    told = ["data.share_labels=true"] if "labels" in POLICIES[policy].needs else []
+    (records,) = records_of(small(f"scheduling.policy={policy}", *told))
     assert len(records) == 4
     for record in records:
         assert record.lower_bound is not None

@@ -253,7 +253,12 @@ class LearningConfig:
     method: str = setting(
         "flare",
         "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin, fedavgm, fedadam, fedyogi, fedsam, "
-        "moon, or one of your own",
+        "moon, fedbuff, or one of your own",
+    )
+    asynchronous: bool = setting(
+        False,
+        "devices compute across rounds from the model that they last received, and those that are heard get the new "
+        "one; some methods (fedbuff) and policies (hu) imply it",
     )
     local_lr: float = setting(0.05, "local learning rate", above=0.0)
     global_lr: float = setting(1.0, "global learning rate", above=0.0)

@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from flare.config import FDMA, PLAIN, Config, override
 from flare.learning.methods import make_method
+from flare.rounds.asynchrony import is_asynchronous, what_says_so
 from flare.rounds.base_station import codec_of, downlink_codec_of, policy_options
 from flare.scheduling import POLICIES, lacks_number
 
@@ -56,6 +57,11 @@ def refuse_settings(config: Config) -> None:
             f"learning.method is '{config.learning.method}', whose devices take gradients uphill, train a part of the "
             "model or compare features with those of other models; a node of a fleet trains by your own step, which "
             "does none of it; take another method, or simulate the run (flare run)"
+        )
+    if is_asynchronous(config, method):
+        raise ValueError(
+            f"{what_says_so(config, method)}, but a node of a fleet trains when it is asked, and answers in the same "
+            "round; take a synchronous one, or simulate the run (flare run)"
         )
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")

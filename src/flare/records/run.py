@@ -45,6 +45,8 @@ class RunNumbers:
     num_sent       shape (rounds,): in a simulation all that are selected send, on real devices some may fail
     sent           the devices, shape (sent in all rounds,), round after round
     payload_bits   what each of them sent, in the order of `sent`; nan where it was not recorded
+    age            of what each of them sent, in the order of `sent`: steps of the global model since the device
+                   received its own; 0 in synchronous runs
     faults         by kind, the round of each fault of a node, counted from 0
     """
 
@@ -60,6 +62,7 @@ class RunNumbers:
     num_sent: Indices
     sent: Indices
     payload_bits: Floats
+    age: Floats
     faults: Mapping[str, Indices] = field(default_factory=dict)
 
     @property
@@ -161,6 +164,10 @@ class RunNumbers:
         """What all devices sent in each round, shape (rounds,); nan where it was not recorded."""
         return self._round_sum(self.payload_bits, self.num_sent)
 
+    def round_mean_age(self) -> Floats:
+        """The mean age of what was sent in each round, nan where nothing was, shape (rounds,)."""
+        return self._round_sum(self.age, self.num_sent) / np.where(self.num_sent > 0, self.num_sent, np.nan)
+
     def bits_so_far(self) -> Floats:
         """What all devices have sent up to each round, shape (rounds,); nan where it was not recorded, and over the
         air, where symbols are no bits."""
@@ -256,6 +263,7 @@ class _Columns:
         self._of_selected = {name: array("d") for name in OF_SELECTED}
         self._num_selected, self._selected = array("q"), array("q")
         self._num_sent, self._sent, self._payload_bits = array("q"), array("q"), array("d")
+        self._age = array("d")
         self._faults: dict[str, array[int]] = {}
 
     def add(self, record: RoundRecord) -> None:
@@ -272,6 +280,7 @@ class _Columns:
         self._num_sent.append(len(record.sent))
         self._sent.extend(record.sent)
         self._payload_bits.extend(map(_number, record.payload_bits))
+        self._age.extend(record.age or [0] * len(record.sent))
         for fault in record.faults:
             kind = fault_kind(fault)
             known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
@@ -292,6 +301,7 @@ class _Columns:
             num_sent=_indices(self._num_sent),
             sent=_indices(self._sent),
             payload_bits=_floats(self._payload_bits),
+            age=_floats(self._age),
             faults={kind: _indices(rounds) for kind, rounds in self._faults.items()},
         )
 

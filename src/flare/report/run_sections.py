@@ -201,6 +201,18 @@ def _work(groups: Sequence[Group]) -> Section:
             RunNumbers.round_energy_j,
         ),
     ]
+    if any(run.age.any() for group in groups for run in group.runs):
+        panels.append(
+            range_panel(
+                "age",
+                "Age of updates",
+                "How many steps the global model had made since a device received the one that it computed from; 0 is "
+                "fresh, and all updates of synchronous runs are.",
+                "age (steps of the global model)",
+                groups,
+                lambda run: run.age,
+            )
+        )
     text = "Mark: mean. Thick: the middle half of the values. Thin: all but the outer tenth."
     return Section("Devices, steps and learning rates", text, panels)
 

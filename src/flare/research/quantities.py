@@ -34,6 +34,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "num_sent": Quantity("devices that sent", lambda run: run.num_sent.astype(np.float64)),
     "mean_tau": Quantity("mean local steps", lambda run: run.round_mean("tau")),
     "tau_bar": Quantity("τ̄ of the round", _recorded("tau_bar")),
+    "mean_age": Quantity("mean age of updates", lambda run: run.round_mean_age()),
     "latency_s": Quantity("latency of the round (s)", _recorded("latency_s")),
     "broadcast_s": Quantity("broadcast of the model (s)", _recorded("broadcast_s")),
     "clock_s": Quantity("simulated time (s)", _recorded("clock_s")),

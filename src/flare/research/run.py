@@ -143,7 +143,7 @@ class Run:
         """Draw a quantity of the run and return the matplotlib axes.
 
         quantity   a name in `flare.research.quantities.QUANTITIES`: accuracy, test_loss, train_loss, num_selected,
-                   num_sent, mean_tau, tau_bar, latency_s, broadcast_s, clock_s, energy_j, total_energy_j,
+                   num_sent, mean_tau, mean_age, tau_bar, latency_s, broadcast_s, clock_s, energy_j, total_energy_j,
                    payload_bits, total_payload_bits, downlink_bits, noise_std, objective, gap
         x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; nothing
                    over the air)

@@ -9,10 +9,12 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from flare.learning.job import LocalRule, Score, Update, norm_of
 from flare.learning.methods.base import Reducer
 from flare.rounds.air import AirMean
+from flare.rounds.asynchrony import Underway
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import Told, after_round, with_energy
 from flare.rounds.plan import Plan
@@ -93,15 +95,17 @@ class Arrivals:
         if self._air is not None and self._air.received is not None:
             plan, noise_std = replace(plan, radiated_j=self._air.radiated_j()), self._air.received.noise_std
         sent = {device: self._sent[device] for device in sorted(self._sent)}
+        underway = _underway(plan, sent, lasted_s, plan.start)
         after = RunState(
             rounds_done=state.rounds_done + 1,
             clock_s=clock_s,
             weights=weights,
             method=method,
             memory=state.memory.after(plan.seen, plan.schedule.memory),
-            history=_history(plan, sent, self._times),
+            history=_history(plan, sent, self._times, underway),
             status=status,
             residuals=state.residuals if residuals is None else residuals,
+            underway=underway,
         )
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
         record = replace(
@@ -112,6 +116,7 @@ class Arrivals:
             loss=[json_number(each.loss) for each in sent.values()],
             update_norm=[json_number(each.norm) for each in sent.values()],
             payload_bits=[bits[device] for device in sent],
+            age=[] if plan.underway is None else plan.underway.age[list(sent)].tolist(),
             noise_std=None if noise_std is None else json_number(noise_std),
             train_loss=json_number(_mean(self.losses.values())),
             faults=[dict(each) for each in faults],
@@ -125,12 +130,14 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
         return _nobody_there(station, state, ())
     lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
     unseen = {device: Told() for device in np.setdiff1d(plan.selected, plan.lost).tolist()}  # as if they had sent
+    underway = _underway(plan, unseen, lasted_s, None)
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
         clock_s=state.clock_s + plan.before_s + lasted_s,
         memory=state.memory.after(plan.seen, plan.schedule.memory),
-        history=_history(plan, unseen, dict.fromkeys(unseen, (None, None))),
+        history=_history(plan, unseen, dict.fromkeys(unseen, (None, None)), underway),
+        underway=underway,
     )
     record = _planned_record(station, state.rounds_done, plan, after.clock_s)
     return ended(station.config.run, after), record
@@ -160,17 +167,30 @@ def _nobody_there(
     return ended(station.config.run, after), replace(record, faults=[dict(each) for each in faults])
 
 
-def _history(plan: Plan, sent: Mapping[int, Told], times: Mapping[int, tuple[float | None, float | None]]) -> History:
+def _underway(plan: Plan, sent: Mapping[int, Told], lasted_s: float, model: Tensor | None) -> Underway | None:
+    """What devices compute across rounds when these have sent; None in synchronous rounds."""
+    if plan.underway is None:
+        return None
+    selected = plan.selected.tolist()
+    return plan.underway.after_round(plan.index, selected=selected, heard=sent, lasted_s=lasted_s, model=model)
+
+
+def _history(
+    plan: Plan,
+    sent: Mapping[int, Told],
+    times: Mapping[int, tuple[float | None, float | None]],
+    underway: Underway | None,
+) -> History:
     """The history with what the devices that sent have shown; their times as measured, or else as planned."""
     place = {device: k for k, device in enumerate(plan.selected.tolist())}
     among = [place[device] for device in sent]  # their places among the selected
-    at = plan.schedule.selected[among]
+    history = plan.history if underway is None else replace(plan.history, age=underway.age.astype(np.float64))
     energy_j = plan.compute_energy_j[plan.schedule.selected] + plan.upload_energy_j
     in_vain = np.isin(plan.selected, plan.lost)
     return after_round(
-        with_energy(plan.history, plan.lost, energy_j[in_vain]),
+        with_energy(history, plan.lost, energy_j[in_vain]),
         sent,
-        compute_s=_known([times[device][0] for device in sent], plan.schedule.compute_s[at]),
+        compute_s=_known([times[device][0] for device in sent], plan.whole_compute_s[among]),
         upload_s=_known([times[device][1] for device in sent], plan.upload_s[among]),
         energy_j=energy_j[among],
     )

@@ -11,6 +11,7 @@ from flare.config import BROADCAST, NO_BROADCAST, PLAIN, Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method, make_method
 from flare.rounds.air import air_scheme_of
+from flare.rounds.asynchrony import is_asynchronous, refuse_asynchrony
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
@@ -42,6 +43,7 @@ class BaseStation:
     downlink_codec: Codec = field(init=False)
 
     def __post_init__(self) -> None:
+        refuse_asynchrony(self.config, self.method)
         object.__setattr__(self, "air", air_scheme_of(self.config, self.method))
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
         object.__setattr__(self, "codecs", _choices(self.config))
@@ -89,8 +91,21 @@ class BaseStation:
 
     @property
     def max_devices(self) -> int | None:
-        """How many devices may send in a round at most; None: as many as fit. An option of every policy."""
-        return checks.limit(self.config.scheduling.options.get("max_devices"))
+        """How many devices may send in a round at most; None: as many as fit. An option of every policy, and a limit of
+        some methods: the smaller counts."""
+        limits = (checks.limit(self.config.scheduling.options.get("max_devices")), self.method.max_devices)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether devices compute across rounds."""
+        return is_asynchronous(self.config, self.method)
+
+    @property
+    def periodic(self) -> bool:
+        """Whether a round lasts until its deadline, also where everybody has sent before."""
+        policy = self.config.scheduling.policy
+        return policy in POLICIES and POLICIES[policy].periodic
 
     def gamma(self, tau: Floats) -> float:
         """The weight of participation in a round: as set, eta_g / L, or eta_g / (L eta_l tau_bar).
@@ -122,9 +137,16 @@ class BaseStation:
 
 
 def policy_options(config: Config) -> dict[str, Any]:
-    """The options of the policy in the settings; ValueError for one that it does not have."""
+    """The options of the policy in the settings; ValueError for one that it does not have, and where the devices do not
+    tell what it needs."""
     given = dict(config.scheduling.options)
-    POLICIES.find(config.scheduling.policy).check_options(given)
+    policy = POLICIES.find(config.scheduling.policy)
+    policy.check_options(given)
+    if "labels" in policy.needs and not config.data.share_labels:
+        raise ValueError(
+            f"policy '{policy.name}' goes by how many samples of each label devices hold, which they do not tell; set "
+            "data.share_labels = true, or take another policy"
+        )
     return given
 
 

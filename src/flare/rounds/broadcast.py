@@ -30,7 +30,7 @@ _EVERYBODY = 0  # whom a broadcast is to, where others name a device
 
 def outgoing_model(station: BaseStation, plan: Plan) -> list[Outgoing]:
     """The global weights, where they are coded and somebody is to receive them; otherwise nothing."""
-    if not station.codes_broadcast or len(plan.selected) == 0:
+    if not station.codes_broadcast or len(plan.receivers) == 0:
         return []
     return [_outgoing(station, plan.index, Part.MODEL, plan.now.weights)]
 

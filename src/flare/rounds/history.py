@@ -61,7 +61,7 @@ def with_energy(history: History, devices: Indices, energy_j: Floats) -> History
 
 _BY_DEVICE = (
     "times_sent", "rounds_since_sent", "last_loss", "mean_squared_loss", "update_norm", "num_samples",
-    "compute_s", "upload_s", "energy_j",
+    "compute_s", "upload_s", "energy_j", "age",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, Round
 from flare.rng import stream
 from flare.rounds import air
+from flare.rounds.asynchrony import Underway, as_left, over_all, refuse_vectors
 from flare.rounds.base_station import BaseStation
 from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
@@ -25,6 +26,7 @@ from flare.rounds.weighing import lost_updates, mean_of
 from flare.scheduling import POLICIES, Hardware, RoundProblem, Schedule, solve
 from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
+from flare.scheduling.schedule import time_of_broadcast
 from flare.types import Floats, Indices
 from flare.units import dbm_to_watt
 from flare.uplink import Codec
@@ -38,7 +40,8 @@ class Plan:
     """A scheduled round. Problem and schedule count the devices that are there from 0; `now` counts all devices.
 
     Over the air, `air` is how the selected devices send, None where nobody does; bandwidths and latency of the schedule
-    mean nothing then, those of the plan count.
+    mean nothing then, those of the plan count. In asynchronous rounds `problem` has what is left of the devices'
+    computing, and `underway` all of it.
     """
 
     seen: Observation
@@ -56,6 +59,8 @@ class Plan:
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
+    underway: Underway | None = None  # what devices compute across rounds, those that receive this model among them
+    periodic: bool = False  # whether the round lasts until its deadline, whoever sends
 
     @property
     def selected(self) -> Indices:
@@ -93,8 +98,35 @@ class Plan:
 
     @property
     def latency_s(self) -> float:
-        """When the last selected device has finished; nan where nobody sends."""
+        """When the last selected device has finished, or the period is over; nan where nobody sends."""
+        if self.periodic and len(self.selected):
+            return self.deadline_s
         return self.schedule.latency_s if self.air is None else self.air.latency_s
+
+    @property
+    def receivers(self) -> Indices:
+        """The devices that are sent the global weights: the selected, or those that begin to compute across rounds."""
+        if self.underway is None:
+            return self.selected
+        return np.flatnonzero(self.underway.began == self.index)
+
+    def began(self, device: int) -> int:
+        """The round in which a device received the model that it computes from."""
+        return self.index if self.underway is None else int(self.underway.began[device])
+
+    def start_of(self, device: int) -> Tensor:
+        """The weights that a device computes from."""
+        began = self.began(device)
+        if self.underway is None or began == self.index:
+            return self.start
+        return self.underway.models[began]
+
+    @property
+    def whole_compute_s(self) -> Floats:
+        """How long each selected device computes in all, in their order."""
+        if self.underway is None:
+            return self.schedule.compute_s[self.schedule.selected]
+        return self.underway.compute_s[self.selected]
 
     @cached_property
     def upload_s(self) -> Floats:
@@ -119,45 +151,98 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         return None
     link = _air_link(station, seen)
     problem, energy_j = _problem(station, seen, link)
+    method = station.method.enrol(state.method, seen.over_all(problem.tau))
+    underway, told_s = None, 0.0
+    if station.asynchronous:
+        underway, told_s = _underway(station, state, seen, method, problem, energy_j)
+        at = seen.devices
+        problem = as_left(problem, underway, at, station.gamma(underway.tau[at]))
+        energy_j = underway.energy_j[at]
     history = informed(state.history, seen)
     schedule, bound, codecs = _schedule(station, state, seen, problem, history, link)
     moved = schedule.problem.deadline_s != problem.deadline_s
-    problem = schedule.problem
     if schedule.pilot_j:
         each_j = np.full(seen.num_present, schedule.pilot_j / seen.num_present)
         history = with_energy(history, seen.devices, each_j)
-    if station.broadcasts:
-        station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
-        heard_hz = downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
-        schedule = schedule.with_broadcast(station.downlink_bits, heard_hz)
-    tau = seen.over_all(problem.tau)
-    learning, selected = station.config.learning, seen.devices[schedule.selected]
-    now = Round(
+    if underway is not None:
+        schedule = replace(schedule, broadcast_s=told_s, downlink_bits=station.downlink_bits if told_s else 0.0)
+    elif station.broadcasts:
+        schedule = schedule.with_broadcast(station.downlink_bits, _downlink_snr_hz(station, seen))
+    problem = schedule.problem
+    selected = seen.devices[schedule.selected]
+    now = _round(station, state, selected, seen.over_all(problem.tau))
+    return Plan(
+        seen,
+        problem,
+        schedule,
+        bound,
+        replace(
+            now,
+            age=None if underway is None else underway.age.astype(np.float64),
+            new_mean=mean_of(station, schedule, selected),
+        ),
+        method,
+        history,
+        schedule.compute_energy_j(energy_j),
+        index=state.rounds_done,
+        start=state.weights,
+        deadline_s=problem.deadline_s if moved else station.config.wireless.deadline_s,
+        lost=lost_updates(station, schedule, selected, state.rounds_done),
+        codecs=codecs,
+        air=_air_plan(station, link, schedule),
+        underway=underway,
+        periodic=station.periodic,
+    )
+
+
+def _round(station: BaseStation, state: RunState, selected: Indices, tau: Floats) -> Round:
+    """What a method is told of a round with these devices, `tau` of all devices."""
+    learning = station.config.learning
+    return Round(
         weights=state.weights,
         selected=selected,
         tau=tau,
         local_lr=learning.local_lr,
         global_lr=learning.global_lr,
         tau_bar_limit=station.tau_bar_limit,
-        new_mean=mean_of(station, schedule, selected),
     )
-    method = station.method.enrol(state.method, tau)
-    return Plan(
-        seen,
-        problem,
-        schedule,
-        bound,
-        now,
-        method,
-        history,
-        schedule.compute_energy_j(energy_j),
-        index=state.rounds_done,
-        deadline_s=problem.deadline_s if moved else station.config.wireless.deadline_s,
-        start=state.weights,
-        lost=lost_updates(station, schedule, selected, state.rounds_done),
-        codecs=codecs,
-        air=_air_plan(station, link, schedule),
+
+
+def _underway(
+    station: BaseStation,
+    state: RunState,
+    seen: Observation,
+    method: MethodState,
+    problem: RoundProblem,
+    energy_j: Floats,
+) -> tuple[Underway, float]:
+    """What devices compute once the free ones have received the model, and how long it took to broadcast it to them.
+    `problem` and `energy_j` are of devices that begin now."""
+    before = over_all(state.underway, seen.num_devices)
+    free = before.free(seen.devices)
+    at = np.searchsorted(seen.devices, free)  # their places among those that are there
+    told_s = 0.0
+    if station.broadcasts:
+        snr_hz = _downlink_snr_hz(station, seen)
+        told_s = time_of_broadcast(station.downlink_bits, problem.total_bandwidth_hz, snr_hz, at)
+    rules = []
+    if free.size:
+        rules = _rules(station, method, _round(station, state, free, seen.over_all(problem.tau)), None)
+        refuse_vectors(station.config.learning.method, rules)
+    begun = before.after_time(told_s).begin(
+        state.rounds_done,
+        free,
+        rules,
+        tau=problem.tau[at],
+        compute_s=problem.compute_s[at],
+        energy_j=energy_j[at],
     )
+    return begun, told_s
+
+
+def _downlink_snr_hz(station: BaseStation, seen: Observation) -> Floats:
+    station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
+    return downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
@@ -246,11 +331,14 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
 
     Where the method needs them, `gradients` are those of the selected devices at the global weights, each with its
     device, one at a time; a device that did not send its gradient is out of the round, and so is one whose packets
-    are lost. Gradients count as the updates will.
+    are lost. Gradients count as the updates will. In asynchronous rounds each steps as it was told when it received its
+    model.
     """
     heard = np.setdiff1d(plan.selected, plan.lost)
     if len(heard) == 0:
         return {}
+    if plan.underway is not None:
+        return {device: plan.underway.rule(device) for device in heard.tolist()}
     mean, common, taking_part = plan.now.new_mean(), None, set(heard.tolist())
     if station.method.needs_gradients:
         taking_part = set()
@@ -262,10 +350,16 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
         if not taking_part:
             return {}
         common = heard_gradient(station, plan.index, mean.end())
-    checked_reference(station.config.learning.method, station.method.reference_steps(plan.method, plan.now))
-    rules = checked_rules(station.config.learning.method, station.method.rules(plan.method, plan.now, common), plan)
+    rules = _rules(station, plan.method, plan.now, common)
     asked = zip(plan.selected.tolist(), heard_control(station, plan.index, rules), strict=True)
     return {device: rule for device, rule in asked if device in taking_part}
+
+
+def _rules(station: BaseStation, method: MethodState, now: Round, common: Tensor | None) -> list[LocalRule]:
+    """What the method says, checked."""
+    name = station.config.learning.method
+    checked_reference(name, station.method.reference_steps(method, now))
+    return checked_rules(name, station.method.rules(method, now, common), len(now.selected))
 
 
 def checked_steps(method: str, answer: Any, tau: Floats) -> Floats:
@@ -295,12 +389,12 @@ def checked_reference(method: str, answer: Any) -> None:
         )
 
 
-def checked_rules(method: str, answer: Any, plan: Plan) -> list[LocalRule]:
-    """The rules that a method gives; ValueError where there is not one for each selected device."""
-    if not isinstance(answer, list) or len(answer) != len(plan.selected):
+def checked_rules(method: str, answer: Any, number: int) -> list[LocalRule]:
+    """The rules that a method gives; ValueError where there is not one for each of so many selected devices."""
+    if not isinstance(answer, list) or len(answer) != number:
         told = f"{len(answer)} rules" if isinstance(answer, list) else f"{answer!r:.80}"
         raise ValueError(
             f"method '{method}': its rules() answered {told}; it must answer a list with a LocalRule for each of the "
-            f"{len(plan.selected)} selected devices, in their order"
+            f"{number} selected devices, in their order"
         )
     return answer

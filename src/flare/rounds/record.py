@@ -44,6 +44,7 @@ class RoundRecord:
     noise_std: float | None = None  # of each weight of the mean that was received over the air
     broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted
     downlink_bits: float = 0.0  # what was broadcast then
+    age: list[int] = field(default_factory=list)  # of what each sent: steps of the model since; empty: all fresh
     weights: list[float] = field(default_factory=list)  # of the selected devices' updates; empty: the mean
     error_rate: list[float] = field(default_factory=list)  # of the selected devices' packets; empty: none is lost
     pilot_s: float = 0.0  # what trials of the policy took before the round; 0: there were none
@@ -68,7 +69,7 @@ class RoundRecord:
         told = {"broadcast_s": 0.0, "downlink_bits": 0.0, "pilot_s": 0.0, "pilot_energy_j": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
-        told = {"noise_std": None, "lost": [], **{name: [] for name in OF_SELECTED_OR_EMPTY}, **told}
+        told = {"noise_std": None, "age": [], "lost": [], **{name: [] for name in OF_SELECTED_OR_EMPTY}, **told}
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")
@@ -80,6 +81,8 @@ class RoundRecord:
             for name in names:
                 if len(told[name]) != len(told[of]) and (told[name] or name not in OF_SELECTED_OR_EMPTY):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
+        if told["age"] and len(told["age"]) != len(told["sent"]):
+            raise ValueError(f"has {len(told['age'])} values of age for {len(told['sent'])} devices sent")
         return cls(**{name: told[name] for name in _NAMES})
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from flare.config import RunConfig
 from flare.learning.job import Score
 from flare.learning.methods.base import MethodState
+from flare.rounds.asynchrony import Underway
 from flare.rounds.memory import PolicyMemory
 from flare.rounds.residuals import Residuals
 from flare.scheduling.history import History
@@ -39,6 +40,7 @@ class RunState:
     history: History
     status: RunStatus = RunStatus.RUNNING
     residuals: Residuals = Residuals()  # noqa: RUF009 (they never change)
+    underway: Underway | None = None  # what devices compute across rounds; None: nothing, and before the first
 
 
 def first_state(weights: Tensor, method: MethodState, num_devices: int) -> RunState:
@@ -75,6 +77,8 @@ def to_tensors(state: RunState) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {"weights": state.weights} | {f"method.{name}": value for name, value in state.method.items()}
     tensors |= {name: torch.from_numpy(each.copy()) for name, each in arrays.items()}
     tensors |= {f"uplink.{name}": each for name, each in state.residuals.to_tensors().items()}
+    if state.underway is not None:
+        tensors |= {f"underway.{name}": each for name, each in state.underway.to_tensors().items()}
     return tensors, {"clock_s": state.clock_s, "status": state.status.value}
 
 
@@ -90,6 +94,7 @@ def from_tensors(rounds_done: int, tensors: Mapping[str, Tensor], numbers: Mappi
         history=History(**{name: each.numpy() for name, each in history.items()}),
         status=RunStatus(numbers["status"]),
         residuals=Residuals.from_tensors(_below("uplink", tensors)),
+        underway=Underway.from_tensors(_below("underway", tensors)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Self
 
 import numpy as np
@@ -26,6 +26,8 @@ class History:
     energy_j            what it has spent so far on computing and sending; 0 at first
     label_counts        samples that it holds of each class, shape (devices, classes); None where the run does not
                         share them
+    age                 in runs whose devices compute across rounds: how many steps the global model has made since the
+                        device received the one that it computes from; 0: it is fresh, as in all other runs
     """
 
     times_sent: Floats
@@ -38,8 +40,11 @@ class History:
     upload_s: Floats
     energy_j: Floats
     label_counts: Floats | None = None
+    age: Floats = field(default_factory=lambda: np.zeros(0))  # empty: 0 of all devices
 
     def __post_init__(self) -> None:
+        if np.size(self.age) == 0:
+            object.__setattr__(self, "age", np.zeros(np.size(self.times_sent)))
         for name in _ROWS:
             array = _numbers(name, getattr(self, name))
             if array.ndim != 1:
@@ -86,7 +91,7 @@ class History:
         return type(self)(**rows, label_counts=None if self.label_counts is None else self.label_counts[devices])
 
 
-_ROWS = tuple(field.name for field in fields(History) if field.name != "label_counts")
+_ROWS = tuple(each.name for each in fields(History) if each.name != "label_counts")
 
 
 def _numbers(name: str, values: ArrayLike) -> Floats:

@@ -119,6 +119,9 @@ class Policy:
     takes: frozenset[str]
     options: dict[str, Option]
     own_deadline: bool = False
+    asynchronous: bool = False
+    periodic: bool = False
+    needs: tuple[str, ...] = ()
 
     @property
     def draws(self) -> bool:
@@ -157,7 +160,14 @@ POLICIES: Registry[Policy] = Registry("policy", "policies")
 
 
 def policy(
-    name: str, *, split_evenly: bool = False, by_objective: bool = False, own_deadline: bool = False
+    name: str,
+    *,
+    split_evenly: bool = False,
+    by_objective: bool = False,
+    own_deadline: bool = False,
+    asynchronous: bool = False,
+    periodic: bool = False,
+    needs: tuple[str, ...] = (),
 ) -> Callable[[PolicyFunction], PolicyFunction]:
     """Register the decorated function as the policy `name`.
 
@@ -166,6 +176,9 @@ def policy(
                     do not say then that the policy passed it over
     own_deadline    the policy itself says when the round ends (`Choice.deadline_s`): it is asked also where devices
                     that must send cannot meet the deadline of the problem
+    asynchronous    devices compute across rounds (`flare.rounds.asynchrony`), also where the settings do not say so
+    periodic        a round lasts until its deadline, also where everybody has finished before
+    needs           what devices must tell of their data: "labels" (`data.share_labels`)
     """
 
     POLICIES.refuse_bare(name, "flare.policy")
@@ -180,6 +193,9 @@ def policy(
             takes=INTERFACE.takes(function),
             options=INTERFACE.options_of(name, function),
             own_deadline=own_deadline,
+            asynchronous=asynchronous,
+            periodic=periodic,
+            needs=needs,
         )
         POLICIES.add(made, function)
         return function

@@ -155,13 +155,7 @@ class Schedule:
         """
         if self.num_selected == 0:
             return self
-        lasts_s = broadcast_s(downlink_bits, self.problem.total_bandwidth_hz, downlink_snr_hz[self.selected])
-        if not math.isfinite(lasts_s):
-            weakest = int(self.selected[int(downlink_snr_hz[self.selected].argmin())])
-            raise ValueError(
-                f"the broadcast would never reach device {weakest}: the base station sends with too little power "
-                "(wireless.downlink_power_dbm) for its channel"
-            )
+        lasts_s = time_of_broadcast(downlink_bits, self.problem.total_bandwidth_hz, downlink_snr_hz, self.selected)
         return replace(self, broadcast_s=lasts_s, downlink_bits=float(downlink_bits))
 
     def to_dict(self, names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -218,3 +212,20 @@ class Schedule:
         from flare.scheduling.picture import schedule_figure
 
         return schedule_figure(self, names=names, distance_m=distance_m, angle_rad=angle_rad)
+
+
+def time_of_broadcast(
+    downlink_bits: float, total_bandwidth_hz: float, downlink_snr_hz: Floats, receivers: Indices
+) -> float:
+    """How long it takes to broadcast so many bits to some devices, at the rate of the weakest of them on the whole
+    band; 0 where there are none. ValueError where one of them hears nothing."""
+    if len(receivers) == 0:
+        return 0.0
+    lasts_s = broadcast_s(downlink_bits, total_bandwidth_hz, downlink_snr_hz[receivers])
+    if not math.isfinite(lasts_s):
+        weakest = int(receivers[int(downlink_snr_hz[receivers].argmin())])
+        raise ValueError(
+            f"the broadcast would never reach device {weakest}: the base station sends with too little power "
+            "(wireless.downlink_power_dbm) for its channel"
+        )
+    return lasts_s

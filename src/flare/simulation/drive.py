@@ -189,6 +189,7 @@ def _engine_groups(members: Sequence[Member]) -> list[tuple[Engine, list[Member]
 def _engine_of(group: Sequence[Member]) -> Engine:
     first = group[0].simulation
     for member in group:
-        weights = member.state.weights.to(compute_device(first.config.learning))
-        member.state = replace(member.state, weights=weights)
+        device, state = compute_device(first.config.learning), member.state
+        underway = None if state.underway is None else state.underway.on(device)
+        member.state = replace(state, weights=state.weights.to(device), underway=underway)
     return make_engine(first.module, first.dataset, first.config.learning)

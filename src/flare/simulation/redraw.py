@@ -16,6 +16,7 @@ from flare.config import Config
 from flare.learning.methods import METHODS, make_method
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.air import BEST
+from flare.rounds.asynchrony import is_asynchronous
 from flare.rounds.bits import model_of_bits, schedule_with_bits
 from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
@@ -63,6 +64,8 @@ class Redraw:
         if config.learning.method not in METHODS:
             raise ValueError(f"there is no method '{config.learning.method}' here: give the plugin that it is in")
         self._method = make_method(config.learning)
+        if is_asynchronous(config, self._method):
+            raise ValueError("its devices computed across rounds, and what each had left to compute is not recorded")
         self._num_samples = np.full(config.wireless.num_devices, np.nan)
         if self._method.needs_gradients:
             self._num_samples = _counts(manifest.get("num_samples"), config.wireless.num_devices)

@@ -201,10 +201,10 @@ class Simulation:
         rules = local_rules(self.station, plan, heard[0].vectors.items() if heard else own_of.items())
         jobs = []
         for device, rule in rules.items():
-            rng = stream(self.config.seed, "batch", state.rounds_done, device)
+            rng = stream(self.config.seed, "batch", plan.began(device), device)
             batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
             own = own_of[device] if rule.subtract_own_gradient else None
-            jobs.append(Job(plan.start, _without_own(rule, own), batches))
+            jobs.append(Job(plan.start_of(device), _without_own(rule, own), batches))
         return Jobs(rules, jobs, _held_back(state.residuals, heard))
 
     def updates_out(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:

@@ -10,6 +10,7 @@ from flare.learning.methods.fedavgm import FedAvgM
 from flare.learning.methods.fedadam import FedAdam, FedYogi
 from flare.learning.methods.fedsam import FedSam
 from flare.learning.methods.moon import Moon
+from flare.learning.methods.fedbuff import FedBuff
 from flare.learning.methods.around import AroundMethod
 from flare.learning.methods.base import (
     MeanReducer,
@@ -31,6 +32,7 @@ __all__ = [
     "FedAvg",
     "FedAvgFixed",
     "FedAvgM",
+    "FedBuff",
     "FedLin",
     "FedNova",
     "FedProx",

@@ -22,6 +22,7 @@ from flare.learning.methods.base import Method, MethodState, PlainMethod, Reduce
 from flare.learning.methods.registry import METHODS
 from flare.types import Floats
 
+_VECTORS = ("uplink_models", "downlink_models", "needs_gradients", "sends_control")
 _INNER = "inner."  # what the names of the inner method's state begin with
 
 
@@ -35,7 +36,7 @@ class AroundMethod(PlainMethod, ABC):
 
     def __post_init__(self) -> None:
         """Send and ask for what the inner method does."""
-        for name in ("uplink_models", "downlink_models", "needs_gradients", "sends_control", "plain_gradients"):
+        for name in (*_VECTORS, "plain_gradients", "needs_fresh"):
             object.__setattr__(self, name, getattr(self.around, name))
 
     @cached_property

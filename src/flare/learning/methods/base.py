@@ -34,6 +34,7 @@ class Round:
     local_lr: float
     global_lr: float
     tau_bar_limit: float = math.inf  # the greatest tau_bar that FLARE may take
+    age: Floats | None = None  # (devices,), steps of the global model since a device received it; None: all are fresh
     new_mean: Callable[[], Mean] = RunningMean  # what adds the updates up: the base station, or the channel with noise
 
 
@@ -64,6 +65,16 @@ class Method(Protocol):
     plain_gradients: bool
     """Whether steps take one gradient of the plain loss each, all that the nodes of a fleet can do: no ascent, no mask
     and no contrast in the rules."""
+    asynchronous: bool
+    """Whether devices compute across rounds (`flare.rounds.asynchrony`), also where the settings do not say so."""
+    needs_fresh: bool
+    """Whether it must hear updates in the round in which their devices received the model, so that it cannot be
+    asynchronous. One that needs gradients or sends controls cannot be either."""
+
+    @property
+    def max_devices(self) -> int | None:
+        """How many devices it takes in a round at most, whatever the policy; None: as many as are selected."""
+        ...
 
     @property
     def step_cost(self) -> float:
@@ -180,6 +191,13 @@ class PlainMethod:
     needs_gradients = False
     sends_control = False
     plain_gradients = True
+    asynchronous = False
+    needs_fresh = False
+
+    @property
+    def max_devices(self) -> int | None:
+        """As many as are selected."""
+        return None
 
     @property
     def step_cost(self) -> float:

@@ -51,8 +51,9 @@ class Moon(PlainMethod):
     temperature: float = setting(0.5, "what cosines of features are divided by", above=0.0)
 
     def __post_init__(self) -> None:
-        """Without its term its steps are plain ones."""
+        """Without its term its steps are plain ones; with it, rules hold the last models of devices."""
         object.__setattr__(self, "plain_gradients", self.moon_mu == 0.0)
+        object.__setattr__(self, "needs_fresh", self.moon_mu != 0.0)
 
     @property
     def step_cost(self) -> float:
