@@ -57,6 +57,11 @@ def refuse_settings(config: Config) -> None:
             "model or compare features with those of other models; a node of a fleet trains by your own step, which "
             "does none of it; take another method, or simulate the run (flare run)"
         )
+    if config.data.shared_fraction:
+        raise ValueError(
+            f"data.shared_fraction is {config.data.shared_fraction:g}, but nodes bring data of their own, and the "
+            "server of a fleet has none that it could send them; set it to 0, or simulate the run (flare run)"
+        )
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
     if lacks_number(config.scheduling.policy, policy_options(config)):

@@ -42,6 +42,8 @@ class RoundRecord:
     noise_std: float | None = None  # of each weight of the mean that was received over the air
     broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted
     downlink_bits: float = 0.0  # what was broadcast then
+    shared_s: float = 0.0  # of the first round: how long data that devices share were sent before it; 0: there are none
+    shared_bits: float = 0.0  # what was sent then
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -55,8 +57,8 @@ class RoundRecord:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
         """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out; what older versions
-        did not write is not known, beside the broadcast, which they did not count."""
-        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, **told}
+        did not write is not known, beside the broadcast and shared data, which they did not have."""
+        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, "shared_s": 0.0, "shared_bits": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
         told = {"noise_std": None, **told}
