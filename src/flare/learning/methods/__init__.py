@@ -10,6 +10,7 @@ from flare.learning.methods.fedavgm import FedAvgM
 from flare.learning.methods.fedadam import FedAdam, FedYogi
 from flare.learning.methods.fedsam import FedSam
 from flare.learning.methods.moon import Moon
+from flare.learning.methods.fedpaq import FedPaq
 from flare.learning.methods.around import AroundMethod
 from flare.learning.methods.base import (
     MeanReducer,
@@ -33,6 +34,7 @@ __all__ = [
     "FedAvgM",
     "FedLin",
     "FedNova",
+    "FedPaq",
     "FedProx",
     "FedSam",
     "FedYogi",

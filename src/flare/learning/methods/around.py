@@ -35,7 +35,8 @@ class AroundMethod(PlainMethod, ABC):
 
     def __post_init__(self) -> None:
         """Send and ask for what the inner method does."""
-        for name in ("uplink_models", "downlink_models", "needs_gradients", "sends_control", "plain_gradients"):
+        own = ("uplink_models", "downlink_models", "needs_gradients", "sends_control", "plain_gradients", "needs_codec")
+        for name in own:
             object.__setattr__(self, name, getattr(self.around, name))
 
     @cached_property

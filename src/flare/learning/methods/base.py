@@ -62,6 +62,8 @@ class Method(Protocol):
     plain_gradients: bool
     """Whether steps take one gradient of the plain loss each, all that the nodes of a fleet can do: no ascent, no mask
     and no contrast in the rules."""
+    needs_codec: str
+    """The one codec with which its updates are sent; empty: any."""
 
     @property
     def step_cost(self) -> float:
@@ -171,6 +173,7 @@ class PlainMethod:
     needs_gradients = False
     sends_control = False
     plain_gradients = True
+    needs_codec = ""
 
     @property
     def step_cost(self) -> float:
