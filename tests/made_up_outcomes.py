@@ -22,6 +22,8 @@ def made_up(
     tau: float = 3.0,
     gap: float = 0.0,
     diverged: bool = False,
+    energy_j: float = 1.0,
+    times_sent: Sequence[float] = (6.0, 6.0),
 ) -> Outcome:
     """A run of twelve rounds, tested after every other at this accuracy, or at these one after the other."""
     tests = np.full(ROUNDS // 2, accuracy) if isinstance(accuracy, float) else np.array(accuracy, dtype=np.float64)
@@ -37,6 +39,8 @@ def made_up(
         test_round=2.0 * np.arange(1.0, len(tests) + 1.0),
         test_accuracy=tests,
         test_loss=np.full(len(tests), test_loss),
+        energy_j=np.full(ROUNDS, energy_j),
+        times_sent=np.array(times_sent, dtype=np.float64),
     )
 
 
@@ -48,8 +52,18 @@ def luck(seed: int) -> float:
 def filled(experiment: Experiment, outcome: Callable[[Trial], Outcome], seeds: int = 3) -> Results:
     """The results of an experiment whose every run is made up."""
     scale = Scale(tuple(range(seeds)), quick=True)
-    trials = experiment.trials(scale)
+    trials = trials_that_count(experiment, scale, outcome)
     return Results(trials, {trial.key: outcome(trial) for trial in trials}, scale)
+
+
+def trials_that_count(
+    experiment: Experiment, scale: Scale, outcome: Callable[[Trial], Outcome] = lambda trial: made_up()
+) -> list[Trial]:
+    """The trials that an experiment is judged by; what it chooses by other runs first is chosen by made-up ones."""
+    trials = experiment.trials(scale)
+    if experiment.then is None:
+        return trials
+    return experiment.then(Results(trials, {trial.key: outcome(trial) for trial in trials}, scale))
 
 
 def ranked(accuracy: Callable[[Trial], float]) -> Callable[[Trial], Outcome]:

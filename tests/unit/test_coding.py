@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 import flare
-from flare.config import Config, override
+from flare.config import Config, LearningConfig, override
 from flare.learning.engine import make_engine
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update
-from flare.learning.methods import METHODS, PlainMethod, method
+from flare.learning.methods import METHODS, PlainMethod, make_method, method
 from flare.records import RunFolder
 from flare.records.checkpoints import checkpoints, read_checkpoint
 from flare.records.run import read_run
@@ -260,6 +260,10 @@ def test_an_interrupted_round_leaves_what_is_held_back_as_it_was() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @each_codec
 def test_the_clock_is_charged_what_is_sent_to_the_bit(codec: str, method: str) -> None:
+    if make_method(LearningConfig(method=method)).needs_codec not in ("", codec):
+        with pytest.raises(ValueError, match=rf'sent with codec .* but uplink.codec is "{codec}"; set it to'):
+            Simulation(small(*CODECS[codec], f"learning.method={method}"))
+        return
     simulation = Simulation(small(*CODECS[codec], f"learning.method={method}"))
     size = simulation.model.num_weights
     message = simulation.station.codec.encode(torch.linspace(-1.0, 1.0, size), 5)

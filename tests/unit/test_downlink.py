@@ -31,7 +31,7 @@ from flare.simulation import Member, Simulation, drive, resume
 from flare.units import dbm_to_watt
 from flare.uplink import Codec, arrive, keys, make_codec
 from flare.wireless.rate import downlink_snr_hz
-from tests.driving import followed
+from tests.driving import followed, settings_of_method
 from tests.hostile import flare as command
 from tests.plugin_files import registries_as_they_were
 
@@ -140,7 +140,7 @@ def test_the_clock_has_every_broadcast_and_none_where_nobody_sends() -> None:
 def test_what_a_method_sends_down_is_charged(name: str) -> None:
     vectors = 2 if name in ("scaffold", "fedlin") else 1
     for settings, bits in ((QSGD, make_codec("qsgd", {"bits": 6}).bits(SIZE)), ((BROADCAST,), 32 * SIZE), ((), 0)):
-        simulation = Simulation(small(*settings, f"learning.method={name}"))
+        simulation = Simulation(small(*settings, *settings_of_method(name)))
         plan = simulation.plan(simulation.start())
         assert plan.schedule.downlink_bits == vectors * bits
 

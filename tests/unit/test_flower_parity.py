@@ -15,6 +15,7 @@ from flare.flower.arrays import Layout
 from flare.learning.methods import METHODS
 from flare.rng import stream
 from flare.simulation import Member, Simulation, drive
+from tests.driving import settings_of_method
 from tests.fleets import FakeGrid, cell_app, running
 
 SAME = ("round", "status", "selected", "tau", "deadline_s")
@@ -54,7 +55,7 @@ CASES += [("fedlin", "oort"), ("fedlin", "power-of-choice"), ("flare", "amiri-bn
 
 @pytest.mark.parametrize(("method", "policy"), CASES)
 def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, method: str, policy: str) -> None:
-    config = settings(f"learning.method={method}", f"scheduling.policy={policy}")
+    config = settings(*settings_of_method(method), f"scheduling.policy={policy}")
     _, simulated, _, recorded = both(config, tmp_path / "run")
     assert len(recorded) == len(simulated) == 8
     assert any(0 < len(each["selected"]) < 12 for each in recorded)

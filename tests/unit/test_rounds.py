@@ -30,6 +30,7 @@ from flare.rounds import (
 from flare.rounds.memory import PolicyMemory
 from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import POLICIES, Choice, History, policy
+from tests.driving import settings_of_method
 
 WEIGHTS = 3
 
@@ -185,7 +186,7 @@ def test_a_whole_cell_gets_its_arrays_as_they_were() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_memory_does_not_grow_with_the_number_of_updates(method: str) -> None:
-    base = station(f"learning.method={method}")
+    base = station(*settings_of_method(method))
     state = start(base, 4)
     plan, arrivals = begun(base, state, seen([0, 1, 2, 3], 4))
     tensors = []

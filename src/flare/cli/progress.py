@@ -68,13 +68,13 @@ def _plain_lines(label_of: Mapping[str, str]) -> Iterator[Callback]:
 @contextmanager
 def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[CountCallback]:
     """A callback that shows how many of many runs, and of their rounds, are done. `rounds_of` says about how many
-    rounds each run has, by its key."""
+    rounds each run has, by its key; it may grow while they go on."""
     if quiet:
         yield lambda key, rounds, over: None
         return
     screen = console(stderr=True)
     done: dict[str, float] = {}
-    total, ended, said = sum(rounds_of.values()), 0, time.monotonic()
+    known, total, ended, said = len(rounds_of), sum(rounds_of.values()), 0, time.monotonic()
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.percentage:3.0f} %"),
         *clock_columns(), console=screen, refresh_per_second=2,
@@ -82,12 +82,14 @@ def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[Co
     line = bar.add_task(f"0 of {len(rounds_of)} runs", total=total)
 
     def callback(key: str, rounds: int, over: bool) -> None:
-        nonlocal ended, said
+        nonlocal known, total, ended, said
+        if len(rounds_of) != known:
+            known, total = len(rounds_of), sum(rounds_of.values())
         before = done.get(key, 0.0)
         done[key] = rounds_of[key] if over else min(0.99 * rounds_of[key], float(rounds))
         ended += over
         words = f"{ended} of {len(rounds_of)} runs"
-        bar.update(line, advance=done[key] - before, description=words)
+        bar.update(line, advance=done[key] - before, total=total, description=words)
         if not screen.is_terminal and time.monotonic() - said > 15.0:
             said = time.monotonic()
             say(f"{words}, {100.0 * sum(done.values()) / total:.0f} % of the rounds", stderr=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flare.experiments.claims import Claim
     from flare.experiments.experiment import Scale
     from flare.experiments.reproduce import Reproduced
+    from flare.experiments.trial import Trial
     from flare.sweeps import Place
 
 MAX_PROCESSES = 8
@@ -137,13 +138,18 @@ def _made(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet:
     for data in sorted({trial.config.data for trial in trials.values()}, key=lambda data: data.name):
         fetch_if_needed(data)
     rounds_of = {key: expected_rounds(trial.config) for key, trial in trials.items()}
+
+    def show_trial(trial: Trial, rounds: int, over: bool) -> None:
+        rounds_of.setdefault(trial.key, expected_rounds(trial.config))  # one of those that others decided
+        show(trial.key, rounds, over)
+
     with interruptible() as stopping, showing_total(rounds_of, quiet=quiet) as show:
         made = reproduce(
             names,
             scale,
             place,
             out,
-            callback=lambda trial, rounds, over: show(trial.key, rounds, over),
+            callback=show_trial,
             stopping=stopping,
         )
         return made, stopping()

@@ -234,6 +234,22 @@ class DataConfig:
     share_labels: bool = setting(
         False, "devices tell the base station how many samples of each label they hold, for policies that ask for it"
     )
+    shared_fraction: float = setting(
+        0.0,
+        "size of a data set that all devices share, with equally many samples of each label, taken out of what they "
+        "hold, as a share of what they hold then; 0: none",
+        at_least=0.0,
+        at_most=1.0,
+    )
+    shared_part: float = setting(
+        1.0, "share of the shared data that each device gets, drawn at random", above=0.0, at_most=1.0
+    )
+    warm_up_epochs: int = setting(
+        5,
+        "passes over the shared data in which the base station trains the start model, at the local learning rate",
+        at_least=0,
+        at_most=1000,
+    )
     options: Options = setting(  # noqa: RUF009 (options never change)
         NO_OPTIONS, "options of the data set by name, such as alpha = 0.5"
     )
@@ -253,7 +269,7 @@ class LearningConfig:
     method: str = setting(
         "flare",
         "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin, fedavgm, fedadam, fedyogi, fedsam, "
-        "moon, fedbuff, or one of your own",
+        "moon, fedpaq, fedbuff, or one of your own",
     )
     asynchronous: bool = setting(
         False,

@@ -29,6 +29,7 @@ from flare.data.files import Bytes, DataFile, read_cifar10, read_idx_pair
 from flare.data.origins import Progress
 from flare.data.own import checked
 from flare.data.partition import partition
+from flare.data.shared import share
 from flare.registry import Registry, first_line
 from flare.rng import stream
 from flare.types import Indices
@@ -105,7 +106,8 @@ def load_divided(
 ) -> tuple[Dataset, list[Indices]]:
     """The data set and the training samples of each device, as every run with this seed has them."""
     dataset = load_dataset(config, num_devices=num_devices, seed=seed, progress=progress)
-    return dataset, partition(config, dataset, num_devices, rng=stream(seed, "partition"))
+    held = partition(config, dataset, num_devices, rng=stream(seed, "partition"))
+    return dataset, share(config, dataset, held, seed=seed)[0]
 
 
 @dataset("digits")

@@ -13,6 +13,7 @@ from flare.experiments import (
     rivals,
     safe,
     sensitivity,
+    systems,
     uplink,
 )
 from flare.experiments.experiment import Experiment
@@ -21,6 +22,6 @@ FIGURES = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 """The figures of the paper."""
 EXPERIMENTS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (fig3, fig4, fig5, fig6, fig7, fig8, rates, gap, rivals, sensitivity, bounds, safe, uplink)
+    for module in (fig3, fig4, fig5, fig6, fig7, fig8, rates, gap, rivals, sensitivity, bounds, safe, uplink, systems)
 }
 """Every experiment by name: the figures, then what goes beyond the paper."""

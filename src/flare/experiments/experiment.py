@@ -27,6 +27,7 @@ class Results:
 
     def __init__(self, trials: Sequence[Trial], outcomes: dict[str, Outcome], scale: Scale) -> None:
         self.scale = scale
+        self.trials = tuple(trials)
         self._runs: dict[str, dict[str, list[Outcome]]] = {}
         self._data: dict[str, set[str]] = {}
         for trial in trials:
@@ -57,10 +58,15 @@ class Results:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure of the paper, or a question beyond it."""
+    """A figure of the paper, or a question beyond it.
+
+    Where something is to be chosen first, such as a rate, `trials` are those that it is chosen by, and `then` makes of
+    their results the trials that count; claims and figures see these alone.
+    """
 
     name: str
     title: str
     trials: Callable[[Scale], list[Trial]]
     claims: Callable[[Results], list[Claim]]
     draw: Callable[[Results], dict[str, Figure]]  # figures by file name without suffix
+    then: Callable[[Results], list[Trial]] | None = None

@@ -78,3 +78,21 @@ def mean_gap(run: Outcome) -> float:
     """How far P2's objective lies above its proven bound, as a share of it."""
     known = np.isfinite(run.objective) & np.isfinite(run.lower_bound)
     return float((run.objective[known] / run.lower_bound[known] - 1.0).mean())
+
+
+def seconds_to(run: Outcome, target: float) -> float:
+    """The simulated time of the first test that was at least as good as the target; infinite where none was."""
+    reached = np.flatnonzero(run.test_accuracy >= target)
+    return float(tests_s(run)[reached[0]]) if reached.size else math.inf
+
+
+def total_energy_j(run: Outcome) -> float:
+    """Energy of all devices over the whole run."""
+    return float(run.energy_j.sum())
+
+
+def fairness(run: Outcome) -> float:
+    """Jain's index of how often devices sent, (sum x)^2 / (K sum x^2): 1 where all sent equally often, 1 / K where one
+    device alone did; nan where nobody sent."""
+    squares = float((run.times_sent**2).sum())
+    return float(run.times_sent.sum() ** 2 / (len(run.times_sent) * squares)) if squares else math.nan

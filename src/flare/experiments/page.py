@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from flare.config import Config
-from flare.experiments import FIGURES, rates
+from flare.experiments import FIGURES, rates, systems
 from flare.experiments.claims import BEYOND, Claim, Comparison, Effect, Verdict
 from flare.experiments.entry import entry
+from flare.experiments.experiment import Results
 from flare.experiments.reproduce import Reproduced, command
 from flare.report.group_labels import PAPER_NAMES, PAPER_PAIRS
 
@@ -46,7 +47,8 @@ def verdict_line(claims: Sequence[Claim]) -> str:
 
 def _head(made: Sequence[Reproduced], words: dict[str, Any], folder: str) -> str:
     scale = made[0].results.scale
-    runs = {trial.key for one in made for trial in one.experiment.trials(scale)}
+    lots = [one.results for one in made] + [one.first for one in made if one.first is not None]
+    runs = {trial.key for lot in lots for trial in lot.trials}
     head: str = words["head"]
     return head.format(
         small=words["small"] if scale.quick else "",
@@ -69,6 +71,8 @@ def _facts(made: Sequence[Reproduced], words: dict[str, Any]) -> str:
     claims = {claim.name: claim for one in made for claim in one.claims}
     lines = []
     for fact in words["facts"]:
+        if not all(name in claims for name in fact["claims"]):  # of an experiment that is not among these
+            continue
         named = [claims[name] for name in fact["claims"]]
         shown = {f"n{k}": _numbers(claim.effect) for k, claim in enumerate(named)}
         shown |= {f"v{k}": claim.verdict.value for k, claim in enumerate(named)}
@@ -123,7 +127,7 @@ def _section(one: Reproduced, words: dict[str, Any], folder: str) -> str:
         f"`{command(name, one.results.scale)}`",
         words["about"][name],
         "\n\n".join(f"![{caption}]({folder}/figures/{stem}.png)" for stem, caption in pictures),
-        _rates_table(one) if name == "rates" else "",
+        _TABLES[name](one.results) if name in _TABLES else "",
         _claims_table(one.claims),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -145,12 +149,16 @@ def claim_row(one: Claim) -> str:
     return f"| {says} | {printed} | {measured} | {one.held} | {_MARKS[one.verdict]} |"
 
 
-def _rates_table(one: Reproduced) -> str:
+def _rates_table(results: Results) -> str:
     lines = ["| data | method | best rate | accuracy there | breaks at |", "| --- | --- | ---: | ---: | ---: |"]
-    for at, method, rate, accuracy, limit in rates.rows(one.results):
+    for at, method, rate, accuracy, limit in rates.rows(results):
         broken = "–" if math.isnan(limit) else f"{limit:g}"
         lines.append(f"| {at.split(' MNIST')[0]} | {method} | {rate:g} | {accuracy:.2f} % | {broken} |")
     return "\n".join(lines)
+
+
+_TABLES: dict[str, Callable[[Results], str]] = {"rates": _rates_table, "systems": systems.survey}
+"""Experiments whose numbers stand in a table of their own."""
 
 
 def _numbers(effect: Effect) -> str:

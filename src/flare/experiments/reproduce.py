@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,9 @@ import numpy as np
 from flare.atomic import write_whole
 from flare.experiments import EXPERIMENTS, measures
 from flare.experiments.claims import Claim
-from flare.experiments.drawing import accuracy_by_rounds
+from flare.experiments.drawing import accuracy_by_rounds, mean_of
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.trial import Callback, Outcome, run_trials
+from flare.experiments.trial import Callback, Outcome, Trial, run_trials
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
 from flare.sweeps import Place
@@ -39,6 +39,8 @@ MEASURES = {
         "mean_devices",
         "mean_tau",
         "mean_gap",
+        "total_energy_j",
+        "fairness",
     )
 }
 """What is written of every curve, as a mean over seeds with half the width of its 95 % interval."""
@@ -51,6 +53,7 @@ class Reproduced:
     experiment: Experiment
     results: Results
     claims: tuple[Claim, ...]
+    first: Results | None = None  # of the trials by which something was chosen
 
 
 def reproduce(
@@ -63,15 +66,23 @@ def reproduce(
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[Reproduced]:
     """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so."""
-    experiments = [EXPERIMENTS[name] for name in names]
-    trials = {one.name: one.trials(scale) for one in experiments}
-    everything = [trial for each in trials.values() for trial in each]
-    outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping)
+    experiments = {name: EXPERIMENTS[name] for name in names}
+
+    def results_of(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Results]:
+        """The results of the experiments whose trials are complete."""
+        everything = [trial for each in trials.values() for trial in each]
+        outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping)
+        whole = {name: own for name, own in trials.items() if all(trial.key in outcomes for trial in own)}
+        return {name: Results(own, outcomes, scale) for name, own in whole.items()}
+
+    first = results_of({name: one.trials(scale) for name, one in experiments.items()})
+    then = {name: experiments[name].then for name in first}
+    counting = first | results_of({name: more(first[name]) for name, more in then.items() if more is not None})
     made = []
-    for one in experiments:
-        if all(trial.key in outcomes for trial in trials[one.name]):
-            results = Results(trials[one.name], outcomes, scale)
-            made.append(Reproduced(one, results, tuple(one.claims(results))))
+    for name, one in experiments.items():
+        if name in counting and (one.then is None or counting[name] is not first[name]):
+            results, before = counting[name], None if one.then is None else first[name]
+            made.append(Reproduced(one, results, tuple(one.claims(results)), before))
             write(made[-1], out)
     return made
 
@@ -94,6 +105,7 @@ def write(one: Reproduced, out: Path) -> None:
         "seeds": list(results.scale.seeds),
         "quick": results.scale.quick,
         "claims": [claim_as_json(each) for each in one.claims],
+        **({"chosen_by": _chosen_by(one.first)} if one.first is not None else {}),
         "panels": {
             panel: {curve: _curve_as_json(results.runs(panel, curve)) for curve in results.curves(panel)}
             for panel in results.panels
@@ -124,6 +136,14 @@ def claim_as_json(one: Claim) -> dict[str, Any]:
     }
 
 
+def _chosen_by(first: Results) -> dict[str, dict[str, float | None]]:
+    """The mean final accuracy of every curve of the trials by which something was chosen, by panel."""
+    return {
+        panel: {curve: _short(mean_of(first, panel, curve, measures.final_accuracy)) for curve in first.curves(panel)}
+        for panel in first.panels
+    }
+
+
 def _curve_as_json(runs: Sequence[Outcome]) -> dict[str, Any]:
     """The measures of a curve, and its accuracy by rounds."""
     made: dict[str, Any] = {"seeds": len(runs), "diverged": sum(run.diverged for run in runs)}
@@ -145,7 +165,9 @@ def _curve_as_json(runs: Sequence[Outcome]) -> dict[str, Any]:
 def _applies(name: str, runs: Sequence[Outcome]) -> bool:
     if name == "mean_gap":
         return all((run.lower_bound == run.lower_bound).any() for run in runs)
-    return name in ("mean_devices", "mean_tau") or all(run.diverged or len(run.test_round) for run in runs)
+    return name in ("mean_devices", "mean_tau", "total_energy_j", "fairness") or all(
+        run.diverged or len(run.test_round) for run in runs
+    )
 
 
 def _numbers(table: dict[str, float]) -> dict[str, float | None]:

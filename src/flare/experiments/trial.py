@@ -46,7 +46,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What the measures see of a run. The first arrays have shape (rounds,), the last three (tests,)."""
+    """What the measures see of a run. The first arrays have shape (rounds,), the three of tests (tests,)."""
 
     status: str
     num_classes: int
@@ -59,6 +59,8 @@ class Outcome:
     test_round: Floats  # rounds done at the test
     test_accuracy: Floats
     test_loss: Floats
+    energy_j: Floats  # of all devices, (rounds,)
+    times_sent: Floats  # of each device, (devices,)
 
     @property
     def diverged(self) -> bool:
@@ -142,6 +144,8 @@ def outcome_of(run: RunNumbers) -> Outcome:
         test_round=(tests + 1).astype(np.float64),
         test_accuracy=run.of_round["test_accuracy"][tests],
         test_loss=run.of_round["test_loss"][tests],
+        energy_j=run.round_energy_j(),
+        times_sent=run.participation() * run.num_rounds,
     )
 
 

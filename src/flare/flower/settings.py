@@ -63,6 +63,11 @@ def refuse_settings(config: Config) -> None:
             f"{what_says_so(config, method)}, but a node of a fleet trains when it is asked, and answers in the same "
             "round; take a synchronous one, or simulate the run (flare run)"
         )
+    if config.data.shared_fraction:
+        raise ValueError(
+            f"data.shared_fraction is {config.data.shared_fraction:g}, but nodes bring data of their own, and the "
+            "server of a fleet has none that it could send them; set it to 0, or simulate the run (flare run)"
+        )
     if config.data.share_labels:
         raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
     if POLICIES.find(config.scheduling.policy).needs_hardware:

@@ -200,7 +200,8 @@ class RunNumbers:
         upload_s = np.where(some, self.round_mean("upload_s"), 0.0)
         waiting_s = np.where(some, np.maximum(0.0, self.of_round["latency_s"] - compute_s - upload_s), 0.0)
         nobody_s = np.where(some, 0.0, self.of_round["deadline_s"])
-        parts = (self.of_round["broadcast_s"], compute_s, upload_s, waiting_s, nobody_s)
+        sending_s = self.of_round["broadcast_s"] + self.of_round["shared_s"]
+        parts = (sending_s, compute_s, upload_s, waiting_s, nobody_s)
         return np.array([np.nanmean(each) for each in parts])
 
 

@@ -66,6 +66,8 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "data.name": str,
     "data.partition": str,
     "data.dirichlet_alpha": lambda value: f"α {value:g}",
+    "data.shared_fraction": lambda value: f"{100.0 * value:g} % shared data" if value else "no shared data",
+    "data.shared_part": lambda value: f"{100.0 * value:g} % of them each",
     "data.options": str,
     "learning.model": str,
     "learning.model_options": str,

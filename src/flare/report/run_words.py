@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from flare.config import DataConfig
 from flare.records.run import RunNumbers
 from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
@@ -99,6 +100,7 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     common = {
         "data.name": "" if "own data" in differ else f"data {first.data}",
         "data.partition": f"partition {config.data.partition}",
+        "data.shared_fraction": _shared_words(config.data),
         "wireless.num_devices": plural(config.wireless.num_devices, "device"),
         "learning.model": "" if "own model" in differ else f"model {first.model}",
         "learning.method": f"method {config.learning.method}",
@@ -110,6 +112,14 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     rounds = plural(longest, "round") if shortest == longest else f"{shortest} to {plural(longest, 'round')}"
     each, all_ = (" each", "all with ") if runs > 1 else ("", "")
     return f"{number}, {rounds}{each}" + (f"; {all_}{shared}." if shared else ".")
+
+
+def _shared_words(data: DataConfig) -> str:
+    """What devices share, where they do."""
+    if not data.shared_fraction:
+        return ""
+    each = "" if data.shared_part == 1.0 else f", {100.0 * data.shared_part:g} % of it each"
+    return f"shared data of {100.0 * data.shared_fraction:g} % of what devices hold{each}"
 
 
 def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[RunNumbers]) -> str:

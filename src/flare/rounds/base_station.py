@@ -154,6 +154,12 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
     """The codec of the settings, for their method; ValueError says which of them do not go together."""
     uplink = config.uplink
     _refuse_foreign_options(uplink.codec, uplink.given)
+    method = method or make_method(config.learning)
+    if method.needs_codec not in ("", uplink.codec):
+        raise ValueError(
+            f"learning.method is '{config.learning.method}', whose updates are sent with codec '{method.needs_codec}', "
+            f'but uplink.codec is "{uplink.codec}"; set it to "{method.needs_codec}"'
+        )
     if uplink.bits == "auto" and config.scheduling.policy != "exact":
         raise ValueError(
             f"uplink.bits is \"auto\": bits are chosen with the schedule, which policy '{config.scheduling.policy}' "
@@ -166,7 +172,6 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
             '"qsgd", or set uplink.bits to a number'
         )
     if uplink.codec != PLAIN:
-        method = method or make_method(config.learning)
         _refuse_codec(config, "uplink.codec", uplink.codec, method, method.uplink_models)
     return codec
 

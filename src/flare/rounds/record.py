@@ -52,6 +52,8 @@ class RoundRecord:
     lost: list[int] = field(default_factory=list)  # selected devices whose update was lost on the way
     cpu_hz: list[float] = field(default_factory=list)  # the speed that each selected device computed at
     power_w: list[float] = field(default_factory=list)  # the power that it sent with
+    shared_s: float = 0.0  # of the first round: how long data that devices share were sent before it; 0: there are none
+    shared_bits: float = 0.0  # what was sent then
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -65,8 +67,8 @@ class RoundRecord:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
         """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out; what older versions
-        did not write is not known, beside the broadcast and trials, which they did not count."""
-        told = {"broadcast_s": 0.0, "downlink_bits": 0.0, "pilot_s": 0.0, "pilot_energy_j": 0.0, **told}
+        did not write is not known, beside what they did not have or count."""
+        told = {**_NOT_COUNTED, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
         told = {"noise_std": None, "age": [], "lost": [], **{name: [] for name in OF_SELECTED_OR_EMPTY}, **told}
@@ -86,6 +88,10 @@ class RoundRecord:
         return cls(**{name: told[name] for name in _NAMES})
 
 
+_NOT_COUNTED = dict.fromkeys(
+    ("broadcast_s", "downlink_bits", "pilot_s", "pilot_energy_j", "shared_s", "shared_bits"), 0.0
+)
+"""What records of older versions do not have, as it did not count then."""
 _NAMES = tuple(each.name for each in fields(RoundRecord))
 OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 """The lists with a value for each selected device."""

@@ -43,9 +43,9 @@ class RunState:
     underway: Underway | None = None  # what devices compute across rounds; None: nothing, and before the first
 
 
-def first_state(weights: Tensor, method: MethodState, num_devices: int) -> RunState:
-    """The state before the first round."""
-    return RunState(0, 0.0, weights, method, PolicyMemory(), History.empty(num_devices))
+def first_state(weights: Tensor, method: MethodState, num_devices: int, *, clock_s: float = 0.0) -> RunState:
+    """The state before the first round, which begins at `clock_s`."""
+    return RunState(0, clock_s, weights, method, PolicyMemory(), History.empty(num_devices))
 
 
 def ended(limits: RunConfig, state: RunState) -> RunState:

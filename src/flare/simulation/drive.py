@@ -183,7 +183,17 @@ def _engine_groups(members: Sequence[Member]) -> list[tuple[Engine, list[Member]
     groups: dict[tuple[object, ...], list[Member]] = {}
     for member in members:
         groups.setdefault(member.simulation.engine_key, []).append(member)
-    return [(_engine_of(group), group) for group in groups.values()]
+    made = [(_engine_of(group), group) for group in groups.values()]
+    for engine, group in made:
+        _warm_up(engine, list(_going(group)))
+    return made
+
+
+def _warm_up(engine: Engine, members: Sequence[Member]) -> None:
+    """Train the start models of runs that are at their beginning and warm theirs up."""
+    updates = _dealt(engine.train, [member.simulation.warm_up_jobs(member.state) for member in members])
+    for member, made in zip(members, updates, strict=True):
+        member.state = member.simulation.warmed_up(member.state, made)
 
 
 def _engine_of(group: Sequence[Member]) -> Engine:

@@ -17,14 +17,18 @@ from flare.rounds.identity import checksum, source_of
 from flare.types import Indices
 
 
-def data_identity(dataset: Dataset, held: Sequence[Indices], name: str, *, own: bool) -> dict[str, str]:
-    """The data in words, with the name of a user's own where it has one; the samples, and who holds them."""
+def data_identity(
+    dataset: Dataset, held: Sequence[Indices], shared: Indices, name: str, *, own: bool
+) -> dict[str, str]:
+    """The data in words, with the name of a user's own where it has one; the samples, who holds them, and those that
+    all devices share, where they do."""
     named = "" if dataset.name in ("", "own") else f" {dataset.name}"
     sizes = f"{len(dataset.train_y)} samples, {dataset.num_classes} classes"
     return {
         "data": f"own data{named}, {sizes}" if own else name,
         "samples": _samples_checksum(dataset),
         "division": checksum(*held),
+        **({"shared": checksum(shared)} if len(shared) else {}),
     }
 
 

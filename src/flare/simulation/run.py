@@ -3,6 +3,7 @@
 A `Simulation` is a state machine made of pure steps, so that one run or many can be driven in lockstep and a batched
 engine sees the devices of all runs at once:
 
+    warm_up_jobs(state), warmed_up(state, updates)   before the first round, where devices share data
     plan(state)                     the cell is drawn and the devices are selected
     received(plan, heard)           the weights as they reach the devices, where the broadcast is coded
     jobs(state, plan, gradients)    what the selected devices are to compute
@@ -30,6 +31,7 @@ from flare.config import Config, DataConfig
 from flare.config.options import NO_OPTIONS
 from flare.data.dataset import Dataset
 from flare.data.partition import partition
+from flare.data.shared import share
 from flare.data.sources import SOURCES, Source, load_dataset
 from flare.learning.batches import draw_batches
 from flare.learning.flat import FlatModel
@@ -60,6 +62,7 @@ from flare.rounds.plan import problem_of
 from flare.rounds.residuals import Residuals
 from flare.scheduling import lacks_number, tune_num_selected
 from flare.simulation.identity import data_identity, model_identity
+from flare.simulation.sharing import Download, download_of, warm_up_job
 from flare.simulation.smoothness import estimated_smoothness
 from flare.text import html_table
 from flare.types import Floats, Indices
@@ -102,7 +105,8 @@ class Simulation:
         self.dataset = _shared_dataset(config.data, num_devices, config.seed) if dataset is None else dataset
         if held is None:
             held = partition(config.data, self.dataset, num_devices, rng=stream(config.seed, "partition"))
-        self.held: list[Indices] = _checked_held(held, num_devices, len(self.dataset.train_y))
+        checked = _checked_held(held, num_devices, len(self.dataset.train_y))
+        self.held, self.shared = share(config.data, self.dataset, checked, seed=config.seed)
         self.own_dataset, self.own_module = dataset is not None, module is not None
         self._given_module = module
         self.module = self._built(config.learning.model if module is None else module)
@@ -115,6 +119,9 @@ class Simulation:
         smoothness = estimated_smoothness(config, method, self.module, self.dataset, self.held, own=own)
         self.station = BaseStation(config, method, self.model.num_weights, smoothness=smoothness)
         self.station = replace(self.station, policy_options=self._policy_options())
+        self.download = Download()
+        if len(self.shared):
+            self.download = download_of(config, self.dataset, self.shared, self.observe(0))
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {told}" for name, told in self._facts().items())
@@ -156,14 +163,24 @@ class Simulation:
     def identity(self) -> dict[str, str]:
         """What the run is, beside its settings: written into its folder, and compared when it is continued."""
         model = model_identity(self.module, self.start_weights, self.config.learning.model, own=self.own_module)
-        data = data_identity(self.dataset, self.held, self.config.data.name, own=self.own_dataset)
+        data = data_identity(self.dataset, self.held, self.shared, self.config.data.name, own=self.own_dataset)
         return data | model | code_identity(self.station)
 
     def start(self) -> RunState:
         """The state before the first round."""
         num_devices = self.config.wireless.num_devices
         method = self.station.method.start(self.model.num_weights, num_devices)
-        return first_state(self.start_weights, method, num_devices)
+        return first_state(self.start_weights, method, num_devices, clock_s=self.download.lasts_s)
+
+    def warm_up_jobs(self, state: RunState) -> list[Job]:
+        """What the base station trains before the first round on the data that devices share: one job or none."""
+        job = warm_up_job(self.config, self.start_weights.to(state.weights.device), self.shared)
+        return [] if job is None or state.rounds_done else [job]
+
+    def warmed_up(self, state: RunState, updates: Sequence[Update]) -> RunState:
+        """The state with the start weights as the warm-up leaves them, where there is one."""
+        start = self.start_weights.to(state.weights.device)
+        return replace(state, weights=start + updates[0].delta) if updates else state
 
     def observe(self, index: int) -> Observation:
         """What the devices of the cell report in a round."""
@@ -219,11 +236,19 @@ class Simulation:
         arrivals = Arrivals(self.station, state, plan, work.rules)
         for device, update in zip(work.rules, as_received(list(work.rules), updates, heard), strict=True):
             arrivals.add(device, update)
-        return arrivals.end(residuals=_held_back(work.residuals, heard))
+        after, record = arrivals.end(residuals=_held_back(work.residuals, heard))
+        return after, self._with_download(record)
 
     def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, RoundRecord]:
         """The state after a round of which only the schedule and the clock count, and its record."""
-        return untrained(self.station, state, plan)
+        after, record = untrained(self.station, state, plan)
+        return after, self._with_download(record)
+
+    def _with_download(self, record: RoundRecord) -> RoundRecord:
+        """The record of the first round with what came before it."""
+        if record.round > 0 or len(self.shared) == 0:
+            return record
+        return replace(record, shared_s=self.download.lasts_s, shared_bits=self.download.bits)
 
     def score(self, state: RunState, record: RoundRecord, score: Score) -> tuple[RunState, RoundRecord]:
         """The state and the record with the test scores; the run ends where they reach the target."""

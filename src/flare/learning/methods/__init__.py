@@ -11,6 +11,7 @@ from flare.learning.methods.fedadam import FedAdam, FedYogi
 from flare.learning.methods.fedsam import FedSam
 from flare.learning.methods.moon import Moon
 from flare.learning.methods.fedbuff import FedBuff
+from flare.learning.methods.fedpaq import FedPaq
 from flare.learning.methods.around import AroundMethod
 from flare.learning.methods.base import (
     MeanReducer,
@@ -35,6 +36,7 @@ __all__ = [
     "FedBuff",
     "FedLin",
     "FedNova",
+    "FedPaq",
     "FedProx",
     "FedSam",
     "FedYogi",

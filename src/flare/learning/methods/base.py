@@ -65,6 +65,8 @@ class Method(Protocol):
     plain_gradients: bool
     """Whether steps take one gradient of the plain loss each, all that the nodes of a fleet can do: no ascent, no mask
     and no contrast in the rules."""
+    needs_codec: str
+    """The one codec with which its updates are sent; empty: any."""
     asynchronous: bool
     """Whether devices compute across rounds (`flare.rounds.asynchrony`), also where the settings do not say so."""
     needs_fresh: bool
@@ -191,6 +193,7 @@ class PlainMethod:
     needs_gradients = False
     sends_control = False
     plain_gradients = True
+    needs_codec = ""
     asynchronous = False
     needs_fresh = False
 

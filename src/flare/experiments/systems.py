@@ -1,0 +1,327 @@
+"""Every method and policy on the cells of Figs. 5 and 6, each at its best of the same three local rates.
+
+A system is a method with a policy: every policy with `fedavg`, every method with `exact`, and a few pairs more. Which
+rate is its best is decided in each cell by other seeds than those it is judged by, over a part of the rounds; then it
+is run at that rate alone. What a system needs of the settings stands beside its name; everything else is the default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from flare.config import Config, override, settings_of
+from flare.experiments.claims import BEYOND, Claim, Comparison, above, claim, effect_of, paired
+from flare.experiments.drawing import mean_of, two_axes
+from flare.experiments.entry import Entry, entry, listed
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.measures import fairness, final_accuracy, seconds_to
+from flare.experiments.policy_figures import panel
+from flare.experiments.settings import DISTRIBUTIONS, grid, setting
+from flare.experiments.systems_shown import Cell, accuracy_dots, seconds_dots, table
+from flare.experiments.trial import Outcome, Trial
+from flare.learning.methods import METHODS
+from flare.scheduling import POLICIES
+
+RATES = {"mnist": (0.005, 0.02, 0.08), "cifar10": (0.01, 0.04, 0.16)}
+"""Local rates; the first is the paper's, and in experiment `rates` nobody's best is below it."""
+TUNING_SEEDS = (100,)
+TUNING_ROUNDS = {"mnist": 100, "cifar10": 200}
+TEST_EVERY = {"mnist": 10, "cifar10": 20}
+TARGETS = {"mnist": 0.9, "cifar10": 0.5}
+"""Test accuracies whose time on the clock is told."""
+CELLS = tuple(
+    Cell(panel(dataset, distribution, deadline_s), dataset, distribution, deadline_s, TARGETS[dataset])
+    for dataset, deadlines_s in {"mnist": (0.4, 1.0), "cifar10": (1.5, 5.0)}.items()
+    for deadline_s in deadlines_s
+    for distribution in DISTRIBUTIONS
+)
+_QUICK_RATE = 0.05
+_QUICK = (
+    "wireless.num_devices=10",
+    "wireless.total_bandwidth_hz=2e4",  # narrow enough for a small model that not everybody can send
+    "run.rounds=4",
+    "run.evaluate_every=2",
+)
+
+LOSSES, NORMS, LABELS = ("data.share_losses=true",), ("data.share_norms=true",), ("data.share_labels=true",)
+POLICY_NEEDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("exact", "greedy", "lp", "ps", "cp", "dm", "cm"), ()),
+    **dict.fromkeys(("random", "grouped", "round-robin", "proportional-fair", "all"), ()),
+    **dict.fromkeys(("amiri-bc", "fedcs", "tran", "chen", "xu"), ()),
+    **dict.fromkeys(("amiri-bn2", "amiri-bc-bn2", "amiri-bn2-c", "ren", "luo", "divfl"), NORMS),
+    **dict.fromkeys(("oort", "power-of-choice"), LOSSES),
+    **dict.fromkeys(("hu", "fedcgd"), LABELS),
+}
+"""Every policy that takes part, with `fedavg`, and the settings that it needs."""
+METHOD_NEEDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("flare", "fedavg", "fedavg-fixed", "fedprox", "fednova", "scaffold", "fedlin"), ()),
+    **dict.fromkeys(("fedavgm", "fedadam", "fedyogi", "fedsam", "moon", "heterofl", "fedbuff"), ()),
+    "fedpaq": ("uplink.codec=qsgd",),
+}
+"""Every method that takes part, with `exact`, and the settings that it needs."""
+
+
+@final
+@dataclass(frozen=True)
+class System:
+    """A method with a policy, the settings that it needs, and those of them that are part of its name."""
+
+    method: str
+    policy: str
+    needs: tuple[str, ...] = ()
+    told_by: tuple[str, ...] = ()
+
+    @property
+    def entry(self) -> Entry:
+        """The system as a curve; what is not known here is left out of its needs."""
+        known = settings_of(Config())
+        return entry(
+            self.method, self.policy, *(need for need in self.needs if need.partition("=")[0] in known),
+            told_by=self.told_by,
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        """The name of its curve."""
+        return self.entry.label
+
+    @property
+    def exists(self) -> bool:
+        """Whether its method, its policy and what is told by are there."""
+        known = settings_of(Config())
+        return self.method in METHODS and self.policy in POLICIES and all(name in known for name in self.told_by)
+
+
+def with_policy(policy: str) -> System:
+    """A policy with `fedavg`."""
+    return System("fedavg", policy, POLICY_NEEDS[policy])
+
+
+def with_method(method: str) -> System:
+    """A method with `exact`."""
+    return System(method, "exact", METHOD_NEEDS[method])
+
+
+SPF = System("flare", "greedy")
+SHARED = System("fedavg", "exact", ("data.shared_fraction=0.1",), ("data.shared_fraction",))
+ASYNCHRONOUS = System("fedavg", "exact", ("learning.asynchronous=true",), ("learning.asynchronous",))
+KINDS: tuple[tuple[System, ...], ...] = tuple(
+    tuple(one for one in kind if one.exists)
+    for kind in (
+        tuple(map(with_policy, POLICY_NEEDS)),
+        tuple(with_method(name) for name in METHOD_NEEDS if name != "fedavg"),
+        (SPF, SHARED, ASYNCHRONOUS),
+    )
+)
+"""All that take part: policies, methods and other pairs."""
+SYSTEMS = tuple(one for kind in KINDS for one in kind)
+
+
+def is_run(cell: Cell, one: System) -> bool:
+    """Whether a system is run in a cell: all are, everywhere."""
+    return True
+
+
+def base(cell: Cell, scale: Scale) -> Config:
+    """The settings of a cell, the size of an update being that of the model."""
+    changes = (
+        f"wireless.deadline_s={cell.deadline_s}",
+        f"data.partition={DISTRIBUTIONS[cell.distribution]}",
+        "run.payload=model",
+        f"run.evaluate_every={TEST_EVERY[cell.dataset]}",
+    )
+    return setting(cell.dataset, scale, *changes, *(_QUICK if scale.quick else ()))
+
+
+def rates(cell: Cell, scale: Scale) -> tuple[float, ...]:
+    """The local rates among which the best is looked for: with `--quick` one, so that there is nothing to look for."""
+    return (_QUICK_RATE,) if scale.quick else RATES[cell.dataset]
+
+
+def at_rate(one: System, rate: float) -> Entry:
+    """A system at a local rate, under a name of its own."""
+    return one.entry.at(f"learning.local_lr={rate}")
+
+
+def tuning(scale: Scale) -> list[Trial]:
+    """Every system at every rate, over a part of the rounds; nothing where there is one rate."""
+    made, seeds = [], Scale(TUNING_SEEDS, scale.quick)
+    for cell in CELLS:
+        tried = rates(cell, scale)
+        if len(tried) > 1:
+            part = () if scale.quick else (f"run.rounds={TUNING_ROUNDS[cell.dataset]}",)
+            curves = [at_rate(one, rate) for one in SYSTEMS if is_run(cell, one) for rate in tried]
+            made += grid(seeds, cell.name, override(base(cell, scale), part), curves)
+    return made
+
+
+def best_rate(results: Results, cell: Cell, one: System) -> float:
+    """The rate with the best mean final accuracy over the seeds for tuning, the lower of equals."""
+    tried = rates(cell, results.scale)
+    if len(tried) == 1:
+        return tried[0]
+    return max(tried, key=lambda rate: mean_of(results, cell.name, at_rate(one, rate).label, final_accuracy))
+
+
+def judged(results: Results) -> list[Trial]:
+    """Every system at the rate that `results`, those of `tuning`, say is its best, under its own name."""
+    made = []
+    for cell in CELLS:
+        own = base(cell, results.scale)
+        for one in SYSTEMS:
+            if is_run(cell, one):
+                rate = f"learning.local_lr={best_rate(results, cell, one)}"
+                made += grid(results.scale, cell.name, override(own, [rate]), [one.entry])
+    return made
+
+
+# --- claims -----------------------------------------------------------------------------------------------------
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "both": ("oort", "amiri-bc-bn2", "amiri-bn2-c", "ren", "luo", "hu", "fedcgd", "chen"),
+    "channel": ("cp", "dm", "fedcs", "amiri-bc", "proportional-fair"),
+    "importance": ("power-of-choice", "amiri-bn2", "divfl"),
+    "blind": ("random", "round-robin", "grouped"),
+}
+"""Policies by what they go by: how much a device is worth to learning and its channel, or one of them, or neither."""
+_WORDS = {
+    "both": "importance and channel",
+    "channel": "the channel without importance",
+    "importance": "importance without the channel",
+    "blind": "neither importance nor channel",
+}
+_POINTS = "final test accuracy, points"
+_EARLIER = "times as early, as a power of two"
+
+
+def claims(results: Results) -> list[Claim]:
+    """What knowing importance and channel brings, what methods bring, and where the paper's systems stand."""
+    one, fedavg = with_method("flare"), with_policy("exact")
+    policies = [with_policy(name) for name in POLICY_NEEDS]
+    made = [_group_claim(results, *pair) for pair in _PAIRS]
+    for ours, short in ((one, "flare-exact"), (SPF, "flare-greedy")):
+        says = f"{ours.entry.full_name} ends above every policy with fedavg"
+        made.append(_claim(f"{short}-over-policies", says, _over(results, ours, policies)))
+    says = f"{one.entry.full_name} has the target accuracy before every policy with fedavg"
+    earlier = [test for rival in policies for test in _earlier(results, one, rival)]
+    made.append(_claim("flare-exact-earlier", says, earlier, _EARLIER))
+    for name in METHOD_NEEDS:
+        if name != "fedavg" and with_method(name).exists:
+            says = f"{with_method(name).entry.full_name} ends above {fedavg.entry.full_name}"
+            made.append(_claim(f"{name}-over-fedavg", says, _over(results, with_method(name), [fedavg])))
+    uneven = [cell for cell in CELLS if DISTRIBUTIONS[cell.distribution] != "iid"]
+    says = f"{SHARED.entry.full_name}, ends above {fedavg.entry.full_name} on non-i.i.d. data"
+    made.append(_claim("sharing-over-fedavg", says, _over(results, SHARED, [fedavg], uneven)))
+    if ASYNCHRONOUS in SYSTEMS:
+        says = f"{ASYNCHRONOUS.entry.full_name}, ends above {fedavg.entry.full_name}"
+        made.append(_claim("asynchronous-over-fedavg", says, _over(results, ASYNCHRONOUS, [fedavg])))
+    return [*made, _fairer(results)]
+
+
+_PAIRS = (
+    ("both", "channel"), ("both", "importance"), ("both", "blind"), ("channel", "blind"), ("importance", "blind"),
+)  # fmt: skip
+
+
+def _claim(name: str, says: str, tests: Sequence[Comparison], measure: str = _POINTS, depends: str = "") -> Claim:
+    said = f"{says}, each at its best local rate"
+    return claim(f"systems-{name}", said, tests, measure=measure, paper=BEYOND, depends=depends)
+
+
+def _cells_of(systems: Sequence[System], cells: Sequence[Cell] = ()) -> list[Cell]:
+    """The cells in which all of these are run."""
+    return [cell for cell in cells or CELLS if all(one in SYSTEMS and is_run(cell, one) for one in systems)]
+
+
+def _over(results: Results, ours: System, rivals: Sequence[System], cells: Sequence[Cell] = ()) -> list[Comparison]:
+    """Whether a system ends above others, in each cell."""
+    tests = []
+    for rival in rivals:
+        for cell in _cells_of((ours, rival), cells):
+            values = [results.values(cell.name, one.label, final_accuracy) for one in (ours, rival)]
+            tests.append(above(f"{ours.label} over {rival.label}, {cell.name}", paired(values[0], values[1], 100.0)))
+    return tests
+
+
+def _group(name: str, cell: Cell) -> list[System]:
+    return [one for one in map(with_policy, GROUPS[name]) if one in SYSTEMS and is_run(cell, one)]
+
+
+def _group_claim(results: Results, ours: str, theirs: str) -> Claim:
+    """Whether the policies of a group end above those of another, seed by seed, each group by its mean."""
+    tests = []
+    for cell in CELLS:
+        groups = [_group(name, cell) for name in (ours, theirs)]
+        if all(groups):
+            table = [[results.values(cell.name, one.label, final_accuracy) for one in group] for group in groups]
+            means = [np.mean(rows, axis=0).tolist() for rows in table]  # (seeds,) each
+            tests.append(above(f"{ours} over {theirs}, {cell.name}", paired(means[0], means[1], 100.0)))
+    named = [listed([one.label for one in map(with_policy, GROUPS[name]) if one in SYSTEMS]) for name in (ours, theirs)]
+    says = f"{named[0]}, which go by {_WORDS[ours]}, end on average above {named[1]}, which go by {_WORDS[theirs]}"
+    return _claim(f"{ours}-over-{theirs}", says, tests, depends="which policy is put into which group")
+
+
+def _earlier(results: Results, ours: System, rival: System) -> list[Comparison]:
+    """How many times as early, as a power of two, a system has the target accuracy of each cell, seed by seed."""
+    tests = []
+    for cell in _cells_of((ours, rival)):
+        pairs = zip(*(results.runs(cell.name, one.label) for one in (ours, rival)), strict=True)
+        ratios = [times_earlier(mine, other, cell.target) for mine, other in pairs]
+        tests.append(above(f"{ours.label} against {rival.label}, {cell.name}", effect_of(ratios)))
+    return tests
+
+
+def times_earlier(ours: Outcome, theirs: Outcome, target: float) -> float:
+    """log2 of their time to the target over ours; a run that never has it counts with the time at its end, and where
+    neither has it they are equal."""
+    reached = [seconds_to(run, target) for run in (ours, theirs)]
+    if not any(map(math.isfinite, reached)):
+        return 0.0
+    at_most = [min(time_s, float(run.clock_s[-1])) for time_s, run in zip(reached, (ours, theirs), strict=True)]
+    return math.log2(at_most[1] / at_most[0])
+
+
+def _fairer(results: Results) -> Claim:
+    """Whether devices take part more evenly under `exact` than under policies that go by the channel."""
+    ours, tests = with_policy("exact"), []
+    for rival in map(with_policy, GROUPS["channel"]):
+        for cell in _cells_of((ours, rival)):
+            values = [results.values(cell.name, one.label, fairness) for one in (ours, rival)]
+            tests.append(above(f"{ours.label} over {rival.label}, {cell.name}", paired(values[0], values[1])))
+    says = f"{ours.entry.full_name} lets devices take part more evenly than policies that go by {_WORDS['channel']}"
+    return _claim("exact-fairer", says, tests, "Jain's index of the times that devices sent")
+
+
+LINES = (
+    SPF, with_method("flare"), with_policy("exact"), with_policy("greedy"), with_policy("oort"), with_policy("fedcs"),
+    with_policy("amiri-bn2-c"), with_policy("power-of-choice"), with_method("scaffold"), with_method("fedadam"),
+)  # fmt: skip
+"""Whose curves are drawn; the others are in the table and in the picture of all."""
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """All systems by final accuracy and by the time to the target, and curves of some."""
+    names = [[(one.entry.full_name, one.label) for one in kind] for kind in KINDS]
+    lines = [(one.entry.full_name, one.label) for one in LINES]
+    curves = two_axes(
+        results, "systems", lambda at: [line for line in lines if line[1] in results.curves(at)], columns=2
+    )
+    return {
+        "systems": accuracy_dots(results, names, CELLS),
+        "systems-target": seconds_dots(results, names, CELLS),
+        **curves,
+    }
+
+
+def survey(results: Results) -> str:
+    """The table of all systems."""
+    return table(results, [(f"`{one.label}`", one.label) for one in SYSTEMS], CELLS)
+
+
+EXPERIMENT = Experiment("systems", "Every system in the cells of Figs. 5 and 6", tuning, claims, draw, then=judged)

@@ -1,0 +1,190 @@
+"""Many systems side by side: a row each, a column for each cell. As pictures and as the table of a survey."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+
+from flare.experiments.drawing import DPI, Line, title_of
+from flare.experiments.experiment import Measure, Results
+from flare.experiments.measures import fairness, final_accuracy, seconds_to, total_energy_j
+from flare.report.curves import Estimate, estimate
+from flare.report.figures import BLUE, FAINT, GREY, ORANGE
+
+_ROW_IN, _HEAD_IN, _COLUMN_IN, _NAMES_IN = 0.17, 1.0, 1.7, 2.0
+_LOOKS = ((BLUE, "o", -0.16), (ORANGE, "s", 0.16))  # of the distributions of the data: colour, marker, where in the row
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """A cell in which systems are compared: its data, their distribution, its deadline, and the accuracy aimed at."""
+
+    name: str
+    dataset: str
+    distribution: str
+    deadline_s: float
+    target: float
+
+
+def columns_of(results: Results, cells: Sequence[Cell]) -> dict[tuple[str, float], list[Cell]]:
+    """The cells that were run, by data set and deadline: those of a column differ in the distribution of the data."""
+    columns: dict[tuple[str, float], list[Cell]] = {}
+    for cell in cells:
+        if cell.name in results.panels:
+            columns.setdefault((cell.dataset, cell.deadline_s), []).append(cell)
+    return columns
+
+
+def accuracy_dots(results: Results, names: Sequence[Sequence[Line]], cells: Sequence[Cell]) -> Figure:
+    """Final accuracy of every system with its 95 % interval."""
+    figure = _dots(results, names, cells, lambda cell: final_accuracy, "final test accuracy")
+    for axes in figure.axes:
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure
+
+
+def seconds_dots(results: Results, names: Sequence[Sequence[Line]], cells: Sequence[Cell]) -> Figure:
+    """Simulated time to the target accuracy of every system, the mean over the seeds that have it; a hollow mark where
+    some do not, none where nobody does."""
+
+    def to_target(cell: Cell) -> Measure:
+        return lambda run: seconds_to(run, cell.target)
+
+    figure = _dots(results, names, cells, to_target, "seconds to {target:.0%}")
+    for axes in figure.axes:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    return figure
+
+
+def _dots(
+    results: Results,
+    kinds: Sequence[Sequence[Line]],
+    cells: Sequence[Cell],
+    measure: Callable[[Cell], Measure],
+    x_label: str,
+) -> Figure:
+    """A row for each system, with a line between kinds of them, a column for each data set and deadline, and a mark for
+    each distribution of the data."""
+    columns, names = columns_of(results, cells), [line for kind in kinds for line in kind]
+    size = (_NAMES_IN + _COLUMN_IN * len(columns), _HEAD_IN + _ROW_IN * len(names))
+    figure = Figure(figsize=size, layout="constrained", dpi=DPI)
+    for place, among in enumerate(columns.values()):
+        axes = figure.add_subplot(1, len(columns), place + 1)
+        for cell, look in zip(among, _LOOKS, strict=False):
+            _marks(axes, results, names, cell, measure(cell), look)
+        _frame(axes, [name if place == 0 else "" for name, _ in names], np.cumsum([len(kind) for kind in kinds])[:-1])
+        axes.set_title(_title(results, among), fontsize=9.0)
+        axes.set_xlabel(x_label.format(target=among[0].target), fontsize=8.5)
+    _key(figure, dict.fromkeys(cell.distribution for among in columns.values() for cell in among))
+    return figure
+
+
+def _title(results: Results, among: Sequence[Cell]) -> str:
+    """Data and deadline of a column."""
+    return title_of(results, among[0].name).removeprefix(f"{among[0].distribution} ")
+
+
+def _frame(axes: Axes, names: Sequence[str], breaks: Iterable[int]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(labelsize=7.5)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    for row in breaks:
+        axes.axhline(row - 0.5, color=GREY, linewidth=0.7)
+
+
+def _key(figure: Figure, distributions: Iterable[str]) -> None:
+    """What the marks mean, above the names of the rows."""
+    handles = [
+        Line2D([], [], color=colour, marker=marker, linestyle="", label=f"{distribution} data")
+        for distribution, (colour, marker, _) in zip(distributions, _LOOKS, strict=False)
+    ]
+    figure.axes[0].legend(handles=handles, loc="lower right", bbox_to_anchor=(0.0, 1.0), fontsize=7.5)
+
+
+def _marks(
+    axes: Axes, results: Results, names: Sequence[Line], cell: Cell, measure: Measure, look: tuple[str, str, float]
+) -> None:
+    colour, marker, shift = look
+    run = results.curves(cell.name)
+    for row, (_, curve) in enumerate(names):
+        if curve not in run:
+            continue
+        values = results.values(cell.name, curve, measure)
+        mean = estimate([value if math.isfinite(value) else math.nan for value in values])
+        if not mean.count:
+            continue
+        half = 0.0 if math.isnan(mean.half) else mean.half
+        face = colour if mean.count == len(values) else "none"
+        axes.errorbar(mean.mean, row + shift, xerr=half, color=colour, marker=marker, markerfacecolor=face,
+                      markersize=3.6, linewidth=0.9)  # fmt: skip
+
+
+# --- the table --------------------------------------------------------------------------------------------------
+
+
+def table(results: Results, names: Sequence[Line], cells: Sequence[Cell]) -> str:
+    """A row for each system: final accuracy and time to the target in each cell, the energy of a run, and fairness."""
+    columns = columns_of(results, cells)
+    heads = [_title(results, among) for among in columns.values()]
+    targets = [f"{among[0].target:.0%}" for among in columns.values()]
+    head = ["system", *(f"{each}: accuracy, %" for each in heads)]
+    head += [f"{each}: s to {target}" for each, target in zip(heads, targets, strict=True)]
+    head += ["energy of a run, J", "fairness"]
+    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
+    lines += [_line([name, *_cells_of(results, curve, columns)]) for name, curve in names]
+    return "\n".join(lines)
+
+
+def _cells_of(results: Results, curve: str, columns: dict[tuple[str, float], list[Cell]]) -> Iterator[str]:
+    """What the table says of a system."""
+
+    def mean(cell: Cell, measure: Measure) -> tuple[Estimate, int]:
+        if curve not in results.curves(cell.name):
+            return Estimate(math.nan, math.nan, 0), 0
+        values = results.values(cell.name, curve, measure)
+        return estimate([value if math.isfinite(value) else math.nan for value in values]), len(values)
+
+    for among in columns.values():
+        yield " / ".join(_number(100.0 * mean(cell, final_accuracy)[0].mean, ".1f") for cell in among)
+    for among in columns.values():
+        told = [mean(cell, lambda run, target=cell.target: seconds_to(run, target)) for cell in among]  # type: ignore[misc]
+        yield " / ".join(_seconds(each, seeds) for each, seeds in told)
+    everywhere = [cell for among in columns.values() for cell in among]
+    by_data = dict.fromkeys(cell.dataset for cell in everywhere)
+    energy = [_mean([mean(cell, total_energy_j)[0].mean for cell in everywhere if cell.dataset == d]) for d in by_data]
+    yield " / ".join(_number(each, ".3g") for each in energy)
+    yield _number(_mean([mean(cell, fairness)[0].mean for cell in everywhere]), ".2f")
+
+
+def _seconds(found: Estimate, seeds: int) -> str:
+    """The mean time of the seeds that have the target, and how many have it where not all do."""
+    if not found.count:
+        return "–"
+    return _number(found.mean, ".3g") + ("" if found.count == seeds else f" ({found.count} of {seeds})")
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _number(value: float, form: str) -> str:
+    return f"{value:{form}}" if math.isfinite(value) else "–"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
