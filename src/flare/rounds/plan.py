@@ -122,6 +122,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         local_lr=learning.local_lr,
         global_lr=learning.global_lr,
         tau_bar_limit=station.tau_bar_limit,
+        cpu_hz=seen.over_all(seen.cpu_hz),
     )
     method = station.method.enrol(state.method, tau)
     return Plan(
@@ -149,7 +150,11 @@ def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> t
     """`problem_of`; `link` is that of the devices, where they send over the air."""
     wireless = station.config.wireless
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
-    steps = tau * station.method.step_cost
+    sizes = station.method.sizes(seen.devices, seen.cpu_hz)
+    steps: Floats = tau * station.method.step_cost
+    bits: float | Floats = station.payload_bits
+    if sizes is not None:
+        steps, bits = steps * sizes.work, np.array([station.payload_of(n) for n in sizes.num_weights.tolist()])
     if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
         steps = steps + seen.num_samples / wireless.batch_size
     compute_s, energy_j = time_and_energy(
@@ -159,7 +164,7 @@ def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> t
         tau=tau,
         compute_s=compute_s,
         snr_hz=seen.snr_hz,
-        payload_bits=station.payload_bits,
+        payload_bits=bits,
         total_bandwidth_hz=wireless.total_bandwidth_hz,
         deadline_s=wireless.deadline_s,
         gamma=station.gamma(tau),

@@ -10,6 +10,7 @@ from flare.learning.methods.fedavgm import FedAvgM
 from flare.learning.methods.fedadam import FedAdam, FedYogi
 from flare.learning.methods.fedsam import FedSam
 from flare.learning.methods.moon import Moon
+from flare.learning.methods.heterofl import HeteroFl
 from flare.learning.methods.around import AroundMethod
 from flare.learning.methods.base import (
     MeanReducer,
@@ -19,6 +20,7 @@ from flare.learning.methods.base import (
     Reducer,
     ReducerAround,
     Round,
+    Sizes,
     takes_mean,
 )
 from flare.learning.methods.registry import METHODS, MethodKind, make_method, method
@@ -37,6 +39,7 @@ __all__ = [
     "FedSam",
     "FedYogi",
     "Flare",
+    "HeteroFl",
     "MeanReducer",
     "Method",
     "MethodKind",
@@ -47,6 +50,7 @@ __all__ = [
     "ReducerAround",
     "Round",
     "Scaffold",
+    "Sizes",
     "equal_rates",
     "make_method",
     "method",
