@@ -228,13 +228,14 @@ def test_devices_pay_for_their_own_model(payload: str) -> None:
 
 
 def test_records_tell_what_was_sent_and_the_whole_model_is_evaluated() -> None:
-    member = Member(Simulation(hetero("run.evaluate_every=3")))
+    member = Member(Simulation(hetero("run.evaluate_every=3", "wireless.downlink=broadcast")))
     (records,) = followed([member])
     simulation = member.simulation
     for record in records:
         sizes = simulation.station.method.sizes(np.arange(8), np.ones(8))
         assert record.sent
         assert record.payload_bits == (32.0 * sizes.num_weights[record.sent]).tolist()
+        assert record.downlink_bits == 32.0 * simulation.model.num_weights
     (score,) = ReferenceEngine(simulation.module, simulation.dataset).evaluate([member.state.weights])
     assert (records[-1].test_accuracy, records[-1].test_loss) == (score.accuracy, score.loss)
     assert len(member.state.weights) == simulation.model.num_weights
@@ -334,7 +335,10 @@ def test_what_is_held_back_outside_the_device_model_stays_until_it_is_held_again
             ["uplink.codec=qsgd", "uplink.bits=auto", "scheduling.policy=exact"],
             "the devices of method 'heterofl' send models of different sizes",
         ),
-        (["uplink.air=ota"], "has a reducer of its own, which takes in updates one by one"),
+        (
+            ["uplink.air=ota"],
+            "train models of different sizes: over the air the base station hears the sum",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_reason(more: list[str], words: str) -> None:

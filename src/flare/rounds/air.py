@@ -76,6 +76,11 @@ def _refuse_method(name: str, method: Method) -> None:
             f"uplink.air is \"ota\", but the devices of method '{name}' send {method.uplink_models} vectors a round: "
             f"{heard}, and never what a single device sent; {instead}"
         )
+    if method.needs_widths:
+        raise ValueError(
+            f"uplink.air is \"ota\", but the devices of method '{name}' train models of different sizes: {heard}, all of "
+            f"one size, and no mean over those that hold a weight; {instead}"
+        )
     weights, one = torch.zeros(1), np.ones(1)
     now = Round(weights, np.zeros(1, dtype=np.intp), one, local_lr=1.0, global_lr=1.0)
     if not takes_mean(method.reducer(method.enrol(method.start(1, 1), one), now)):
