@@ -78,8 +78,8 @@ def _refuse_method(name: str, method: Method) -> None:
         )
     if method.needs_widths:
         raise ValueError(
-            f"uplink.air is \"ota\", but the devices of method '{name}' train models of different sizes: {heard}, all of "
-            f"one size, and no mean over those that hold a weight; {instead}"
+            f"uplink.air is \"ota\", but the devices of method '{name}' train models of different sizes: {heard}, "
+            f"all of one size, and no mean over those that hold a weight; {instead}"
         )
     weights, one = torch.zeros(1), np.ones(1)
     now = Round(weights, np.zeros(1, dtype=np.intp), one, local_lr=1.0, global_lr=1.0)

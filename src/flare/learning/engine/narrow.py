@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Protocol, final
 
 import torch
@@ -18,6 +19,10 @@ from torch import Tensor, nn
 from flare.learning.flat import FlatModel
 from flare.learning.job import Job, LocalRule, Update
 from flare.learning.widths import Widths, narrowed, read_widths
+
+RATES = (0.25, 0.5)
+"""Shares of the channels for which there is a narrower model, ascending. Below, a step is too short for its own."""
+_WHOLE = 1.0
 
 
 class Trains(Protocol):
@@ -30,44 +35,63 @@ class Trains(Protocol):
 
 @final
 class NarrowModels:
-    """The narrower models of a model, each in an engine of its own that is made when it is first asked for."""
+    """The narrower models of a model, each in an engine of its own that is made when it is first asked for.
+
+    There are few of them (`RATES`), since each is compiled and each is a stack of its own: a job is done with the
+    narrowest of them that holds its model, by a mask on that where it is narrower still. Which one that is depends on
+    the job's own widths alone, so that its numbers do, too.
+    """
 
     def __init__(self, model: FlatModel, sample_shape: tuple[int, ...], engine: Callable[[nn.Module], Trains]) -> None:
         self._model, self._sample_shape, self._new_engine = model, sample_shape, engine
-        self._widths: Widths | None = None
-        self._made: dict[tuple[int, ...], _NarrowModel] = {}
+        self._of_rate: dict[float, _NarrowModel] = {}
+        self._rates: dict[tuple[int, ...], float] = {}  # by the widths of rules that were seen
 
     def train(self, jobs: Sequence[Job], whole: Callable[[Sequence[Job]], list[Update]]) -> list[Update]:
-        """Carry out every job, with `whole` those of devices that hold the whole model; answers in their order."""
-        groups: dict[tuple[int, ...] | None, list[int]] = defaultdict(list)
+        """Carry out every job, with `whole` those for which no narrower model is large enough; answers in order."""
+        groups: dict[float, list[int]] = defaultdict(list)
         for i, job in enumerate(jobs):
-            groups[job.rule.widths].append(i)
-        if list(groups) == [None]:
+            groups[_WHOLE if job.rule.widths is None else self._rate(job.rule.widths, job.rule)].append(i)
+        if list(groups) == [_WHOLE]:
             return whole(jobs)
         answers: dict[int, Update] = {}
-        for widths, members in groups.items():
+        for rate, members in groups.items():
             asked = [jobs[i] for i in members]
-            done = whole(asked) if widths is None else self._of(widths, asked[0]).train(asked)
+            done = whole(asked) if rate == _WHOLE else self._narrow(rate).train(asked)
             answers.update(zip(members, done, strict=True))
         return [answers[i] for i in range(len(jobs))]
 
-    def _of(self, widths: tuple[int, ...], example: Job) -> _NarrowModel:
-        if widths not in self._made:
-            if self._widths is None:
-                self._widths = read_widths(self._model.module, self._sample_shape)
-            self._made[widths] = self._make(self._widths, widths, example)
-        return self._made[widths]
+    @cached_property
+    def _widths(self) -> Widths:
+        return read_widths(self._model.module, self._sample_shape)
 
-    def _make(self, of_model: Widths, widths: tuple[int, ...], example: Job) -> _NarrowModel:
-        fits = len(widths) == len(of_model.whole) and widths[-1] == of_model.whole[-1]
-        if not fits or not all(0 < mine <= all_ for mine, all_ in zip(widths, of_model.whole, strict=True)):
-            raise ValueError(f"the widths of a job's rule are {widths}; the model's own are {of_model.whole}")
-        inside = of_model.numbers(widths) != 0.0
-        mask = example.rule.mask
-        if mask is None or not torch.equal(mask.to(inside.device) != 0.0, inside):
-            raise ValueError(f"the mask of a job's rule does not mark the model of its widths, {widths}")
-        engine = self._new_engine(narrowed(self._model.module, of_model, widths))
-        return _NarrowModel(engine, inside.nonzero()[:, 0], self._model.num_weights)
+    def _rate(self, widths: tuple[int, ...], rule: LocalRule) -> float:
+        """That of the narrowest model with room for these widths. The first rule that has them is checked."""
+        if widths not in self._rates:
+            _check(self._widths, widths, rule)
+            fitting = (rate for rate in RATES if _at_most(widths, self._widths.at(rate)))
+            self._rates[widths] = next(fitting, _WHOLE)
+        return self._rates[widths]
+
+    def _narrow(self, rate: float) -> _NarrowModel:
+        if rate not in self._of_rate:
+            outputs = self._widths.at(rate)
+            engine = self._new_engine(narrowed(self._model.module, self._widths, outputs))
+            places = self._widths.numbers(outputs).nonzero()[:, 0].to(self._model.parameters[0].device)
+            self._of_rate[rate] = _NarrowModel(engine, places, self._model.num_weights)
+        return self._of_rate[rate]
+
+
+def _check(of_model: Widths, widths: tuple[int, ...], rule: LocalRule) -> None:
+    """ValueError where a rule's widths are not those of a narrower model, or its mask marks another."""
+    if len(widths) != len(of_model.whole) or widths[-1] != of_model.whole[-1] or not _at_most(widths, of_model.whole):
+        raise ValueError(f"the widths of a job's rule are {widths}; the model's own are {of_model.whole}")
+    if rule.mask is None or not torch.equal(rule.mask.cpu() != 0.0, of_model.numbers(widths) != 0.0):
+        raise ValueError(f"the mask of a job's rule does not mark the model of its widths, {widths}")
+
+
+def _at_most(widths: Sequence[int], limits: Sequence[int]) -> bool:
+    return all(0 < width <= limit for width, limit in zip(widths, limits, strict=True))
 
 
 @final
