@@ -115,12 +115,12 @@ def trained_small(module: nn.Module, widths: Widths, rate: float, asked: Job, da
     before = FlatModel(small).flatten()
     weighted = [i for i, layer in enumerate(small) if isinstance(layer, nn.Linear | nn.Conv2d)]
     scaled = nn.Sequential(*[Divided(each, rate) if i in weighted[:-1] else each for i, each in enumerate(small)])
-    optimizer = torch.optim.SGD(small.parameters(), lr=asked.rule.lr)
     for batch in asked.batches:
-        optimizer.zero_grad()
         x, y = torch.from_numpy(data.train_x[batch]), torch.from_numpy(data.train_y[batch])
-        functional.cross_entropy(scaled(x), y).backward()
-        optimizer.step()
+        gradients = torch.autograd.grad(functional.cross_entropy(scaled(x), y), list(small.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(small.parameters(), gradients, strict=True):
+                parameter -= asked.rule.lr * gradient
     return FlatModel(small).flatten() - before, widths.numbers(widths.at(rate)) != 0.0
 
 

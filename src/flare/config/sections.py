@@ -253,7 +253,7 @@ class LearningConfig:
     method: str = setting(
         "flare",
         "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin, fedavgm, fedadam, fedyogi, fedsam, "
-        "moon, or one of your own",
+        "moon, heterofl, or one of your own",
     )
     local_lr: float = setting(0.05, "local learning rate", above=0.0)
     global_lr: float = setting(1.0, "global learning rate", above=0.0)
