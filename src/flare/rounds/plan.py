@@ -154,7 +154,8 @@ def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> t
     steps: Floats = tau * station.method.step_cost
     bits: float | Floats = station.payload_bits
     if sizes is not None:
-        steps, bits = steps * sizes.work, np.array([station.payload_of(n) for n in sizes.num_weights.tolist()])
+        counts, which = np.unique(sizes.num_weights, return_inverse=True)
+        steps, bits = steps * sizes.work, np.array([station.payload_of(n) for n in counts.tolist()])[which]
     if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
         steps = steps + seen.num_samples / wireless.batch_size
     compute_s, energy_j = time_and_energy(
