@@ -10,12 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from flare.config import LearningConfig
 from flare.learning.engine.sequential import SequentialEngine
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
-from flare.learning.methods import Method, Round
+from flare.learning.methods import METHODS, Method, Round, make_method
+from flare.learning.widths import read_widths
 from flare.rng import stream
 from tests.reducing import common, reduced, resolved
 from tests.tiny import tiny_data, tiny_module
@@ -23,6 +25,14 @@ from tests.tiny import tiny_data, tiny_module
 TARGETS = np.array([0.0, 4.0, 10.0, 10.0])
 ONE = torch.tensor([1.0])
 NOW = Round(ONE, selected=np.array([0, 1]), tau=np.array([1.0, 2.0, 7.0, 7.0]), local_lr=0.5, global_lr=1.0)
+
+OF_ANY_MODEL = [name for name in METHODS if not make_method(LearningConfig(method=name)).needs_widths]
+"""The methods that need not know the layers of the model."""
+
+
+def fitted(method: Method, module: nn.Module, sample_shape: tuple[int, ...] = (1, 8, 8)) -> Method:
+    """The method for a model, where it goes by its widths."""
+    return method.fitted(read_widths(module, sample_shape)) if method.needs_widths else method
 
 
 def descend(device: int, start: Tensor, rule: LocalRule) -> Update:
@@ -51,6 +61,7 @@ def one_round(method: Method, now: Round = NOW, weights: Tensor = ONE, state: di
 def train(method: Method, taus: list[np.ndarray], *, local_lr: float = 0.3) -> list[Tensor]:
     """The weights after each round of real training on tiny data."""
     module, samples = tiny_module("mlp"), tiny_data()
+    method = fitted(method, module)
     engine, weights = SequentialEngine(module, samples), FlatModel(module).flatten()
     state, history = method.start(len(weights), 6), []
     for number, tau in enumerate(taus):

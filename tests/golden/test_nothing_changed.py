@@ -24,7 +24,8 @@ BEFORE = Path(__file__).parent / "before"
 RUNS: dict[str, dict[str, Any]] = json.loads((BEFORE / "records.json").read_text())
 RENAMED = {"lipschitz": "smoothness"}
 LEARNED = {"train_loss", "test_loss", "test_accuracy"}
-METHODS_SINCE = {"fedavgm", "fedadam", "fedyogi", "fedsam", "moon", "fedpaq", "fedbuff"}  # there is no before of them
+METHODS_SINCE = {"fedavgm", "fedadam", "fedyogi", "fedsam", "moon", "heterofl", "fedpaq", "fedbuff"}
+"""There is no before of them."""
 MADE_WITH = ("2.13.0+cpu", "AVX512")  # torch and processor
 ON_SAME = (torch.__version__, torch.backends.cpu.get_cpu_capability()) == MADE_WITH
 # Relative: of schedules, of what is learned, and on Flower, where updates are added in the order of their arrival. With

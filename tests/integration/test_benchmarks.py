@@ -49,3 +49,14 @@ def test_the_benchmark_of_the_uplink_writes_numbers_and_a_page(tmp_path: Path) -
         assert row["of_round"] == row["arrive_s"] / (core["training_s"] + row["arrive_s"]) > 0.0
         assert row["encode_s"] > 0.0 < row["decode_s"]
     assert "of the round |" in (tmp_path / "uplink.md").read_text()
+
+
+def test_the_benchmark_of_rules_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "rules.py"))["main"](["--quick", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "rules.json").read_text())["rows"]
+    names = ["fedavg", "fedsam", "moon", "heterofl"]
+    assert [(row["engine"], row["method"]) for row in rows] == [
+        (engine, name) for engine in ("sequential", "batched") for name in names
+    ]
+    assert all(row["ratio"] > 0.0 for row in rows)
+    assert "| ratio |" in (tmp_path / "rules.md").read_text()

@@ -21,7 +21,7 @@ from flare.config import Config, LearningConfig, override
 from flare.learning.engine import make_engine
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update
-from flare.learning.methods import METHODS, PlainMethod, make_method, method
+from flare.learning.methods import PlainMethod, make_method, method
 from flare.records import RunFolder
 from flare.records.checkpoints import checkpoints, read_checkpoint
 from flare.records.run import read_run
@@ -35,6 +35,7 @@ from flare.uplink import Codec, keys, make_codec
 from flare.wireless.rate import upload_s
 from tests.driving import followed
 from tests.hostile import flare as command
+from tests.method_rounds import OF_ANY_MODEL
 from tests.plugin_files import registries_as_they_were
 
 SMALL = (
@@ -257,7 +258,7 @@ def test_an_interrupted_round_leaves_what_is_held_back_as_it_was() -> None:
 # --- what is recorded --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_ANY_MODEL)
 @each_codec
 def test_the_clock_is_charged_what_is_sent_to_the_bit(codec: str, method: str) -> None:
     if make_method(LearningConfig(method=method)).needs_codec not in ("", codec):

@@ -20,7 +20,7 @@ from flare.config import Config, override
 from flare.flower import FlareStrategy
 from flare.learning.engine import make_engine
 from flare.learning.job import GradientJob, LocalRule
-from flare.learning.methods import METHODS, PlainMethod, method
+from flare.learning.methods import PlainMethod, method
 from flare.records import RunFolder
 from flare.records.run import read_run, run_of
 from flare.rounds import BaseStation, RoundRecord, RunState
@@ -33,6 +33,7 @@ from flare.uplink import Codec, arrive, keys, make_codec
 from flare.wireless.rate import downlink_snr_hz
 from tests.driving import followed, settings_of_method
 from tests.hostile import flare as command
+from tests.method_rounds import OF_ANY_MODEL
 from tests.plugin_files import registries_as_they_were
 
 SIZE = 650  # weights of the logistic model on digits
@@ -136,7 +137,7 @@ def test_the_clock_has_every_broadcast_and_none_where_nobody_sends() -> None:
     assert {bool(each.selected) for each in records} == {True, False}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_ANY_MODEL)
 def test_what_a_method_sends_down_is_charged(name: str) -> None:
     vectors = 2 if name in ("scaffold", "fedlin") else 1
     for settings, bits in ((QSGD, make_codec("qsgd", {"bits": 6}).bits(SIZE)), ((BROADCAST,), 32 * SIZE), ((), 0)):

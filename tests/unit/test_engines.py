@@ -17,6 +17,7 @@ from flare.learning.job import GradientJob, LocalRule
 from flare.learning.methods import METHODS, Round, make_method
 from flare.learning.models import make_model
 from flare.rng import stream
+from tests.method_rounds import fitted
 from tests.reducing import common, reduced, resolved
 from tests.tiny import MODULES, job, tiny_data, tiny_module
 
@@ -100,6 +101,7 @@ def test_a_job_that_fails_leaves_the_engine_usable():
 @pytest.mark.parametrize("name", list(METHODS))
 def test_sequential_is_the_reference_through_rounds_of_every_method(name):
     module, data, method = tiny_module("cnn"), tiny_data(), make_method(LearningConfig(method=name))
+    method = fitted(method, module)
 
     def train(engine):
         weights = FlatModel(module).flatten()

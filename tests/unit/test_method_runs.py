@@ -19,6 +19,7 @@ RUNS = {
     "fedyogi": ["learning.method=fedyogi"],
     "fedsam": ["learning.method=fedsam"],
     "moon": ["learning.method=moon", "learning.options.moon_mu=5"],
+    "heterofl": ["learning.method=heterofl", "learning.options.assign=cpu"],
 }
 SMALL = [
     *("wireless.num_devices=8", "wireless.deadline_s=1.0", "wireless.batch_size=10", "data.partition=shards"),

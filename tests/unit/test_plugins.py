@@ -86,7 +86,8 @@ def test_everything_that_flare_has_is_built_in_and_says_what_it_is() -> None:
             assert thing.name == name
             assert 10 < len(thing.summary) < 130
     built_in = {"flare", "fedavg", "fedavg-fixed", "fedprox", "fednova", "scaffold", "fedlin"}
-    assert set(METHODS) == built_in | {"fedavgm", "fedadam", "fedyogi", "fedsam", "moon", "fedpaq", "fedbuff"}
+    since = {"fedavgm", "fedadam", "fedyogi", "fedsam", "moon", "heterofl", "fedpaq", "fedbuff"}
+    assert set(METHODS) == built_in | since
 
 
 def test_flare_is_imported_without_torch_and_keeps_its_methods_where_a_plugin_that_brings_it_fails(

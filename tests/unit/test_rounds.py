@@ -13,7 +13,7 @@ import torch
 
 from flare.config import Config, override
 from flare.learning.job import Update
-from flare.learning.methods import METHODS, make_method
+from flare.learning.methods import make_method
 from flare.rounds import (
     Arrivals,
     BaseStation,
@@ -31,6 +31,7 @@ from flare.rounds.memory import PolicyMemory
 from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import POLICIES, Choice, History, policy
 from tests.driving import settings_of_method
+from tests.method_rounds import OF_ANY_MODEL
 
 WEIGHTS = 3
 
@@ -184,7 +185,7 @@ def test_a_whole_cell_gets_its_arrays_as_they_were() -> None:
 # Arrivals
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_ANY_MODEL)
 def test_memory_does_not_grow_with_the_number_of_updates(method: str) -> None:
     base = station(*settings_of_method(method))
     state = start(base, 4)

@@ -269,7 +269,7 @@ class LearningConfig:
     method: str = setting(
         "flare",
         "method: flare, fedavg, fedavg-fixed, fedprox, fednova, scaffold, fedlin, fedavgm, fedadam, fedyogi, fedsam, "
-        "moon, fedpaq, fedbuff, or one of your own",
+        "moon, heterofl, fedpaq, fedbuff, or one of your own",
     )
     asynchronous: bool = setting(
         False,

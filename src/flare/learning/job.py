@@ -65,6 +65,9 @@ class LocalRule:
                             With entries of 0 and 1 that is the sub-model of the weights marked by 1. Other numbers
                             scale: 1 / rate on the weights and biases before a ReLU divides its output by the rate,
                             which is HeteroFL's scaler. Weights whose mask is 0 never move, whatever the drift
+    widths                  where the mask marks the weights of a narrower model: the outputs of its layers, as of
+                            `flare.learning.widths`. Engines may then compute with that model, which is quicker and the
+                            same but for rounding
     contrast                a second term of the loss
     control                 the base station's control variate, shape (weights,): where updates are coded, the device
                             also sends how its own one changes (`control_change`, SCAFFOLD); engines do not look at it.
@@ -78,6 +81,7 @@ class LocalRule:
     subtract_own_gradient: bool = False
     ascent: float = 0.0
     mask: Tensor | None = None
+    widths: tuple[int, ...] | None = None
     contrast: Contrast | None = None
     control: Tensor | None = None
 
@@ -158,6 +162,8 @@ def check_job(job: Job, model: FlatModel) -> None:
             "a job's rule still says subtract_own_gradient: subtract the gradient of the device's own data at the "
             "start weights from the drift, and unset it, before an engine gets the job"
         )
+    if rule.widths is not None and rule.mask is None:
+        raise ValueError("a job's rule has the widths of a narrower model and no mask: give the mask that marks it")
     if not 0.0 <= rule.ascent < math.inf:
         raise ValueError(f"the ascent of a job's rule is {rule.ascent}; it is a distance: zero or more, and finite")
     if contrast is not None:

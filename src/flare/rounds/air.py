@@ -83,6 +83,11 @@ def _refuse_method(name: str, method: Method) -> None:
             f"uplink.air is \"ota\", but the devices of method '{name}' send {method.uplink_models} vectors a round: "
             f"{heard}, and never what a single device sent; {instead}"
         )
+    if method.needs_widths:
+        raise ValueError(
+            f"uplink.air is \"ota\", but the devices of method '{name}' train models of different sizes: {heard}, "
+            f"all of one size, and no mean over those that hold a weight; {instead}"
+        )
     if not method_takes_mean(method):
         raise ValueError(
             f"uplink.air is \"ota\", but method '{name}' has a reducer of its own, which takes in updates one by one: "

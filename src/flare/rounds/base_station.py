@@ -58,10 +58,14 @@ class BaseStation:
     def payload_bits(self) -> float:
         """S: what a device sends in a round, with the control variates or gradients that its method adds; to the bit
         what the codec makes of them."""
+        return self.payload_of(self.num_weights)
+
+    def payload_of(self, num_weights: int) -> float:
+        """What a device sends in a round whose model has so many weights."""
         if self.codes:  # where it is chosen, that of the shortest messages
             shortest = self.codecs[0] if self.codecs else self.codec
-            return float(self.method.uplink_models * shortest.checked_bits(self.num_weights))
-        return self.method.uplink_models * self._plain_bits
+            return float(self.method.uplink_models * shortest.checked_bits(num_weights))
+        return self.method.uplink_models * self._plain_bits(num_weights)
 
     @property
     def broadcasts(self) -> bool:
@@ -81,13 +85,13 @@ class BaseStation:
             return 0.0
         if self.codes_broadcast:
             return float(self.method.downlink_models * self.downlink_codec.checked_bits(self.num_weights))
-        return self.method.downlink_models * self._plain_bits
+        return self.method.downlink_models * self._plain_bits(self.num_weights)
 
-    @property
-    def _plain_bits(self) -> float:
-        """The length of a vector of the model's size that is not coded."""
-        own = self.config.run.payload == "model"
-        return float(update_bits(self.num_weights) if own else self.config.wireless.payload_bits)
+    def _plain_bits(self, num_weights: int) -> float:
+        """The length of so many weights, all of the model or a part of it, that are not coded."""
+        if self.config.run.payload == "model":
+            return float(update_bits(num_weights))
+        return self.config.wireless.payload_bits * (num_weights / self.num_weights)
 
     @property
     def max_devices(self) -> int | None:
@@ -164,6 +168,11 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
         raise ValueError(
             f"uplink.bits is \"auto\": bits are chosen with the schedule, which policy '{config.scheduling.policy}' "
             'cannot do; set scheduling.policy to "exact", or uplink.bits to a number from 2 to 16'
+        )
+    if uplink.bits == "auto" and (method or make_method(config.learning)).needs_widths:
+        raise ValueError(
+            f"uplink.bits is \"auto\", but the devices of method '{config.learning.method}' send models of different "
+            "sizes, and bits are chosen for updates of one size; set uplink.bits to a number from 2 to 16"
         )
     codec = make_codec(uplink.codec, _without_auto(uplink.given))
     if uplink.bits == "auto" and not isinstance(codec, Qsgd):

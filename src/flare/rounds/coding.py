@@ -51,6 +51,25 @@ class Outgoing:
     vectors: Mapping[int, Tensor]
     residuals: Mapping[int, Tensor] = field(default_factory=dict)  # what these devices hold back of this part
     codecs: Mapping[int, Codec] = field(default_factory=dict)  # of devices that have one of their own
+    held: Mapping[int, Tensor] = field(default_factory=dict)  # of devices that send a part: places of its weights
+
+    def part_of(self, device: int, vector: Tensor) -> Tensor:
+        """What the device sends of a vector of shape (weights,): all of it, or its part."""
+        held = self.held.get(device)
+        return vector if held is None else vector[held.to(vector.device)]
+
+    def whole_of(self, device: int, part: Tensor, outside: Tensor | None = None) -> Tensor:
+        """The vector of shape (weights,) that has the part of a device, and else `outside`, or zeros."""
+        held = self.held.get(device)
+        if held is None:
+            return part
+        whole = part.new_zeros(self.station.num_weights) if outside is None else outside.to(part, copy=True)
+        whole[held.to(part.device)] = part
+        return whole
+
+    def num_sent(self, device: int) -> int:
+        """How many numbers the device sends."""
+        return self.station.num_weights if device not in self.held else len(self.held[device])
 
     def codec_of(self, device: int) -> Codec:
         """That of the broadcast, or that of what the device sends."""
@@ -95,11 +114,21 @@ def outgoing_updates(
         return []
     deltas = {device: update.delta for device, update in zip(rules, updates, strict=True)}
     index = state.rounds_done
-    sent = [Outgoing(station, index, Part.UPDATE, deltas, state.residuals.of(Part.UPDATE), codecs)]
+    held = _held_places(station, rules)
+    sent = [Outgoing(station, index, Part.UPDATE, deltas, state.residuals.of(Part.UPDATE), codecs, held)]
     if station.method.sends_control:
         changes = {device: _change(station, rule, deltas[device]) for device, rule in rules.items()}
-        sent.append(Outgoing(station, index, Part.CONTROL, changes, codecs=codecs))
+        sent.append(Outgoing(station, index, Part.CONTROL, changes, codecs=codecs, held=held))
     return sent
+
+
+def _held_places(station: BaseStation, rules: Mapping[int, LocalRule]) -> dict[int, Tensor]:
+    """Where the weights are that each device trains, where some train a narrower model."""
+    if not station.method.needs_widths:
+        return {}
+    masks = {id(rule.mask): rule.mask for rule in rules.values() if rule.mask is not None}
+    places = {key: mask.nonzero()[:, 0] for key, mask in masks.items()}
+    return {device: places[id(rule.mask)] for device, rule in rules.items() if rule.mask is not None}
 
 
 def control_of(station: BaseStation, rule: LocalRule) -> Tensor:
@@ -139,16 +168,18 @@ def transmit(outgoing: Sequence[Outgoing]) -> list[Incoming]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for number, each in enumerate(outgoing):
         where = next(iter(each.vectors.values())).device  # one engine computed them all
-        kind = (each.coding, each.station.num_weights, where)
         for device in each.vectors:
-            groups.setdefault((*kind, each.codecs.get(device)), []).append((number, device))
+            kind = (each.coding, each.num_sent(device), where, each.codecs.get(device))
+            groups.setdefault(kind, []).append((number, device))
     for (_, num_weights, where, _), rows in groups.items():
         portions = [rows[each] for each in row_portions(len(rows), num_weights, where)]
         for portion, (received, kept) in zip(portions, _shared(outgoing, portions, where), strict=True):
             for (number, device), vector, residual in zip(portion, received, kept, strict=True):
-                answers[number].vectors[device] = vector
+                sender = outgoing[number]
+                answers[number].vectors[device] = sender.whole_of(device, vector)
                 if residual is not None:
-                    answers[number].kept[device] = residual
+                    before = sender.residuals.get(device)
+                    answers[number].kept[device] = sender.whole_of(device, residual, before)
     return answers
 
 
@@ -181,8 +212,10 @@ def _code(outgoing: Sequence[Outgoing], rows: Sequence[Row]) -> Coded:
     """Rows, all of one codec and part, as they are received, and what their devices hold back."""
     first = outgoing[rows[0][0]]
     codec, part = first.codec_of(rows[0][1]), first.part
-    vectors = torch.stack([outgoing[number].vectors[device].float() for number, device in rows])
-    memory = _memory([outgoing[number].residuals.get(device) for number, device in rows], vectors[0])
+    senders = [(outgoing[number], device) for number, device in rows]
+    vectors = torch.stack([each.part_of(device, each.vectors[device]).float() for each, device in senders])
+    held_back = [(each, device, each.residuals.get(device)) for each, device in senders]
+    memory = _memory([None if e is None else each.part_of(device, e) for each, device, e in held_back], vectors[0])
     draws = _draws(outgoing, rows) if codec.draws else None
     try:
         return _through(codec, part, vectors, draws, memory)

@@ -170,7 +170,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         schedule = schedule.with_broadcast(station.downlink_bits, _downlink_snr_hz(station, seen))
     problem = schedule.problem
     selected = seen.devices[schedule.selected]
-    now = _round(station, state, selected, seen.over_all(problem.tau))
+    now = _round(station, state, seen, selected, problem.tau)
     return Plan(
         seen,
         problem,
@@ -195,16 +195,17 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     )
 
 
-def _round(station: BaseStation, state: RunState, selected: Indices, tau: Floats) -> Round:
-    """What a method is told of a round with these devices, `tau` of all devices."""
+def _round(station: BaseStation, state: RunState, seen: Observation, selected: Indices, tau: Floats) -> Round:
+    """What a method is told of a round with these devices; `tau` of those that are there."""
     learning = station.config.learning
     return Round(
         weights=state.weights,
         selected=selected,
-        tau=tau,
+        tau=seen.over_all(tau),
         local_lr=learning.local_lr,
         global_lr=learning.global_lr,
         tau_bar_limit=station.tau_bar_limit,
+        cpu_hz=seen.over_all(seen.cpu_hz),
     )
 
 
@@ -227,7 +228,7 @@ def _underway(
         told_s = time_of_broadcast(station.downlink_bits, problem.total_bandwidth_hz, snr_hz, at)
     rules = []
     if free.size:
-        rules = _rules(station, method, _round(station, state, free, seen.over_all(problem.tau)), None)
+        rules = _rules(station, method, _round(station, state, seen, free, problem.tau), None)
         refuse_vectors(station.config.learning.method, rules)
     begun = before.after_time(told_s).begin(
         state.rounds_done,
@@ -254,7 +255,12 @@ def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> t
     """`problem_of`; `link` is that of the devices, where they send over the air."""
     wireless = station.config.wireless
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
-    steps = tau * station.method.step_cost
+    sizes = station.method.sizes(seen.devices, seen.cpu_hz)
+    steps: Floats = tau * station.method.step_cost
+    bits: float | Floats = station.payload_bits
+    if sizes is not None:
+        counts, which = np.unique(sizes.num_weights, return_inverse=True)
+        steps, bits = steps * sizes.work, np.array([station.payload_of(n) for n in counts.tolist()])[which]
     if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
         steps = steps + seen.num_samples / wireless.batch_size
     compute_s, energy_j = time_and_energy(
@@ -264,7 +270,7 @@ def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> t
         tau=tau,
         compute_s=compute_s,
         snr_hz=seen.snr_hz,
-        payload_bits=station.payload_bits,
+        payload_bits=bits,
         total_bandwidth_hz=wireless.total_bandwidth_hz,
         deadline_s=wireless.deadline_s,
         gamma=station.gamma(tau),

@@ -14,6 +14,7 @@ import numpy as np
 
 from flare.config import Config
 from flare.learning.methods import METHODS, make_method
+from flare.learning.widths import Widths
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.air import BEST
 from flare.rounds.asynchrony import is_asynchronous
@@ -32,11 +33,14 @@ _SAME = 1e-9  # relative
 
 def facts_of(simulation: Simulation) -> dict[str, Any]:
     """What a run folder is told so that its rounds can be drawn again: the size of the model, whether the policy
-    divides the band evenly and, where the time that a device computes depends on it, how many samples each holds."""
+    divides the band evenly and, where the time that a device computes depends on it, how many samples each holds and
+    how wide the model is."""
     policy = POLICIES.find(simulation.config.scheduling.policy)
     facts: dict[str, Any] = {"num_weights": simulation.model.num_weights, "split_evenly": policy.split_evenly}
     if simulation.station.method.needs_gradients and len(simulation.held) <= _MAX_LISTED:
         facts["num_samples"] = [len(samples) for samples in simulation.held]
+    if simulation.widths is not None:
+        facts["widths"] = simulation.widths.to_json()
     if simulation.station.codecs:
         facts["model_of_bits"] = model_of_bits(simulation.station)
     return facts
@@ -66,6 +70,8 @@ class Redraw:
         self._method = make_method(config.learning)
         if is_asynchronous(config, self._method):
             raise ValueError("its devices computed across rounds, and what each had left to compute is not recorded")
+        if self._method.needs_widths:
+            self._method = self._method.fitted(_widths(manifest.get("widths"), self._num_weights))
         self._num_samples = np.full(config.wireless.num_devices, np.nan)
         if self._method.needs_gradients:
             self._num_samples = _counts(manifest.get("num_samples"), config.wireless.num_devices)
@@ -155,6 +161,13 @@ def _count(told: Any) -> int:
     if type(told) is not int or told < 1:
         raise ValueError("its folder does not tell the size of its model")
     return told
+
+
+def _widths(told: Any, num_weights: int) -> Widths:
+    found = Widths.from_json(told)
+    if found.num_weights(found.whole) != num_weights:
+        raise ValueError("its folder tells widths that are not those of its model")
+    return found
 
 
 def _split_evenly(told: Any, policy: str) -> bool:

@@ -38,6 +38,7 @@ from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, drift_less_own
 from flare.learning.methods import make_method
 from flare.learning.models import MODELS, ModelBuilder, check_output, make_model
+from flare.learning.widths import read_widths
 from flare.plugins import load_plugins
 from flare.rng import stream
 from flare.rounds import (
@@ -116,6 +117,9 @@ class Simulation:
         self.num_samples = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
         self.label_counts = _label_counts(self.dataset, self.held) if config.data.share_labels else None
         method, own = make_method(config.learning), self.own_dataset or self.own_module
+        self.widths = read_widths(self.module, self.dataset.sample_shape) if method.needs_widths else None
+        if self.widths is not None:
+            method = method.fitted(self.widths)
         smoothness = estimated_smoothness(config, method, self.module, self.dataset, self.held, own=own)
         self.station = BaseStation(config, method, self.model.num_weights, smoothness=smoothness)
         self.station = replace(self.station, policy_options=self._policy_options())

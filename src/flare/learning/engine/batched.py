@@ -4,7 +4,7 @@ The jobs are sorted by their number of steps, most first, so that those still at
 the stack: a step is one pass over that prefix. The data lie on the device once; batches are gathered by index. A stack
 is cut into chunks that fit the memory, and where memory runs out after all, the chunk is halved and tried again. Rules
 with an ascent, a mask or a contrast are stacked with others that have the same of them (`seams`), so that plain rules
-pay nothing for them.
+pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it (`narrow`).
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
 whose weights are no longer finite. Compiled (`CompiledProgram`), that holds to the last bit. Uncompiled, on a CPU and
@@ -31,6 +31,7 @@ from flare.data.dataset import Dataset
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.chunks import Chunks
 from flare.learning.engine.compiled import CompiledProgram, can_compile
+from flare.learning.engine.narrow import NarrowModels
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Seams
 from flare.learning.engine.stack import Descent, Feed
@@ -58,7 +59,7 @@ class BatchedEngine:
     def __init__(
         self,
         module: nn.Module,
-        dataset: Dataset,
+        dataset: Dataset | TensorData,
         *,
         device: str | torch.device,
         chunk: int | None = None,
@@ -66,7 +67,7 @@ class BatchedEngine:
         tf32: bool = False,
     ) -> None:
         self._model = own_copy(module, device)
-        self._data = TensorData(dataset, device)
+        self._data = dataset if isinstance(dataset, TensorData) else TensorData(dataset, device)
         self._device = self._data.device
         self._program = make_program(self._model, self._data.train_x[0])
         self._tf32 = tf32
@@ -75,6 +76,8 @@ class BatchedEngine:
         wanted = can_compile(self._device) if compile is None else compile
         if wanted and isinstance(self._program, LayerProgram):
             self._compiled = CompiledProgram(self._model, self._data.train_x[0], tf32=tf32)
+        alike = partial(BatchedEngine, dataset=self._data, device=device, chunk=chunk, compile=compile, tf32=tf32)
+        self._narrow = NarrowModels(self._model, tuple(self._data.train_x.shape[1:]), alike)
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
@@ -82,6 +85,10 @@ class BatchedEngine:
             check_job(job, self._model)
             if np.ndim(job.batches) != 2 or np.size(job.batches) == 0:
                 raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
+        return self._narrow.train(jobs, self._train_whole)
+
+    def _train_whole(self, jobs: Sequence[Job]) -> list[Update]:
+        """Jobs with the whole model, with or without masks."""
         kinds = [(self._program.width(np.shape(job.batches)[1]), *job.rule.kind) for job in jobs]
         return self._by_kind(jobs, kinds, [-job.rule.steps for job in jobs], self._train)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast, final
 
 import torch
@@ -14,6 +14,7 @@ from flare.learning.engine.layers import Bias, Convolution, Flatten, Kept, Layer
 from flare.learning.engine.products import Pair, Plain, Products
 from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms
 from flare.learning.flat import FlatModel
+from flare.learning.widths import chain
 
 
 class UnknownLayerError(Exception):
@@ -31,7 +32,7 @@ class LayerProgram:
         self.floats_per_sample = 0
         shape = sample_shape
         index = {name: i for i, name in enumerate(model.names)}
-        for prefix, module in _chain("", model.module):
+        for prefix, module in chain("", model.module):
             shape = self._append(module, shape, index, prefix)
         if len(shape) != 1:
             raise UnknownLayerError
@@ -127,16 +128,6 @@ class LayerProgram:
             columns = math.prod(layer.kernel) * cast("nn.Conv2d", module).in_channels * math.prod(shape[1:])
         self.floats_per_sample += 3 * math.prod(shape) + 3 * columns
         return shape
-
-
-def _chain(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of nested `nn.Sequential` in order, with the prefix of their parameters' names."""
-    if type(module) is nn.Sequential:
-        for name, child in module._modules.items():  # named_children() leaves out what stands there twice
-            assert child is not None
-            yield from _chain(f"{prefix}{name}.", child)
-    else:
-        yield prefix, module
 
 
 _Converted = tuple[Layer | None, Shape]

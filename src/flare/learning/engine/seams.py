@@ -102,9 +102,10 @@ class Seams:
     def _uphill(self, stack: Tensor, gradients: Sequence[Tensor], norms: Tensor) -> Tensor:
         """w + ascent g / |g| for every row."""
         assert self.ascents is not None
-        count, above = len(stack), stack.clone()
-        scale = self.ascents[:count] / norms[:, None].clamp_min(MIN_NORM)
-        parts = torch.split(above[:, : sum(self.sizes)], self.sizes, dim=1)
-        for part, gradient in zip(parts, gradients, strict=True):
-            part.addcmul_(gradient.reshape(part.shape), scale)
+        above, used = torch.empty_like(stack), sum(self.sizes)
+        above[:, used:] = 0.0
+        scale = self.ascents[: len(stack)] / norms[:, None].clamp_min(MIN_NORM)
+        parts, here = (torch.split(each[:, :used], self.sizes, dim=1) for each in (above, stack))
+        for part, weights, gradient in zip(parts, here, gradients, strict=True):
+            torch.addcmul(weights, gradient.reshape(part.shape), scale, out=part)
         return above

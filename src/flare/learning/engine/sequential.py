@@ -94,6 +94,7 @@ class _Worker:
         rule, start = job.rule.on(self._data.device), job.start.to(self._data.device)
         weights = torch.empty_like(self._weights) if any(rule.kind) else self._weights
         weights.copy_(start)
+        outside = None if rule.mask is None else rule.mask == 0.0
         losses = []
         for batch in self._data.indices(job.batches):
             x, y = self._data.batch(batch)
@@ -106,8 +107,8 @@ class _Worker:
                 direction += rule.drift
             if rule.mu != 0.0:
                 direction += rule.mu * (weights - start)
-            if rule.mask is not None:
-                direction.masked_fill_(rule.mask == 0.0, 0.0)
+            if outside is not None:
+                direction.masked_fill_(outside, 0.0)
             weights -= direction.mul_(rule.lr)
         return make_update(weights - start, losses)
 
@@ -150,10 +151,10 @@ class _Worker:
 
     def _load(self, weights: Tensor, rule: LocalRule) -> None:
         """Let the module compute with these weights, masked where the rule has a mask."""
-        if weights is not self._weights:
-            self._weights.copy_(weights)
         if rule.mask is not None:
-            self._weights *= rule.mask
+            torch.mul(weights, rule.mask, out=self._weights)
+        elif weights is not self._weights:
+            self._weights.copy_(weights)
 
     def _loss_and_gradient(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The mean cross-entropy over the batch and its gradient, in the worker's buffer, shape (weights,)."""

@@ -101,7 +101,9 @@ class Descent:
         self._minus_lr = torch.tensor([-rule.lr for rule in rules], device=device)[:, None]
         self._mu = torch.tensor([rule.mu for rule in rules], device=device)[:, None]
         self._starts = starts() if any(rule.mu != 0.0 for rule in rules) else None
-        self._masks = masks
+        self._outside = None if masks is None else (masks[:, : sum(sizes)] == 0.0)
+        if self._outside is not None and not bool(self._outside.any()):
+            self._outside = None
         self._drift = None
         if any(rule.drift is not None for rule in rules):
             self._drift = torch.zeros(len(jobs), sum(sizes), device=device)
@@ -120,6 +122,6 @@ class Descent:
                 direction = direction + self._drift[:count, mine]
             if self._starts is not None:
                 direction = direction.addcmul(weights - self._starts[:count, mine], mu)
-            if self._masks is not None:
-                direction = torch.where(self._masks[:count, mine] == 0.0, 0.0, direction)
+            if self._outside is not None:
+                direction = direction.masked_fill(self._outside[:count, mine], 0.0)
             weights.addcmul_(direction, minus_lr)

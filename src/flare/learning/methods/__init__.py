@@ -12,6 +12,7 @@ from flare.learning.methods.fedsam import FedSam
 from flare.learning.methods.moon import Moon
 from flare.learning.methods.fedbuff import FedBuff
 from flare.learning.methods.fedpaq import FedPaq
+from flare.learning.methods.heterofl import HeteroFl
 from flare.learning.methods.around import AroundMethod
 from flare.learning.methods.base import (
     MeanReducer,
@@ -21,6 +22,7 @@ from flare.learning.methods.base import (
     Reducer,
     ReducerAround,
     Round,
+    Sizes,
     takes_mean,
 )
 from flare.learning.methods.registry import METHODS, MethodKind, make_method, method
@@ -41,6 +43,7 @@ __all__ = [
     "FedSam",
     "FedYogi",
     "Flare",
+    "HeteroFl",
     "MeanReducer",
     "Method",
     "MethodKind",
@@ -51,6 +54,7 @@ __all__ = [
     "ReducerAround",
     "Round",
     "Scaffold",
+    "Sizes",
     "equal_rates",
     "make_method",
     "method",

@@ -9,6 +9,7 @@ rate is the global rate of the settings, eta_g (`learning.global_lr`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,9 +19,10 @@ from torch import Tensor
 from flare.config import setting
 from flare.config.declared import read, split_options
 from flare.learning.job import LocalRule
-from flare.learning.methods.base import Method, MethodState, PlainMethod, Reducer, ReducerAround, Round
+from flare.learning.methods.base import Method, MethodState, PlainMethod, Reducer, ReducerAround, Round, Sizes
 from flare.learning.methods.registry import METHODS
-from flare.types import Floats
+from flare.learning.widths import Widths
+from flare.types import Floats, Indices
 
 _VECTORS = ("uplink_models", "downlink_models", "needs_gradients", "sends_control")
 _INNER = "inner."  # what the names of the inner method's state begin with
@@ -66,6 +68,21 @@ class AroundMethod(PlainMethod, ABC):
     def needs_smoothness(self) -> bool:
         """Where the inner method does."""
         return self.around.needs_smoothness
+
+    @property
+    def needs_widths(self) -> bool:
+        """Where the inner method does."""
+        return self.around.needs_widths
+
+    def fitted(self, widths: Widths) -> Method:
+        """The same around the inner method for that model."""
+        made = copy(self)
+        made.__dict__["around"] = self.around.fitted(widths)
+        return made
+
+    def sizes(self, devices: Indices, cpu_hz: Floats) -> Sizes | None:
+        """Those of the inner method."""
+        return self.around.sizes(devices, cpu_hz)
 
     @property
     def step_cost(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Protocol, cast, final
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from flare.learning.aggregate import Mean, RunningMean, move
 from flare.learning.job import LocalRule, Update
 from flare.learning.tau_bar import mean_strategy
+from flare.learning.widths import Widths
 from flare.types import Floats, Indices
 
 MethodState = dict[str, Tensor]
@@ -36,6 +37,16 @@ class Round:
     tau_bar_limit: float = math.inf  # the greatest tau_bar that FLARE may take
     age: Floats | None = None  # (devices,), steps of the global model since a device received it; None: all are fresh
     new_mean: Callable[[], Mean] = RunningMean  # what adds the updates up: the base station, or the channel with noise
+    cpu_hz: Floats | None = None  # (devices,), speed of each processor this round; 0 of a device that did not report
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """How large the models are that devices train, where they differ."""
+
+    num_weights: Indices  # (devices,), what each of them sends
+    work: Floats  # (devices,), what its step costs, as a share of a step with the whole model
 
 
 class Reducer(Protocol):
@@ -79,8 +90,22 @@ class Method(Protocol):
         ...
 
     @property
+    def needs_widths(self) -> bool:
+        """Whether it gives devices narrower models: it must then be `fitted` before anything else is asked of it."""
+        ...
+
+    def fitted(self, widths: Widths) -> Method:
+        """The method for a model of these widths; itself where they do not matter. ValueError says why it cannot."""
+        ...
+
+    def sizes(self, devices: Indices, cpu_hz: Floats) -> Sizes | None:
+        """The models of the devices that are there, by their numbers and the speeds of their processors this round;
+        None: all train the whole model."""
+        ...
+
+    @property
     def step_cost(self) -> float:
-        """What a local step costs a device in time and energy, as a multiple of a plain one."""
+        """What a local step costs a device in time and energy, as a multiple of a plain one with the same model."""
         ...
 
     @property
@@ -200,6 +225,19 @@ class PlainMethod:
     @property
     def max_devices(self) -> int | None:
         """As many as are selected."""
+        return None
+
+    @property
+    def needs_widths(self) -> bool:
+        """All devices train the whole model."""
+        return False
+
+    def fitted(self, widths: Widths) -> Method:
+        """The method itself. Called only where `needs_widths`."""
+        return cast("Method", self)
+
+    def sizes(self, devices: Indices, cpu_hz: Floats) -> Sizes | None:
+        """All train the whole model."""
         return None
 
     @property

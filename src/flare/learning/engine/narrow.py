@@ -1,0 +1,137 @@
+"""Jobs of devices that hold a narrower model, done with that model instead of a mask on the whole one, for `batched`.
+
+The numbers are the same but for rounding: what a mask sets to zero adds nothing. The time is that of the narrower
+model. A job is cut to the weights that the model holds, what else its rule has with it, and its update is laid into a
+vector of zeros.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Protocol, final
+
+import torch
+from torch import Tensor, nn
+
+from flare.learning.flat import FlatModel
+from flare.learning.job import Job, LocalRule, Update
+from flare.learning.widths import Widths, narrowed, read_widths
+
+RATES = (0.25, 0.5)
+"""Shares of the channels for which there is a narrower model, ascending. Below, a step is too short for its own."""
+_WHOLE = 1.0
+
+
+class Trains(Protocol):
+    """An engine, as far as it is needed here."""
+
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
+        """Carry out every job."""
+        ...
+
+
+@final
+class NarrowModels:
+    """The narrower models of a model, each in an engine of its own that is made when it is first asked for.
+
+    There are few of them (`RATES`), since each is compiled and each is a stack of its own: a job is done with the
+    narrowest of them that holds its model, by a mask on that where it is narrower still. Which one that is depends on
+    the job's own widths alone, so that its numbers do, too.
+    """
+
+    def __init__(self, model: FlatModel, sample_shape: tuple[int, ...], engine: Callable[[nn.Module], Trains]) -> None:
+        self._model, self._sample_shape, self._new_engine = model, sample_shape, engine
+        self._of_rate: dict[float, _NarrowModel] = {}
+        self._rates: dict[tuple[int, ...], float] = {}  # by the widths of rules that were seen
+
+    def train(self, jobs: Sequence[Job], whole: Callable[[Sequence[Job]], list[Update]]) -> list[Update]:
+        """Carry out every job, with `whole` those for which no narrower model is large enough; answers in order."""
+        groups: dict[float, list[int]] = defaultdict(list)
+        for i, job in enumerate(jobs):
+            groups[_WHOLE if job.rule.widths is None else self._rate(job.rule.widths, job.rule)].append(i)
+        if list(groups) == [_WHOLE]:
+            return whole(jobs)
+        answers: dict[int, Update] = {}
+        for rate, members in groups.items():
+            asked = [jobs[i] for i in members]
+            done = whole(asked) if rate == _WHOLE else self._narrow(rate).train(asked)
+            answers.update(zip(members, done, strict=True))
+        return [answers[i] for i in range(len(jobs))]
+
+    @cached_property
+    def _widths(self) -> Widths:
+        return read_widths(self._model.module, self._sample_shape)
+
+    def _rate(self, widths: tuple[int, ...], rule: LocalRule) -> float:
+        """That of the narrowest model with room for these widths. The first rule that has them is checked."""
+        if widths not in self._rates:
+            _check(self._widths, widths, rule)
+            fitting = (rate for rate in RATES if _at_most(widths, self._widths.at(rate)))
+            self._rates[widths] = next(fitting, _WHOLE)
+        return self._rates[widths]
+
+    def _narrow(self, rate: float) -> _NarrowModel:
+        if rate not in self._of_rate:
+            outputs = self._widths.at(rate)
+            engine = self._new_engine(narrowed(self._model.module, self._widths, outputs))
+            places = self._widths.numbers(outputs).nonzero()[:, 0].to(self._model.parameters[0].device)
+            self._of_rate[rate] = _NarrowModel(engine, places, self._model.num_weights)
+        return self._of_rate[rate]
+
+
+def _check(of_model: Widths, widths: tuple[int, ...], rule: LocalRule) -> None:
+    """ValueError where a rule's widths are not those of a narrower model, or its mask marks another."""
+    if len(widths) != len(of_model.whole) or widths[-1] != of_model.whole[-1] or not _at_most(widths, of_model.whole):
+        raise ValueError(f"the widths of a job's rule are {widths}; the model's own are {of_model.whole}")
+    if rule.mask is None or not torch.equal(rule.mask.cpu() != 0.0, of_model.numbers(widths) != 0.0):
+        raise ValueError(f"the mask of a job's rule does not mark the model of its widths, {widths}")
+
+
+def _at_most(widths: Sequence[int], limits: Sequence[int]) -> bool:
+    return all(0 < width <= limit for width, limit in zip(widths, limits, strict=True))
+
+
+@final
+class _NarrowModel:
+    """An engine of a narrower model, and the places of its weights among those of the whole one."""
+
+    def __init__(self, engine: Trains, places: Tensor, num_weights: int) -> None:
+        self._engine, self._places, self._num_weights = engine, places, num_weights
+
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
+        """Carry out jobs of devices that hold this model."""
+        cut = _Cut(self._places)
+        updates = self._engine.train([Job(cut(job.start), _cut_rule(job.rule, cut), job.batches) for job in jobs])
+        deltas = torch.stack([update.delta for update in updates])
+        whole = deltas.new_zeros(len(jobs), self._num_weights)
+        whole.index_copy_(1, self._places.to(whole.device), deltas)
+        return [replace(update, delta=delta) for update, delta in zip(updates, whole, strict=True)]
+
+
+class _Cut:
+    """Takes the weights at some places out of vectors; out of the same vector, once."""
+
+    def __init__(self, places: Tensor) -> None:
+        self._places = places
+        self._done: dict[int, tuple[Tensor, Tensor]] = {}  # with the vector itself, so that its id stays its own
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """The weights at the places, where the vector is."""
+        if id(vector) not in self._done:
+            self._done[id(vector)] = vector, vector.detach()[self._places.to(vector.device)]
+        return self._done[id(vector)][1]
+
+
+def _cut_rule(rule: LocalRule, cut: _Cut) -> LocalRule:
+    contrast = rule.contrast
+    return replace(
+        rule,
+        mask=None if rule.mask is None else cut(rule.mask),
+        widths=None,
+        drift=None if rule.drift is None else cut(rule.drift),
+        contrast=None if contrast is None else replace(contrast, previous=cut(contrast.previous)),
+        control=None,
+    )
