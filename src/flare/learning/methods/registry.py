@@ -25,19 +25,8 @@ from flare.registry import Registry, first_line
 INTERFACE = Interface("method")
 _PARTS = (
     *("uplink_models", "downlink_models", "needs_gradients", "sends_control", "plain_gradients"),
-    *(
-        "needs_widths",
-        "fitted",
-        "sizes",
-        "needs_smoothness",
-        "step_cost",
-        "start",
-        "steps",
-        "enrol",
-        "reference_steps",
-        "rules",
-        "reducer",
-    ),
+    *("needs_widths", "fitted", "sizes"),
+    *("needs_smoothness", "step_cost", "start", "steps", "enrol", "reference_steps", "rules", "reducer"),
 )
 M = TypeVar("M", bound=type[Any])
 
