@@ -47,7 +47,7 @@ def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrateg
 
 
 CASES = [("flare", policy) for policy in ("greedy", "round-robin", "proportional-fair", "grouped", "random")]
-SIMULATED = ("fedsam", "moon")  # what nodes cannot do
+SIMULATED = ("fedsam", "moon", "heterofl")  # what nodes cannot do
 CASES += [(method, "exact") for method in METHODS if method not in (*SIMULATED, "fedbuff")]
 CASES += [("scaffold", "round-robin"), ("fedlin", "grouped")]
 CASES += [("fedlin", "oort"), ("fedlin", "power-of-choice"), ("flare", "amiri-bn2-c")]  # two ask for sample counts

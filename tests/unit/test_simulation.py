@@ -21,6 +21,7 @@ from flare.rng import stream
 from flare.scheduling import POLICIES
 from flare.simulation import Member, RoundRecord, RunStatus, Simulation, drive, resume
 from tests.driving import followed, settings_of_method
+from tests.method_rounds import OF_ANY_MODEL
 
 SMALL = (
     "wireless.num_devices=8",
@@ -97,8 +98,9 @@ def test_training_lowers_the_loss_and_beats_chance() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_gives_the_same_numbers_alone_and_in_company(method: str) -> None:
-    own = small(*settings_of_method(method), "data.partition=shards")
-    company = [small("learning.method=fedavg", "seed=5"), small("scheduling.policy=grouped", "run.rounds=2")]
+    model = "learning.model=logistic" if method in OF_ANY_MODEL else "learning.model=mlp"
+    own = small(*settings_of_method(method), "data.partition=shards", model)
+    company = [small("learning.method=fedavg", "seed=5", model), small("scheduling.policy=grouped", "run.rounds=2")]
     (alone,) = records_of(own)
     _, together, _ = records_of(company[0], own, company[1])
     assert together == alone

@@ -25,18 +25,8 @@ from flare.registry import Registry, first_line
 INTERFACE = Interface("method")
 _PARTS = (
     *("uplink_models", "downlink_models", "needs_gradients", "sends_control", "plain_gradients"),
-    *(
-        "needs_codec",
-        "needs_widths",
-        "fitted",
-        "sizes",
-        "asynchronous",
-        "needs_fresh",
-        "max_devices",
-        "needs_smoothness",
-        "step_cost",
-    ),
-    *("start", "steps", "enrol", "reference_steps", "rules", "reducer"),
+    *("needs_codec", "needs_widths", "fitted", "sizes", "asynchronous", "needs_fresh", "max_devices"),
+    *("needs_smoothness", "step_cost", "start", "steps", "enrol", "reference_steps", "rules", "reducer"),
 )
 M = TypeVar("M", bound=type[Any])
 
