@@ -3,6 +3,6 @@
 The modules register their policies when they are imported.
 """
 
-from flare.scheduling.systems import amiri, fedcs, oort, power_of_choice, xu
+from flare.scheduling.systems import amiri, fedcs, oort, power_of_choice, tran, xu
 
-__all__ = ["amiri", "fedcs", "oort", "power_of_choice", "xu"]
+__all__ = ["amiri", "fedcs", "oort", "power_of_choice", "tran", "xu"]

@@ -67,9 +67,7 @@ class Senders:
         """The logarithm of what a hertz more would save each of them, in what the joules count."""
         return self._log_scale + log_phi(self.payload_bits * LN2 / self.send_s / bandwidth_hz)
 
-    def band_at(
-        self, log_price: float, widest_hz: float, guess: Floats | None = None
-    ) -> tuple[Floats, Floats, Floats]:
+    def band_at(self, log_price: float, widest_hz: float, guess: Floats | None = None) -> tuple[Floats, Floats, Floats]:
         """The best band of each at a price of a hertz, not under `least_hz` and not over `widest_hz`, its derivative by
         the logarithm of the price, 0 where a limit holds, and u; from a `guess` of u that is quicker."""
         nats = nats_at(log_price - self._log_scale, guess)
@@ -147,21 +145,26 @@ def log_phi(nats: Floats) -> Floats:
     return nats + np.log(_psi(nats))
 
 
+def nats_slope(nats: Floats) -> Floats:
+    """d ln phi / d ln u, from 2 upwards."""
+    return nats**2 / _psi(nats)
+
+
 def nats_at(log_y: Floats, guess: Floats | None = None) -> Floats:
     """The u with phi(u) = y, from the logarithm of y.
 
     In ln u, ln phi is convex and rises at a slope of 2 or more, so that Newton's method from the right side comes down
     on the root. It starts on the right side: phi(u) >= u^2 / 2, and phi(u) >= e^(u - 1) where u >= 1. From a `guess`
-    on the left, the first step goes to the right.
+    on the left, the first step goes to the right, no farther than that.
     """
     with np.errstate(over="ignore"):
-        nats = np.exp(0.5 * (log_y + LN2)) if guess is None else guess
-    if guess is None:
-        nats = np.where(log_y > 0.0, np.minimum(nats, 1.0 + log_y), nats)
+        most = np.exp(0.5 * (log_y + LN2))
+    most = np.where(log_y > 0.0, np.minimum(most, 1.0 + log_y), most)
+    nats = most if guess is None else np.minimum(guess, most)
     for _ in range(60):
         psi = _psi(nats)
         step = (nats + np.log(psi) - log_y) * psi / nats**2  # of ln u
-        nats = nats * np.exp(-np.minimum(step, 20.0))
+        nats = np.minimum(nats * np.exp(np.clip(-step, -20.0, 20.0)), most)
         if float(np.abs(step).max(initial=0.0)) <= 1e-14:
             break
     return nats
