@@ -1,17 +1,17 @@
 """The devices that are worth most beside the energy that they take, and the band among them.
 
-Every device has a worth, and every joule of its a cost; the band is divided so that the set loses least. With a price of
-a hertz each device is worth, on its own,
+Every device has a worth, and each joule that it radiates a cost; the band is divided so that the set loses least. With
+a price of a hertz each device is worth, on its own,
 
     v_i(price)  =  worth_i - min_b (cost_i E_i(b) + price b)
 
 and by weak duality no set of m devices is worth more than the m greatest v_i plus price x band, at any price. At the
-price with the least such bound, a set that leaves the m greatest v_i loses at least as much of the bound as the v_i that
-it gives up: sets are tried in the order of their bounds until none that is left can be better, which proves the best one.
+price with the least such bound, a set with other devices than those m has a bound that is lower by what their v_i are
+smaller. Sets are tried in the order of their bounds until none that is left can be better, which proves the best one.
 After `MAX_TRIED` sets the best so far is taken, and the bound says how far it may be off.
 
-The least bound of m devices is concave in m: at a price, the sum of the m greatest of some numbers is, and so is the least
-over all prices. So numbers of devices are gone through from the best bound up and down until a bound is no better.
+The least bound of m devices is concave in m: at a price, the sum of the m greatest of some numbers is, and so is the
+least over all prices. So numbers of devices are gone through from the best bound up and down until a bound is no better.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ product s b but for a factor:
     dE/db  =  -(s P / snr_hz) phi(u),     dE/ds  =  -(b P / snr_hz) phi(u),     phi(u) = 1 + (u - 1) e^u  >= 0
 
 Where a hertz costs `price` (joule, or whatever E is weighed in), the best band has  (s P / snr_hz) phi(u) = price.
-Written out, (u - 1) e^(u - 1) = (y - 1) / e with y = price snr_hz / (s P): u = 1 + W0((y - 1) / e), by Lambert's function.
-`nats_at` solves phi(u) = y in logarithms, where neither end of the range overflows and none of the digits is lost
-that W0 loses near its branch point.
+Written out, (u - 1) e^(u - 1) = (y - 1) / e with y = price snr_hz / (s P), so that u = 1 + W0((y - 1) / e) by Lambert's
+function. `nats_at` solves phi(u) = y in logarithms, where neither end of the range overflows, and keeps the digits that
+W0 loses near its branch point.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Self
 
@@ -48,7 +48,7 @@ class Senders:
 
     def of(self, devices: Indices) -> Self:
         """Some of them, in this order."""
-        return type(self)(*(getattr(self, name)[devices] for name in self.__dataclass_fields__))
+        return replace(self, **{each.name: getattr(self, each.name)[devices] for each in fields(self)})
 
     @property
     def num_devices(self) -> int:
@@ -125,8 +125,8 @@ def _to_the_last_hertz(bandwidth_hz: Floats, least_hz: Floats, total_hz: float) 
 
 
 def whole_blocks(senders: Senders, bandwidth_hz: Floats, block_hz: float, num_blocks: int) -> Floats:
-    """A division in whole blocks near a division in any parts, whose `least_hz` are whole blocks: rounded down, and each
-    block that is left goes where it saves most."""
+    """A division in whole blocks near a division in any parts, where `least_hz` are whole blocks: rounded down, and
+    each block that is left goes where it saves most."""
     least = np.rint(senders.least_hz / block_hz)
     blocks = np.maximum(np.floor(bandwidth_hz / block_hz * (1.0 + 4.0 * _EPS)), least)
     while blocks.sum() > num_blocks:  # rounding alone

@@ -1,15 +1,14 @@
 """How fast a device computes and how long it then sends, where both cost energy and a second and a hertz have a price.
 
-The conditions are those of `tran`, whose text has the symbols: given when the round ends and the price of a hertz (or the
-bands themselves), each device has one speed f with  2 a f^3 = mu(end - c / f),  mu(s) being what it would save with a
-second more than the s seconds that it sends.
+The conditions are those of `tran`, whose text has the symbols: given when the round ends and the price of a hertz (or
+the bands themselves), each device has one speed f with  2 a f^3 = mu(end - c / f),  where mu(s) is what it would save
+with a second more than the s seconds that it sends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -31,11 +30,6 @@ class Workers:
     snr_hz: Floats
     power_w: Floats
     capacitance: float
-
-    def of(self, devices: Indices) -> Self:
-        """Some of them, in this order."""
-        arrays = (getattr(self, name)[devices] for name in list(self.__dataclass_fields__)[:-1])
-        return type(self)(*arrays, self.capacitance)
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,7 +153,8 @@ def _in_blocks(
     workers: Workers, due_s: Floats, plan: RoundPlan, kappa: float, least_hz: Floats, problem: RoundProblem
 ) -> RoundPlan:
     """A plan in whole blocks, of which each device has at least `least_hz`."""
-    assert problem.block_hz is not None and problem.num_blocks is not None
+    assert problem.block_hz is not None
+    assert problem.num_blocks is not None
     radio = (workers.payload_bits, plan.send_s, workers.snr_hz, workers.power_w)
     senders = Senders(*radio, cost=np.ones(len(due_s)), least_hz=least_hz)
     bandwidth_hz = whole_blocks(senders, plan.bandwidth_hz, problem.block_hz, problem.num_blocks)
@@ -165,17 +166,17 @@ def _in_blocks(
 
     end_s, found = _best_end(respond, due_s, kappa, float(earliest_s.max()))
     if found is None:
-        return RoundPlan(
-            end_s, workers.max_cpu_hz, np.maximum(end_s - earliest_s + shortest_s, shortest_s), bandwidth_hz
-        )
+        spare_s = np.maximum(np.minimum(end_s, due_s) - earliest_s, 0.0)
+        return RoundPlan(end_s, workers.max_cpu_hz, shortest_s + spare_s, bandwidth_hz)
     return RoundPlan(end_s, found.cpu_hz, np.maximum(found.send_s, shortest_s), bandwidth_hz)
 
 
 def _best_end(
     respond: Callable[[Floats, Floats | None], Response | None], due_s: Floats, kappa: float, soonest_s: float
 ) -> tuple[float, Response | None]:
-    """When sum mu = kappa, and what the devices do then, by Newton's method in the logarithm of what it is later than
-    the soonest, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends as soon as it can."""
+    """When sum mu = kappa, and what the devices do then: by Newton's method in the logarithm of how much later than
+    `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends as
+    soon as it can."""
     low, high, later = math.log(_AS_SOON), math.inf, 0.0  # of the logarithm of end / soonest - 1
     found, speeds = None, None
     for _ in range(100):
@@ -221,14 +222,13 @@ def _balanced(
         if abs(miss) <= _CLOSE or abs(newton - price) <= _CLOSE or high - low <= _CLOSE or abs(price) > _MAX_LOG:
             break
         least, most = max(low, price - 6.0), min(high, price + 6.0)
-        price = (
-            newton if least < newton < most else 0.5 * (least + most) if high - low < 12.0 else _far(miss, least, most)
-        )
+        if least < newton < most:
+            price = newton
+        elif most - least < 6.0 or (low, high) == (least, most):
+            price = 0.5 * (least + most)
+        else:
+            price = most if miss > 0.0 else least
     return (found if abs(miss) <= _AS_SOON else None), price
-
-
-def _far(miss: float, least: float, most: float) -> float:
-    return most if miss > 0.0 else least
 
 
 def _first_price(workers: Workers, end_s: Floats, total_hz: float) -> float:

@@ -9,8 +9,8 @@ spend H_i joule. Every device has a queue of what it has spent beyond its allowa
 
 E_i(b) is the energy of sending until the deadline on the band b with no more power than that takes; b is at least what
 its full power needs. For a fixed set, b_i follows by Lambert's W (`lowered_power`). T is `horizon`, H_i
-`energy_budget_j`, V `v_j2`. eta_t = 2 t / (T + 1) in round t = 1 ... T, 1 on average: "later is better", which won in the
-paper; `rising=false` sets it to 1.
+`energy_budget_j`, V `v_j2`. eta_t = 2 t / (T + 1) in round t = 1 ... T, 1 on average: "later is better", which won in
+the paper; `rising=false` sets it to 1.
 
 Which set: their OCEAN-P sorts devices by q_i / h_i^2 and tries the first 1, 2, 3, ...; that is exact where devices
 differ in nothing else. Here they also differ in time left, payload and power, so that the best set is looked for by
@@ -24,8 +24,8 @@ sends with no more power than what is left of H_i carries until the deadline, an
 
 Left open, and decided here: only sending counts, as in the paper; `count_computing=true` adds what the processor takes.
 A queue of 0 counts as 1e-6 H_i / T, so that the band is divided in the first round, too. By default H_i / T is a tenth
-of what device i radiates until the deadline at full power, and V is T / 10 times the square of the mean H_i / T. After T
-rounds eta and the allowance of a round stay what they were, so that the mean of H_i / T goes on being kept (under
+of what device i radiates until the deadline at full power, and V is T / 10 times the square of the mean H_i / T. After
+T rounds eta and the allowance of a round stay what they were, so that the mean of H_i / T goes on being kept (under
 `strict`, a device stops for good). Devices that must send do, whatever their queue or budget.
 """
 
