@@ -3,6 +3,6 @@
 The modules register their policies when they are imported.
 """
 
-from flare.scheduling.systems import amiri, chen, fedcs, hu, luo, oort, power_of_choice, ren
+from flare.scheduling.systems import amiri, chen, fedcs, hu, luo, oort, power_of_choice, ren, tran, xu
 
-__all__ = ["amiri", "chen", "fedcs", "hu", "luo", "oort", "power_of_choice", "ren"]
+__all__ = ["amiri", "chen", "fedcs", "hu", "luo", "oort", "power_of_choice", "ren", "tran", "xu"]
