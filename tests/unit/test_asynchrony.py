@@ -12,7 +12,9 @@ import torch
 from flare.config import Config, override
 from flare.learning.aggregate import mean, move
 from flare.learning.batches import draw_batches
+from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.reference import ReferenceEngine
+from flare.learning.flat import FlatModel
 from flare.learning.job import Job, LocalRule
 from flare.learning.methods import Moon
 from flare.records import RunFolder
@@ -24,6 +26,7 @@ from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import RoundProblem, solve
 from flare.simulation import Member, Simulation, drive, plan_rounds, resume
 from tests.driving import followed
+from tests.tiny import job, tiny_data, tiny_module
 
 SMALL = (
     *("wireless.num_devices=6", "wireless.deadline_s=1.0", "wireless.batch_size=10", "wireless.fading=rayleigh"),
@@ -219,6 +222,41 @@ def test_it_is_the_same_in_lockstep_and_in_every_engine(name: str, finished: dic
     assert torch.equal(members[-2].state.weights, alone.state.weights)
     assert [record.selected for record in batched] == [record.selected for record in records]
     torch.testing.assert_close(members[-1].state.weights, alone.state.weights, rtol=0.0, atol=1e-4)
+
+
+def test_a_stack_of_jobs_that_start_from_different_weights_is_stepped_as_one_by_one() -> None:
+    module, data = tiny_module("cnn"), tiny_data()
+    start = FlatModel(module).flatten()
+    jobs = [job(start * (1.0 - 0.1 * k), LocalRule(0.1, 1 + k % 3, mu=0.5 * (k % 2)), k) for k in range(5)]
+    one_by_one, stacked = ReferenceEngine(module, data), BatchedEngine(module, data, device="cpu")
+    for one, other in zip(one_by_one.train(jobs), stacked.train(jobs), strict=True):
+        torch.testing.assert_close(other.delta, one.delta, rtol=0.0, atol=1e-6)
+        assert other.loss == pytest.approx(one.loss, rel=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_runs_on_a_gpu_in_lockstep_are_those_on_a_cpu_and_continue_to_the_last_bit(
+    finished: dict, tmp_path: Path
+) -> None:
+    configs = [small(*more, "learning.device=cuda", "learning.engine=batched") for more in RUNS.values()]
+    members = [Member(Simulation(config)) for config in configs]
+    whole = followed(members)
+    for member, name in zip(members, RUNS, strict=True):
+        weights = member.state.weights
+        assert weights.device.type == "cuda"
+        assert all(each.device.type == "cuda" for each in member.state.underway.models.values())
+        torch.testing.assert_close(weights.cpu(), finished[name][0].state.weights, rtol=0.0, atol=1e-3)
+    folders = [RunFolder.create(tmp_path / name, config) for name, config in zip(RUNS, configs, strict=True)]
+    turns = iter(range(100))
+    halves = [Member(Simulation(config), folder) for config, folder in zip(configs, folders, strict=True)]
+    drive(halves, stopping=lambda: next(turns) >= 5)
+    again = [Member(Simulation(config), folder) for config, folder in zip(configs, folders, strict=True)]
+    for member in again:
+        resume(member)
+    rest = followed(again)
+    assert rest == [records[5:] for records in whole]
+    for one, other in zip(again, members, strict=True):
+        assert torch.equal(one.state.weights, other.state.weights)
 
 
 @each_run

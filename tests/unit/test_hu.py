@@ -37,7 +37,7 @@ def test_a_group_is_grown_towards_the_labels_of_all_by_hand() -> None:
     assert nearest_group(np.array([0, 1, 2, 3]), labels, 3).tolist() == [1, 3, 0]
     assert nearest_group(np.array([3, 2, 1, 0]), labels, 3).tolist() == [3, 1, 2]
     assert nearest_group(np.array([0, 1, 2, 3]), labels, 2, first=1).tolist() == [0, 2]
-    assert nearest_group(np.array([0, 1]), labels, 5).tolist() == [1, 0]
+    assert nearest_group(np.array([0, 1]), labels, 5).tolist() == [0, 1]
 
 
 def test_labels_decide_among_the_best_channels_alone() -> None:

@@ -11,7 +11,8 @@ the one from which it computed Delta_i. Devices compute across rounds (`flare.ro
 Left open, and decided here:
 
 - A round here is one filling of the buffer: at most K devices are heard in it, those whom the policy of the run
-  chooses among the ones that have computed in time (in the paper, the first K to arrive).
+  chooses among the ones that have computed in time. In the paper these are the first K to arrive: `dm` is the nearest
+  to that; `round-robin` hears those that have waited longest.
 - Where fewer than K can be heard before the deadline, the base station steps with these, and K is their number.
 - What Delta_i is, and what the mean is taken of, is said by an inner method (`inner`): FedAvg, as in the paper, or any
   other that can be asynchronous.

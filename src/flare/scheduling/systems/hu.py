@@ -64,18 +64,18 @@ def hu(
 def nearest_group(candidates: Indices, labels: Floats, number: int, *, first: int = 0) -> Indices:
     """So many of the candidates, the `first` ones in any case, then each time the one that brings the labels of the
     group nearest to those of all; the earlier of equals. `labels` has the counts of all devices, (devices, classes)."""
+    if len(candidates) <= number:
+        return candidates
     wanted = labels.sum(axis=0) / labels.sum()
-    chosen = candidates[:first].tolist()
-    left = candidates[first:].tolist()
-    together = labels[chosen].sum(axis=0)
-    while left and len(chosen) < number:
-        with_each = together + labels[left]
+    chosen, left = candidates[:first].tolist(), candidates[first:]
+    with_each = labels[left] + labels[chosen].sum(axis=0)  # (left, classes), the group's counts with each
+    while len(chosen) < number:
         totals = with_each.sum(axis=1, keepdims=True)
-        shares = np.divide(with_each, totals, out=np.zeros_like(with_each), where=totals > 0.0)
-        distance = np.abs(shares - wanted).sum(axis=1)
-        best = left.pop(int(np.flatnonzero(distance <= distance.min() + _SAME)[0]))
-        chosen.append(best)
-        together = together + labels[best]
+        distance = np.abs(with_each / np.where(totals > 0.0, totals, 1.0) - wanted).sum(axis=1)
+        best = int(np.flatnonzero(distance <= distance.min() + _SAME)[0])
+        chosen.append(int(left[best]))
+        with_each = np.delete(with_each, best, axis=0) + labels[left[best]]
+        left = np.delete(left, best)
     return np.array(chosen, dtype=np.intp)
 
 
