@@ -9,9 +9,10 @@ from typing import final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from flare.experiments.drawing import DPI, Line, title_of
 from flare.experiments.experiment import Measure, Results
@@ -20,6 +21,8 @@ from flare.report.curves import Estimate, estimate
 from flare.report.figures import BLUE, FAINT, GREY, ORANGE
 
 _ROW_IN, _HEAD_IN, _COLUMN_IN, _NAMES_IN = 0.17, 1.0, 1.7, 2.0
+_MUCH = 5.0
+"""From this ratio on times stand on a logarithmic axis."""
 _LOOKS = ((BLUE, "o", -0.16), (ORANGE, "s", 0.16))  # of the distributions of the data: colour, marker, where in the row
 
 
@@ -61,11 +64,25 @@ def seconds_dots(results: Results, names: Sequence[Sequence[Line]], cells: Seque
 
     figure = _dots(results, names, cells, to_target, "seconds to {target:.0%}")
     for axes in figure.axes:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        _scale_times(axes)
     return figure
+
+
+def _scale_times(axes: Axes) -> None:
+    """Ticks that fit: on a logarithmic axis where times differ much."""
+    if not axes.containers:
+        axes.set_xticks([])
+        axes.annotate("no run gets there", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY, fontsize=8.0)
+        return
+    bars = [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
+    times_s = np.concatenate([np.asarray(bar.lines[0].get_xdata(), dtype=np.float64) for bar in bars])
+    if times_s.max() < _MUCH * times_s.min():
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _dots(
