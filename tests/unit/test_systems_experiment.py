@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flare.cli.progress import showing_total
 from flare.config import Config, settings_of
 from flare.experiments import EXPERIMENTS, systems
 from flare.experiments.claims import Verdict
@@ -133,6 +134,16 @@ def test_rates_are_chosen_and_told_from_end_to_end(tmp_path: Path, monkeypatch: 
     keys = {trial.key for lot in (one.results, one.first) for trial in lot.trials}
     assert {path.name for path in (tmp_path / "trials").iterdir()} == keys
     assert len(keys) == 4 * (2 + 1)
+
+
+def test_progress_takes_in_runs_that_others_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    rounds_of = {"first": 4.0}
+    with showing_total(rounds_of, quiet=False) as show:
+        show("first", 4, True)
+        rounds_of["then"] = 6.0
+        show("then", 3, False)
+        show("then", 6, True)
+    assert "Error" not in capsys.readouterr().err
 
 
 # --- measures and claims ------------------------------------------------------------------------------------------
