@@ -16,7 +16,8 @@ from flare.experiments import EXPERIMENTS, systems
 from flare.experiments.claims import Verdict
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.measures import fairness, seconds_to, total_energy_j
-from flare.experiments.reproduce import reproduce
+from flare.experiments.page import page
+from flare.experiments.reproduce import Reproduced, reproduce
 from flare.experiments.systems import EXPERIMENT, RATES, SYSTEMS, TUNING_SEEDS, times_earlier
 from flare.experiments.trial import Outcome, Trial
 from flare.learning.methods import METHODS
@@ -233,3 +234,16 @@ def test_the_table_says_what_the_runs_say() -> None:
     # Non-i.i.d.: of two seeds the last five tests are 0.5 once and 0.95 four times, 86 %, of the other 50 %: 74 % on
     # average; the third test is at 3 s. Energy: 12 rounds of 1 J and of 3 J. Fairness: a half and one.
     assert oort[1:] == ["50.0 / 74.0", "– / 3 (2 of 3)", "24", "0.75"]
+
+
+def test_the_page_has_a_section_when_the_runs_are_there() -> None:
+    results = filled(EXPERIMENT, ranked(lambda trial: 0.5))
+    made = Reproduced(EXPERIMENT, results, tuple(EXPERIMENT.claims(results)))
+    text = page([made], "folder")
+    section = text.split(f"### {EXPERIMENT.title}")[1]
+    assert systems.survey(results) in section
+    assert all(f"(`{claim.name}`)" in section for claim in made.claims)
+    assert {f"folder/figures/{stem}.png" in section for stem in EXPERIMENT.draw(results)} == {True}
+    short = text.split("## In short")[1].split("## Setting")[0]
+    assert short.count("\n- ") == 1  # sentences about other experiments are left out with them
+    assert "importance and channel" in short

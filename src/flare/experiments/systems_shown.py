@@ -183,7 +183,7 @@ def _cells_of(results: Results, curve: str, columns: dict[tuple[str, float], lis
     everywhere = [cell for among in columns.values() for cell in among]
     by_data = dict.fromkeys(cell.dataset for cell in everywhere)
     energy = [_mean([mean(cell, total_energy_j)[0].mean for cell in everywhere if cell.dataset == d]) for d in by_data]
-    yield " / ".join(_number(each, ".3g") for each in energy)
+    yield " / ".join(_amount(each) for each in energy)
     yield _number(_mean([mean(cell, fairness)[0].mean for cell in everywhere]), ".2f")
 
 
@@ -191,7 +191,7 @@ def _seconds(found: Estimate, seeds: int) -> str:
     """The mean time of the seeds that have the target, and how many have it where not all do."""
     if not found.count:
         return "–"
-    return _number(found.mean, ".3g") + ("" if found.count == seeds else f" ({found.count} of {seeds})")
+    return _amount(found.mean) + ("" if found.count == seeds else f" ({found.count} of {seeds})")
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -201,6 +201,11 @@ def _mean(values: Sequence[float]) -> float:
 
 def _number(value: float, form: str) -> str:
     return f"{value:{form}}" if math.isfinite(value) else "–"
+
+
+def _amount(value: float) -> str:
+    """Three digits, or all before the point."""
+    return _number(value, ",.0f" if abs(value) >= 100.0 else ".3g")
 
 
 def _line(cells: Sequence[str]) -> str:
