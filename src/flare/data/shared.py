@@ -31,10 +31,11 @@ def share(config: DataConfig, dataset: Dataset, held: Sequence[Indices], *, seed
     if config.shared_fraction == 0.0:
         return list(held), np.zeros(0, dtype=np.intp)
     shared = _taken_out(config.shared_fraction, dataset, held, stream(seed, "shared"))
-    size = part_size(config, len(shared))
+    size, is_shared = part_size(config, len(shared)), np.zeros(len(dataset.train_y), dtype=bool)
+    is_shared[shared] = True
     with_part = []
     for device, samples in enumerate(held):
-        own = samples[~np.isin(samples, shared)]
+        own = samples[~is_shared[samples]]
         part = stream(seed, "shared", device).choice(shared, size, replace=False)
         with_part.append(np.sort(np.concatenate([own, part])))
     return with_part, shared

@@ -49,6 +49,7 @@ _QUICK = (
     "run.evaluate_every=2",
 )
 
+_SETTINGS = frozenset(settings_of(Config()))
 LOSSES, NORMS, LABELS = ("data.share_losses=true",), ("data.share_norms=true",), ("data.share_labels=true",)
 POLICY_NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("exact", "greedy", "lp", "ps", "cp", "dm", "cm"), ()),
@@ -80,9 +81,8 @@ class System:
     @property
     def entry(self) -> Entry:
         """The system as a curve; what is not known here is left out of its needs."""
-        known = settings_of(Config())
         return entry(
-            self.method, self.policy, *(need for need in self.needs if need.partition("=")[0] in known),
+            self.method, self.policy, *(need for need in self.needs if need.partition("=")[0] in _SETTINGS),
             told_by=self.told_by,
         )  # fmt: skip
 
@@ -94,8 +94,7 @@ class System:
     @property
     def exists(self) -> bool:
         """Whether its method, its policy and what is told by are there."""
-        known = settings_of(Config())
-        return self.method in METHODS and self.policy in POLICIES and all(name in known for name in self.told_by)
+        return self.method in METHODS and self.policy in POLICIES and all(name in _SETTINGS for name in self.told_by)
 
 
 def with_policy(policy: str) -> System:

@@ -9,9 +9,10 @@ from typing import final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from flare.experiments.drawing import DPI, Line, title_of
 from flare.experiments.experiment import Measure, Results
@@ -20,6 +21,8 @@ from flare.report.curves import Estimate, estimate
 from flare.report.figures import BLUE, FAINT, GREY, ORANGE
 
 _ROW_IN, _HEAD_IN, _COLUMN_IN, _NAMES_IN = 0.17, 1.0, 1.7, 2.0
+_MUCH = 5.0
+"""From this ratio on times stand on a logarithmic axis."""
 _LOOKS = ((BLUE, "o", -0.16), (ORANGE, "s", 0.16))  # of the distributions of the data: colour, marker, where in the row
 
 
@@ -61,11 +64,25 @@ def seconds_dots(results: Results, names: Sequence[Sequence[Line]], cells: Seque
 
     figure = _dots(results, names, cells, to_target, "seconds to {target:.0%}")
     for axes in figure.axes:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        _scale_times(axes)
     return figure
+
+
+def _scale_times(axes: Axes) -> None:
+    """Ticks that fit: on a logarithmic axis where times differ much."""
+    if not axes.containers:
+        axes.set_xticks([])
+        axes.annotate("no run gets there", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY, fontsize=8.0)
+        return
+    bars = [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
+    times_s = np.concatenate([np.asarray(bar.lines[0].get_xdata(), dtype=np.float64) for bar in bars])
+    if times_s.max() < _MUCH * times_s.min():
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _dots(
@@ -166,7 +183,7 @@ def _cells_of(results: Results, curve: str, columns: dict[tuple[str, float], lis
     everywhere = [cell for among in columns.values() for cell in among]
     by_data = dict.fromkeys(cell.dataset for cell in everywhere)
     energy = [_mean([mean(cell, total_energy_j)[0].mean for cell in everywhere if cell.dataset == d]) for d in by_data]
-    yield " / ".join(_number(each, ".3g") for each in energy)
+    yield " / ".join(_amount(each) for each in energy)
     yield _number(_mean([mean(cell, fairness)[0].mean for cell in everywhere]), ".2f")
 
 
@@ -174,7 +191,7 @@ def _seconds(found: Estimate, seeds: int) -> str:
     """The mean time of the seeds that have the target, and how many have it where not all do."""
     if not found.count:
         return "–"
-    return _number(found.mean, ".3g") + ("" if found.count == seeds else f" ({found.count} of {seeds})")
+    return _amount(found.mean) + ("" if found.count == seeds else f" ({found.count} of {seeds})")
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -184,6 +201,11 @@ def _mean(values: Sequence[float]) -> float:
 
 def _number(value: float, form: str) -> str:
     return f"{value:{form}}" if math.isfinite(value) else "–"
+
+
+def _amount(value: float) -> str:
+    """Three digits, or all before the point."""
+    return _number(value, ",.0f" if abs(value) >= 100.0 else ".3g")
 
 
 def _line(cells: Sequence[str]) -> str:
