@@ -175,8 +175,8 @@ def _best_end(
     respond: Callable[[Floats, Floats | None], Response | None], due_s: Floats, kappa: float, soonest_s: float
 ) -> tuple[float, Response | None]:
     """When sum mu = kappa, and what the devices do then: by Newton's method in the logarithm of how much later than
-    `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends as
-    soon as it can."""
+    `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends
+    as soon as it can."""
     low, high, later = math.log(_AS_SOON), math.inf, 0.0  # of the logarithm of end / soonest - 1
     found, speeds = None, None
     for _ in range(100):
