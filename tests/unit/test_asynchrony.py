@@ -23,7 +23,7 @@ from flare.rng import stream
 from flare.rounds import RoundRecord
 from flare.rounds.asynchrony import FREE, Underway, over_all, refuse_vectors
 from flare.rounds.state import from_tensors, to_tensors
-from flare.scheduling import RoundProblem, solve
+from flare.scheduling import POLICIES, Choice, RoundProblem, admit, policy, solve
 from flare.simulation import Member, Simulation, drive, plan_rounds, resume
 from tests.driving import followed
 from tests.tiny import job, tiny_data, tiny_module
@@ -340,6 +340,53 @@ def test_a_period_lasts_its_deadline_whoever_sends(finished: dict) -> None:
     assert all(record.latency_s == 1.0 for record in sending)
     assert min(max(np.add(record.compute_s, record.upload_s)) for record in sending) < 0.99
     assert all(sum(record.weights) == pytest.approx(1.0) for record in sending)
+
+
+def test_an_update_that_is_lost_stays_with_its_device_and_is_computed_and_charged_once() -> None:
+    @policy("lossy")
+    def lossy(problem: RoundProblem) -> Choice:
+        """The two devices that finish first; half of what they send is lost."""
+        selected = admit(problem, np.argsort(problem.compute_s, kind="stable"), max_devices=2)
+        return Choice(selected, error_rate=np.full(len(selected), 0.5))
+
+    try:
+        simulation = Simulation(small("learning.asynchronous=true", "scheduling.policy=lossy"))
+        records = followed([Member(simulation)])[0]
+    finally:
+        del POLICIES["lossy"]
+    lost_before: dict[int, float] = {}
+    sent_late = 0
+    for record in records:
+        for device, tau, compute_s, energy_j in zip(
+            record.selected, record.tau, record.compute_s, record.compute_energy_j, strict=True
+        ):
+            if device in lost_before:
+                sent_late += device in record.sent
+                assert (tau, compute_s, energy_j) == (lost_before[device], 0.0, 0.0)
+            else:
+                assert energy_j > 0.0
+        lost_before |= {d: tau for d, tau in zip(record.selected, record.tau, strict=True) if d in record.lost}
+        for device in record.sent:
+            lost_before.pop(device, None)
+    assert sent_late > 0
+
+
+def test_fedbuff_over_the_air_discounts_what_devices_send() -> None:
+    air = ("uplink.air=ota", "run.payload=model", "scheduling.policy=round-robin", "wireless.noise_dbm_per_mhz=-300")
+    over, records = ended(small(*RUNS["fedbuff"], *air))
+    assert max(ages(records)) > 0
+    exact = Simulation(small(*RUNS["fedbuff"], *air))
+    state = exact.start()
+    for record in records:
+        plan = exact.plan(state)
+        work = exact.jobs(state, plan, [])
+        updates = ReferenceEngine(exact.module, exact.dataset).train(work.jobs)
+        assert plan.selected.tolist() == record.selected
+        factor = [(1.0 + age) ** -0.5 for age in record.age]
+        wanted = state.weights + sum(f * u.delta for f, u in zip(factor, updates, strict=True)) / len(updates)
+        state, _ = exact.apply(state, plan, work, updates)
+        torch.testing.assert_close(state.weights, wanted, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(over.state.weights, state.weights, rtol=0.0, atol=1e-5)
 
 
 # What cannot be

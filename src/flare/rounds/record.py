@@ -15,6 +15,10 @@ class RoundRecord:
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all
     selected devices send but for those whose update is lost.
+
+    Where devices compute across rounds, `tau` and energy are those of the whole update, `compute_s` is what was left of
+    its computing when the round began, and `tau_bar` is that of the selected devices, not of those that received a
+    model together. `latency_s` of a policy that is periodic is its period.
     """
 
     round: int  # counted from 0
