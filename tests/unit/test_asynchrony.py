@@ -315,9 +315,9 @@ def test_where_nobody_can_be_heard_the_deadline_passes_and_devices_go_on() -> No
 
 
 def test_the_model_is_broadcast_to_those_who_were_heard() -> None:
-    config = small(*ASYNC, "wireless.downlink=broadcast", "run.rounds=3")
-    simulation = Simulation(config)
-    state, receivers = simulation.start(), []
+    slow = ("wireless.cycles_per_sample=1e7", "wireless.deadline_s=3", "scheduling.policy=cm")
+    simulation = Simulation(small(*ASYNC, *slow, "wireless.downlink=broadcast"))
+    state, receivers, still_computing = simulation.start(), [], 0
     for _ in range(3):
         plan = simulation.plan(state)
         receivers.append(plan.receivers.tolist())
@@ -327,8 +327,10 @@ def test_the_model_is_broadcast_to_those_who_were_heard() -> None:
         computing = np.setdiff1d(np.arange(6), plan.receivers)
         before_s = np.zeros(6) if state.underway is None else state.underway.left_s
         np.testing.assert_allclose(plan.underway.left_s[computing], np.maximum(before_s[computing] - lasts_s, 0.0))
+        still_computing += int((plan.underway.left_s[computing] > 0.0).sum())
         state, record = simulation.untrained(state, plan)
         assert record.broadcast_s == lasts_s
+    assert still_computing > 0
     assert receivers[0] == list(range(6))
     assert all(0 < len(each) <= 2 for each in receivers[1:])
 
