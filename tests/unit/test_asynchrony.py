@@ -133,9 +133,12 @@ def plain_twin(config: Config) -> tuple[torch.Tensor, list[tuple[list[int], list
     return weights, told
 
 
-@pytest.mark.parametrize("deadline_s", [1.0, 0.35])
-def test_a_plain_twin_that_computes_at_once_learns_the_same_to_the_last_bit(deadline_s: float) -> None:
-    config = small(*ASYNC, f"wireless.deadline_s={deadline_s}", "learning.engine=reference", "run.rounds=12")
+@pytest.mark.parametrize(
+    ("deadline_s", "cycles"), [(1.0, 6e5), (0.35, 6e5), (1.0, 2e7)], ids=["late", "tight", "computing for long"]
+)
+def test_a_plain_twin_that_computes_at_once_learns_the_same_to_the_last_bit(deadline_s: float, cycles: float) -> None:
+    slow = (f"wireless.deadline_s={deadline_s}", f"wireless.cycles_per_sample={cycles}")
+    config = small(*ASYNC, *slow, "learning.engine=reference", "run.rounds=12")
     weights, told = plain_twin(config)
     member, records = ended(config)
     assert [record.selected for record in records] == [heard for heard, _, _ in told]
@@ -144,6 +147,8 @@ def test_a_plain_twin_that_computes_at_once_learns_the_same_to_the_last_bit(dead
     assert torch.equal(member.state.weights, weights)
     assert max(ages(records)) > 1
     assert min(ages(records)) == 0
+    heard_while_old = [left for r in records for left, age in zip(r.compute_s, r.age, strict=True) if age > 0]
+    assert (max(heard_while_old) > 0.0) == (cycles > 1e6)
 
 
 # Against synchronous rounds
