@@ -23,7 +23,7 @@ from flare.rng import stream
 from flare.rounds import RoundRecord
 from flare.rounds.asynchrony import FREE, Underway, over_all, refuse_vectors
 from flare.rounds.state import from_tensors, to_tensors
-from flare.scheduling import RoundProblem, solve
+from flare.scheduling import POLICIES, Choice, RoundProblem, admit, policy, solve
 from flare.simulation import Member, Simulation, drive, plan_rounds, resume
 from tests.driving import followed
 from tests.tiny import job, tiny_data, tiny_module
@@ -133,9 +133,12 @@ def plain_twin(config: Config) -> tuple[torch.Tensor, list[tuple[list[int], list
     return weights, told
 
 
-@pytest.mark.parametrize("deadline_s", [1.0, 0.35])
-def test_a_plain_twin_that_computes_at_once_learns_the_same_to_the_last_bit(deadline_s: float) -> None:
-    config = small(*ASYNC, f"wireless.deadline_s={deadline_s}", "learning.engine=reference", "run.rounds=12")
+@pytest.mark.parametrize(
+    ("deadline_s", "cycles"), [(1.0, 6e5), (0.35, 6e5), (1.0, 2e7)], ids=["late", "tight", "computing for long"]
+)
+def test_a_plain_twin_that_computes_at_once_learns_the_same_to_the_last_bit(deadline_s: float, cycles: float) -> None:
+    slow = (f"wireless.deadline_s={deadline_s}", f"wireless.cycles_per_sample={cycles}")
+    config = small(*ASYNC, *slow, "learning.engine=reference", "run.rounds=12")
     weights, told = plain_twin(config)
     member, records = ended(config)
     assert [record.selected for record in records] == [heard for heard, _, _ in told]
@@ -144,6 +147,8 @@ def test_a_plain_twin_that_computes_at_once_learns_the_same_to_the_last_bit(dead
     assert torch.equal(member.state.weights, weights)
     assert max(ages(records)) > 1
     assert min(ages(records)) == 0
+    heard_while_old = [left for r in records for left, age in zip(r.compute_s, r.age, strict=True) if age > 0]
+    assert (max(heard_while_old) > 0.0) == (cycles > 1e6)
 
 
 # Against synchronous rounds
@@ -315,9 +320,9 @@ def test_where_nobody_can_be_heard_the_deadline_passes_and_devices_go_on() -> No
 
 
 def test_the_model_is_broadcast_to_those_who_were_heard() -> None:
-    config = small(*ASYNC, "wireless.downlink=broadcast", "run.rounds=3")
-    simulation = Simulation(config)
-    state, receivers = simulation.start(), []
+    slow = ("wireless.cycles_per_sample=1e7", "wireless.deadline_s=3", "scheduling.policy=cm")
+    simulation = Simulation(small(*ASYNC, *slow, "wireless.downlink=broadcast"))
+    state, receivers, still_computing = simulation.start(), [], 0
     for _ in range(3):
         plan = simulation.plan(state)
         receivers.append(plan.receivers.tolist())
@@ -327,8 +332,10 @@ def test_the_model_is_broadcast_to_those_who_were_heard() -> None:
         computing = np.setdiff1d(np.arange(6), plan.receivers)
         before_s = np.zeros(6) if state.underway is None else state.underway.left_s
         np.testing.assert_allclose(plan.underway.left_s[computing], np.maximum(before_s[computing] - lasts_s, 0.0))
+        still_computing += int((plan.underway.left_s[computing] > 0.0).sum())
         state, record = simulation.untrained(state, plan)
         assert record.broadcast_s == lasts_s
+    assert still_computing > 0
     assert receivers[0] == list(range(6))
     assert all(0 < len(each) <= 2 for each in receivers[1:])
 
@@ -340,6 +347,53 @@ def test_a_period_lasts_its_deadline_whoever_sends(finished: dict) -> None:
     assert all(record.latency_s == 1.0 for record in sending)
     assert min(max(np.add(record.compute_s, record.upload_s)) for record in sending) < 0.99
     assert all(sum(record.weights) == pytest.approx(1.0) for record in sending)
+
+
+def test_an_update_that_is_lost_stays_with_its_device_and_is_computed_and_charged_once() -> None:
+    @policy("lossy")
+    def lossy(problem: RoundProblem) -> Choice:
+        """The two devices that finish first; half of what they send is lost."""
+        selected = admit(problem, np.argsort(problem.compute_s, kind="stable"), max_devices=2)
+        return Choice(selected, error_rate=np.full(len(selected), 0.5))
+
+    try:
+        simulation = Simulation(small("learning.asynchronous=true", "scheduling.policy=lossy"))
+        records = followed([Member(simulation)])[0]
+    finally:
+        del POLICIES["lossy"]
+    lost_before: dict[int, float] = {}
+    sent_late = 0
+    for record in records:
+        for device, tau, compute_s, energy_j in zip(
+            record.selected, record.tau, record.compute_s, record.compute_energy_j, strict=True
+        ):
+            if device in lost_before:
+                sent_late += device in record.sent
+                assert (tau, compute_s, energy_j) == (lost_before[device], 0.0, 0.0)
+            else:
+                assert energy_j > 0.0
+        lost_before |= {d: tau for d, tau in zip(record.selected, record.tau, strict=True) if d in record.lost}
+        for device in record.sent:
+            lost_before.pop(device, None)
+    assert sent_late > 0
+
+
+def test_fedbuff_over_the_air_discounts_what_devices_send() -> None:
+    air = ("uplink.air=ota", "run.payload=model", "scheduling.policy=round-robin", "wireless.noise_dbm_per_mhz=-300")
+    over, records = ended(small(*RUNS["fedbuff"], *air))
+    assert max(ages(records)) > 0
+    exact = Simulation(small(*RUNS["fedbuff"], *air))
+    state = exact.start()
+    for record in records:
+        plan = exact.plan(state)
+        work = exact.jobs(state, plan, [])
+        updates = ReferenceEngine(exact.module, exact.dataset).train(work.jobs)
+        assert plan.selected.tolist() == record.selected
+        factor = [(1.0 + age) ** -0.5 for age in record.age]
+        wanted = state.weights + sum(f * u.delta for f, u in zip(factor, updates, strict=True)) / len(updates)
+        state, _ = exact.apply(state, plan, work, updates)
+        torch.testing.assert_close(state.weights, wanted, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(over.state.weights, state.weights, rtol=0.0, atol=1e-5)
 
 
 # What cannot be

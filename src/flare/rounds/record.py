@@ -16,6 +16,10 @@ class RoundRecord:
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send,
     but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
     device where the policy set them, and are empty otherwise.
+
+    Where devices compute across rounds, `tau` and energy are those of the whole update, `compute_s` is what was left of
+    its computing when the round began, and `tau_bar` is that of the selected devices, not of those that received a
+    model together. `latency_s` of a policy that is periodic is its period.
     """
 
     round: int  # counted from 0
