@@ -56,6 +56,7 @@ class Work:
     tau_bar: float
     bandwidth_hz: float
     seed: int
+    share_loss: bool  # whether the node is to tell its training loss
 
 
 MakeModel = Callable[[Context], nn.Module]
@@ -142,11 +143,10 @@ def client_app(
         losses = [step(batch) for batch in itertools.islice(batches(context, work), work.steps)]
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
-        told = {
-            "steps": work.steps,
-            "loss": sum(losses) / len(losses),
-            "squared_loss": sum(loss * loss for loss in losses) / len(losses),
-        }
+        told: dict[str, float] = {"steps": work.steps}
+        if work.share_loss:
+            told["loss"] = sum(losses) / len(losses)
+            told["squared_loss"] = sum(loss * loss for loss in losses) / len(losses)
         update, sender = difference(module, arrays), Sender.asked(message, context)
         if sender is None:
             content = RecordDict({"arrays": update})

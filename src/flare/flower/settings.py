@@ -9,7 +9,7 @@ from dataclasses import fields
 from flare.config import FDMA, PLAIN, Config, override
 from flare.learning.methods import make_method
 from flare.rounds.base_station import codec_of, downlink_codec_of, policy_options
-from flare.scheduling import lacks_number
+from flare.scheduling import POLICIES, lacks_number
 
 Value = bool | int | float | str
 
@@ -57,10 +57,30 @@ def refuse_settings(config: Config) -> None:
             "model or compare features with those of other models; a node of a fleet trains by your own step, which "
             "does none of it; take another method, or simulate the run (flare run)"
         )
-    if config.data.share_labels:
-        raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
+    _refuse_untold(config)
     if lacks_number(config.scheduling.policy, policy_options(config)):
         raise ValueError(
             f"policy '{config.scheduling.policy}' needs scheduling.options.num_selected here: the simulator tunes it "
             "on its cell, and a fleet has none"
         )
+
+
+def _refuse_untold(config: Config) -> None:
+    """ValueError where the policy goes by what nodes do not tell, or the settings say that they do."""
+    policy = POLICIES.find(config.scheduling.policy)
+    options = config.scheduling.options
+    if policy.probes(options):
+        raise ValueError(
+            f"policy '{policy.name}' asks devices before it selects what they know of the new model, and nodes of a "
+            "fleet are asked for their resources alone; take another policy, or options with which it does not ask, or "
+            "simulate the run (flare run)"
+        )
+    untold = {"labels": "their labels", "norms": "the length of a gradient", "gradients": "gradients before they train"}
+    for word, what in untold.items():
+        if word in policy.needed(options):
+            raise ValueError(
+                f"policy '{policy.name}' goes by what nodes do not tell, {what}; take another, or simulate the run "
+                "(flare run)"
+            )
+        if getattr(config.data, f"share_{word}"):
+            raise ValueError(f"data.share_{word} is true, but nodes do not tell {what}; set it to false")

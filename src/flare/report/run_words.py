@@ -11,6 +11,8 @@ from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
 from flare.report.paired import Ranking
 from flare.report.run_groups import Group
+from flare.rounds.privacy import shared
+from flare.scheduling.registry import TOLD
 from flare.units import human
 
 
@@ -32,7 +34,8 @@ def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence
     else:
         first = " ".join(_best_of(ranking) for ranking in ranked if ranking.standings)
         first = first or "The tests of the runs reach no common round and no common time: nothing is ranked."
-    return f'<p class="lead">{first}</p>\n<p>{escape(_what_was_run(groups, lines))}</p>'
+    what = f"{_what_was_run(groups, lines)} {what_was_told(groups)}"
+    return f'<p class="lead">{first}</p>\n<p>{escape(what)}</p>'
 
 
 def _mean_of(value: Estimate) -> str:
@@ -110,6 +113,20 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     rounds = plural(longest, "round") if shortest == longest else f"{shortest} to {plural(longest, 'round')}"
     each, all_ = (" each", "all with ") if runs > 1 else ("", "")
     return f"{number}, {rounds}{each}" + (f"; {all_}{shared}." if shared else ".")
+
+
+def what_was_told(groups: Sequence[Group]) -> str:
+    """What devices told the base station beside their updates, and in which groups where not in all."""
+    told: dict[str, list[str]] = {}
+    for group in groups:
+        for word in shared(group.config.data):
+            told.setdefault(word, []).append(group.label)
+    if not told:
+        return "Devices told the base station nothing of their data beside updates and numbers of samples."
+    each = [
+        TOLD[word] + ("" if len(labels) == len(groups) else f" ({', '.join(labels)})") for word, labels in told.items()
+    ]
+    return f"Beside updates and numbers of samples, devices told the base station {' and '.join(each)}."
 
 
 def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[RunNumbers]) -> str:

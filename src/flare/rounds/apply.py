@@ -14,8 +14,9 @@ from flare.learning.job import LocalRule, Score, Update, norm_of
 from flare.learning.methods.base import Reducer
 from flare.rounds.air import AirMean
 from flare.rounds.base_station import BaseStation
-from flare.rounds.history import Told, after_round
+from flare.rounds.history import Told, after_round, known_of
 from flare.rounds.plan import Plan
+from flare.rounds.probing import probing_record
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
 from flare.rounds.state import RunState, RunStatus, ended, scored
@@ -83,7 +84,7 @@ class Arrivals:
             return _nobody_there(self._station, state, faults)
         complete = 0 < len(plan.selected) == len(self._sent)
         lasted_s = plan.latency_s if complete else self._station.config.wireless.deadline_s
-        clock_s = state.clock_s + plan.schedule.broadcast_s + lasted_s
+        clock_s = state.clock_s + plan.before_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
             weights, method = self._reducer.end()
@@ -99,7 +100,7 @@ class Arrivals:
             weights=weights,
             method=method,
             memory=state.memory.after(plan.seen, plan.schedule.memory),
-            history=_history(plan, sent, self._times),
+            history=_history(plan, known_of(self._station.config.data, sent), self._times),
             status=status,
             residuals=state.residuals if residuals is None else residuals,
         )
@@ -128,7 +129,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
-        clock_s=state.clock_s + plan.schedule.broadcast_s + lasted_s,
+        clock_s=state.clock_s + plan.before_s + lasted_s,
         memory=state.memory.after(plan.seen, plan.schedule.memory),
         history=_history(plan, unseen, dict.fromkeys(unseen, (None, None))),
     )
@@ -199,6 +200,7 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         lower_bound=json_number(plan.lower_bound),
         broadcast_s=schedule.broadcast_s,
         downlink_bits=schedule.downlink_bits,
+        **probing_record(plan.question),
     )
 
 

@@ -11,6 +11,7 @@ from flare.config import BROADCAST, NO_BROADCAST, PLAIN, Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method, make_method
 from flare.rounds.air import air_scheme_of
+from flare.rounds.privacy import refuse_unshared
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
@@ -82,6 +83,11 @@ class BaseStation:
         return self.method.downlink_models * self._plain_bits
 
     @property
+    def gradient_bits(self) -> float:
+        """What a gradient takes that a device is asked for before the selection: it is not coded."""
+        return self._plain_bits
+
+    @property
     def _plain_bits(self) -> float:
         """The length of a vector of the model's size that is not coded."""
         own = self.config.run.payload == "model"
@@ -122,9 +128,11 @@ class BaseStation:
 
 
 def policy_options(config: Config) -> dict[str, Any]:
-    """The options of the policy in the settings; ValueError for one that it does not have."""
+    """The options of the policy in the settings; ValueError for one that it does not have, and where devices do not
+    tell what it needs."""
     given = dict(config.scheduling.options)
     POLICIES.find(config.scheduling.policy).check_options(given)
+    refuse_unshared([config])
     return given
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flare.config import DataConfig
 from flare.rounds.observation import Observation
 from flare.scheduling.history import History
 from flare.types import Floats
@@ -20,6 +21,14 @@ class Told(NamedTuple):
     loss: float = math.nan
     squared_loss: float = math.nan
     norm: float = math.nan
+
+
+def known_of(data: DataConfig, sent: Mapping[int, Told]) -> dict[int, Told]:
+    """What the base station may know of the updates that arrived: their losses only where devices share them. The norm
+    it computes itself."""
+    if data.share_losses:
+        return dict(sent)
+    return {device: each._replace(loss=math.nan, squared_loss=math.nan) for device, each in sent.items()}
 
 
 def informed(history: History, seen: Observation) -> History:

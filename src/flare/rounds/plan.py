@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +21,9 @@ from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
 from flare.rounds.history import informed
 from flare.rounds.observation import Observation
+from flare.rounds.probing import Answered, Question, asked, asks, unanswered
 from flare.rounds.state import RunState
-from flare.scheduling import RoundProblem, Schedule, solve
+from flare.scheduling import Probed, RoundProblem, Schedule, solve
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
 from flare.units import dbm_to_watt
@@ -53,6 +54,7 @@ class Plan:
     codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
+    question: Question | None = None  # what devices were asked before the selection
 
     @property
     def selected(self) -> Indices:
@@ -79,6 +81,11 @@ class Plan:
         return self.schedule.bandwidth_hz[self.schedule.selected]
 
     @property
+    def before_s(self) -> float:
+        """How long the round takes before its deadline begins: to ask devices, then to broadcast the model."""
+        return (0.0 if self.question is None else self.question.lasts_s) + self.schedule.broadcast_s
+
+    @property
     def latency_s(self) -> float:
         """When the last selected device has finished; nan where nobody sends."""
         return self.schedule.latency_s if self.air is None else self.air.latency_s
@@ -100,19 +107,31 @@ class Plan:
         return upload_energy_j(self.seen.power_w[self.schedule.selected], self.upload_s)
 
 
-def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan | None:
-    """Schedule the devices that are there; None where there are none."""
+def plan_round(
+    station: BaseStation, state: RunState, seen: Observation, answered: Answered | None = None
+) -> Plan | None:
+    """Schedule the devices that are there; None where there are none.
+
+    `answered` is what they answered to the question of the policy (`question_of`); ValueError where it has one and
+    nobody was asked.
+    """
     if seen.num_present == 0:
         return None
+    if answered is None and question_of(station, state, seen) is not None:
+        raise unanswered(station)
     link = _air_link(station, seen)
     problem, energy_j = _problem(station, seen, link)
     history = informed(state.history, seen)
-    schedule, bound, codecs = _schedule(station, state, seen, problem, history, link)
+    if answered is not None:
+        history = replace(history, energy_j=history.energy_j + answered.question.energy_over_all())
+    probed = None if answered is None else answered.probed
+    schedule, bound, codecs = _schedule(station, state, seen, problem, history, link, probed)
     problem = schedule.problem
     if station.broadcasts:
         station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
         heard_hz = downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
-        schedule = schedule.with_broadcast(station.downlink_bits, heard_hz)
+        spared = 0.0 if answered is None else answered.question.heard_bits(station, schedule.selected)
+        schedule = schedule.with_broadcast(station.downlink_bits - spared, heard_hz)
     tau = seen.over_all(problem.tau)
     learning = station.config.learning
     now = Round(
@@ -137,7 +156,16 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         start=state.weights,
         codecs=codecs,
         air=_air_plan(station, link, schedule),
+        question=None if answered is None else answered.question,
     )
+
+
+def question_of(station: BaseStation, state: RunState, seen: Observation) -> Question | None:
+    """What the policy of the settings wants to ask devices before it selects, and what that costs; None: nothing."""
+    if not asks(station) or seen.num_present == 0:
+        return None
+    problem, _ = problem_of(station, seen)
+    return asked(station, state.rounds_done, seen, problem, informed(state.history, seen).of(seen.devices))
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
@@ -178,6 +206,7 @@ def _schedule(
     problem: RoundProblem,
     history: History,
     link: AirLink | None,
+    probed: Probed | None = None,
 ) -> tuple[Schedule, float, tuple[Codec, ...]]:
     """The schedule by the policy of the settings, which draws from the stream of the round, a proven bound on the
     objective (nan where the policy proves none and the settings ask for none), and the codecs of the selected where
@@ -195,6 +224,7 @@ def _schedule(
             rng=stream(seed, "policy", state.rounds_done),
             history=history.of(seen.devices),
             memory=state.memory.recall(seen),
+            probed=probed,
             **station.policy_options,
         )
     bound = schedule.lower_bound

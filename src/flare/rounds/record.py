@@ -14,6 +14,7 @@ class RoundRecord:
 
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send.
+    `probe_energy_j` has one for each of the devices `probed`.
     """
 
     round: int  # counted from 0
@@ -42,6 +43,9 @@ class RoundRecord:
     noise_std: float | None = None  # of each weight of the mean that was received over the air
     broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted
     downlink_bits: float = 0.0  # what was broadcast then
+    probed: list[int] = field(default_factory=list)  # devices that were asked before the selection
+    probe_s: float = 0.0  # how long that took, before the broadcast and the deadline
+    probe_energy_j: list[float] = field(default_factory=list)  # what it cost each of them
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -55,11 +59,11 @@ class RoundRecord:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RoundRecord:
         """From a JSON object; ValueError says what is missing or wrong. Unknown keys are left out; what older versions
-        did not write is not known, beside the broadcast, which they did not count."""
+        did not write is not known, beside the broadcast and probes, which they did not count."""
         told = {"broadcast_s": 0.0, "downlink_bits": 0.0, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
-        told = {"noise_std": None, **told}
+        told = {"noise_std": None, "probed": [], "probe_s": 0.0, "probe_energy_j": [], **told}
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")
@@ -67,7 +71,7 @@ class RoundRecord:
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
             if _is_too_large(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
-        for names, of in ((OF_SELECTED, "selected"), (OF_SENT, "sent")):
+        for names, of in ((OF_SELECTED, "selected"), (OF_SENT, "sent"), (("probe_energy_j",), "probed")):
             for name in names:
                 if len(told[name]) != len(told[of]):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")

@@ -7,6 +7,7 @@ from flare.scheduling.baselines import lacks_number, tune_num_selected
 from flare.scheduling.bits_choice import coding_noise
 from flare.scheduling.bits_schedule import BitsSchedule, solve_with_bits
 from flare.scheduling.history import History
+from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, policy
 from flare.scheduling.scheduler import solve, solve_many
@@ -20,6 +21,8 @@ __all__ = [
     "History",
     "Memory",
     "Policy",
+    "Probe",
+    "Probed",
     "RoundProblem",
     "Schedule",
     "Status",

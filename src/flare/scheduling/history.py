@@ -17,7 +17,7 @@ class History:
 
     times_sent          in how many rounds its update has arrived; 0 at first
     rounds_since_sent   how many rounds ago the last one was (1: in the round before this one); infinite: never
-    last_loss           its mean training loss when it last sent; nan: it has not sent
+    last_loss           its mean training loss when it last sent; nan: it has not sent, or the run does not share losses
     mean_squared_loss   the mean over its steps then of the squared loss of the batch; nan: not known
     update_norm         the length of its last update, sqrt(sum of squares); nan: it has not sent
     num_samples         training samples that it holds; nan: not known
