@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,7 @@ class Work:
     tau_bar: float
     bandwidth_hz: float
     seed: int
-    share_loss: bool  # whether the node is to tell its training loss
+    share_loss: bool = False  # whether the node is to tell its training loss
 
 
 MakeModel = Callable[[Context], nn.Module]
@@ -220,6 +220,7 @@ def _round_of(message: Message) -> int:
 
 
 def _read(kind: type[Any], message: Message) -> Any:
-    """The dataclass `kind` from the message's configuration."""
+    """The dataclass `kind` from the message's configuration; what has a default there may be missing."""
     config = message.content.config_records["config"]
-    return kind(**{each.name: config[each.name] for each in fields(kind)})
+    asked = (each.name for each in fields(kind) if each.name in config or each.default is MISSING)
+    return kind(**{name: config[name] for name in asked})
