@@ -1,4 +1,4 @@
-"""Devices are asked before the selection: what they answer, what it costs, and what they do not tell unless they may."""
+"""Devices are asked before the selection: what it costs, what they answer, and what they tell only if they may."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_clock_energy_and_history_pay_for_it() -> None:
     assert plan.before_s == asked.lasts_s
     assert plan.history.energy_j[asked.devices] == pytest.approx(asked.energy_j)
     assert plan.history.energy_j.sum() == pytest.approx(asked.energy_j.sum())
-    with pytest.raises(ValueError, match="policy 'power-of-choice' asks devices .* nobody can answer"):
+    with pytest.raises(ValueError, match=r"policy 'power-of-choice' asks devices .* nobody can answer"):
         plan_round(station, state, seen)
 
 
