@@ -19,6 +19,7 @@ from flare.rounds.plan import Plan
 from flare.rounds.probing import probing_record
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
+from flare.rounds.sketch import sketch_of
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
@@ -69,8 +70,16 @@ class Arrivals:
         assert self._reducer is not None
         norm = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
         self._reducer.add(device, self._rules[device], update)
-        self._sent[device] = Told(update.loss, update.squared_loss, norm)  # its numbers are kept, its vector is not
+        sketch = self._sketched(device, update)
+        self._sent[device] = Told(update.loss, update.squared_loss, norm, sketch)  # its vector is not kept
         self._times[device] = (compute_s, upload_s)
+
+    def _sketched(self, device: int, update: Update) -> Floats | None:
+        """A sketch of the mean gradient over the steps of a device, where the policy goes by it."""
+        if not self._station.sketches:
+            return None
+        rule = self._rules[device]
+        return sketch_of(self._station.config.seed, update.delta) / (rule.lr * rule.steps)
 
     def end(
         self, *, faults: Sequence[Mapping[str, Any]] = (), residuals: Residuals | None = None

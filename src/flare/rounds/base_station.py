@@ -94,6 +94,11 @@ class BaseStation:
         return float(update_bits(self.num_weights) if own else self.config.wireless.payload_bits)
 
     @property
+    def sketches(self) -> bool:
+        """Whether a sketch is kept of what was last heard of each device."""
+        return POLICIES.find(self.config.scheduling.policy).sketches
+
+    @property
     def max_devices(self) -> int | None:
         """How many devices may send in a round at most; None: as many as fit. An option of every policy."""
         return checks.limit(self.config.scheduling.options.get("max_devices"))

@@ -112,6 +112,7 @@ class Policy:
     needs: Needs = ()
     probe: ProbeFunction | None = None
     asks: Callable[[Mapping[str, Any]], bool] | None = None
+    sketches: bool = False
 
     @property
     def draws(self) -> bool:
@@ -164,6 +165,7 @@ def policy(
     needs: Needs = (),
     probe: ProbeFunction | None = None,
     asks: Callable[[Mapping[str, Any]], bool] | None = None,
+    sketches: bool = False,
 ) -> Callable[[PolicyFunction], PolicyFunction]:
     """Register the decorated function as the policy `name`.
 
@@ -174,6 +176,7 @@ def policy(
                     options, a dict, that answers them
     probe           whom to ask before the selection, and what (`flare.scheduling.Probe`); None: nobody is asked
     asks            whether `probe` is to ask at all, by the policy's options; None: always
+    sketches        the base station keeps a sketch of what it last heard of each device, `history.sketch`
     """
 
     POLICIES.refuse_bare(name, "flare.policy")
@@ -190,6 +193,7 @@ def policy(
             needs=_checked_needs(name, needs),
             probe=probe,
             asks=asks,
+            sketches=sketches,
         )
         POLICIES.add(made, function)
         return function
