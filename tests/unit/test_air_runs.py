@@ -168,7 +168,9 @@ def test_policies_choose_who_sends_and_the_slowest_decides(policy: str) -> None:
 
 
 def test_every_policy_is_asked_a_question_that_it_can_answer() -> None:
-    configs = [small(OTA, f"scheduling.policy={name}", "run.rounds=2", "scheduling.bound=false") for name in POLICIES]
+    shared = {name: [f"data.share_{word}=true" for word in one.needed({})] for name, one in POLICIES.items()}
+    short = ("run.rounds=2", "scheduling.bound=false")
+    configs = [small(OTA, f"scheduling.policy={name}", *short, *shared[name]) for name in POLICIES]
     for _, records in zip(POLICIES, ended(*configs)[1], strict=True):
         assert all(record.sent for record in records)
 

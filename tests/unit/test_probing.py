@@ -122,8 +122,8 @@ def test_a_gradient_costs_a_whole_pass_and_one_that_is_sent_its_payload(loudest:
     assert asked is not None
     answer_s = 32.0 / (1e7 * np.log2(1.0 + seen.snr_hz / 1e7))
     assert asked.lasts_s == pytest.approx((seen.num_samples * 1e6 / seen.cpu_hz + answer_s).max(), rel=1e-12)
-    both = ("scheduling.policy=divfl", "data.share_gradients=true", *of_norms)
-    sending, _ = base(*both)
+    divfl = ("scheduling.policy=divfl", "scheduling.options.gradients=all", "data.share_gradients=true")
+    sending, _ = base(*divfl, *of_norms)
     whole = question_of(sending, state, seen)
     assert whole is not None
     sent_s = 1e7 / (1e7 * np.log2(1.0 + seen.snr_hz / 1e7))  # wireless.payload_bits, 1e7

@@ -37,7 +37,17 @@ def test_the_policies_of_the_paper_and_the_usual_ones_are_registered() -> None:
     assert set(POLICIES) == {
         *("exact", "greedy", "lp", "ps", "cp", "dm", "cm"),
         *("random", "grouped", "round-robin", "proportional-fair", "all"),
-        *("amiri-bc", "amiri-bn2", "amiri-bc-bn2", "amiri-bn2-c", "fedcs", "oort", "power-of-choice"),
+        *(
+            "amiri-bc",
+            "amiri-bn2",
+            "amiri-bc-bn2",
+            "amiri-bn2-c",
+            "divfl",
+            "fedcgd",
+            "fedcs",
+            "oort",
+            "power-of-choice",
+        ),
     }
 
 

@@ -3,6 +3,6 @@
 The modules register their policies when they are imported.
 """
 
-from flare.scheduling.systems import amiri, divfl, fedcs, oort, power_of_choice
+from flare.scheduling.systems import amiri, divfl, fedcgd, fedcs, oort, power_of_choice
 
-__all__ = ["amiri", "divfl", "fedcs", "oort", "power_of_choice"]
+__all__ = ["amiri", "divfl", "fedcgd", "fedcs", "oort", "power_of_choice"]
