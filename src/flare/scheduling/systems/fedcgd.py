@@ -88,7 +88,8 @@ def best_group(problem: RoundProblem, counts: Floats, kappa: float) -> Indices:
         value, group = search.bettered(start, share=1.0 / (len(starts) - at))
         if value < best * (1.0 - SAME) or not chosen:
             best, chosen = value, group
-    return order[chosen]
+    found: Indices = order[chosen]
+    return found
 
 
 def _told_apart(counts: Floats) -> Floats:
