@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from flare.rng import stream
-from flare.scheduling import POLICIES, Choice, Hardware, History, Memory, RoundProblem, Schedule, Status, solve
+from flare.scheduling import POLICIES, Choice, Hardware, History, Memory, Probed, RoundProblem, Schedule, Status, solve
 from tests.cells import SAME, alone_s, changed, fading_rounds, reordered
 from tests.oracles import allowed_sets, brute_force, brute_force_utility, objective_of
 
@@ -77,7 +77,15 @@ def made_up_history(problem: RoundProblem, turn: int) -> History:
         upload_s=np.where(never, np.nan, phase),
         energy_j=np.where(never, 0.0, phase),
         label_counts=np.stack((np.ceil(9.0 * phase), np.ceil(3.0 * problem.tau)), axis=1),
+        sketch=np.where(never[:, None], np.nan, np.stack((phase, np.cos(problem.tau), phase**2), axis=1)),
     )
+
+
+def needed_history(policy: str, problem: RoundProblem) -> History | None:
+    """Nothing but the labels where a policy cannot do without them; None: nothing is known."""
+    if "labels" not in POLICIES[policy].needed({}):
+        return None
+    return History.empty(problem.num_devices, label_counts=made_up_history(problem, 0).label_counts)
 
 
 def run_rounds(policy: str, problems: list[RoundProblem]) -> list[Schedule]:
@@ -358,7 +366,7 @@ def asked_for(policy: str, problem: RoundProblem) -> dict[str, object]:
     """What `run` hands to a policy in the first round."""
     all_there_is = {
         **{"rng": stream(7, "policy", 0), "history": made_up_history(problem, 0), "memory": {}},
-        "hardware": made_up_hardware(problem),
+        **{"hardware": made_up_hardware(problem), "probed": Probed.nothing(problem.num_devices)},
     }
     return {name: value for name, value in all_there_is.items() if name in POLICIES[policy].takes}
 

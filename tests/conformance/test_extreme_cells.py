@@ -13,7 +13,7 @@ import pytest
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
 from tests.cells import extreme_rounds, extreme_rounds_in_blocks
-from tests.conformance.checks import CERTIFICATE, certificate, due_s, ending, finish_s, made_up_hardware
+from tests.conformance.checks import CERTIFICATE, certificate, due_s, ending, finish_s, made_up_hardware, needed_history
 
 OF_OTHER_AUTHORS = [
     name for name, one in POLICIES.items() if one.function.__module__.startswith("flare.scheduling.systems")
@@ -84,7 +84,8 @@ def test_policy_ends_and_keeps_its_promises_in_extreme_rounds(name: str) -> None
     served = 0
     for turn, problem in enumerate(extreme_rounds(list(POLICIES).index(name), NUM_ROUNDS.get(name, 9_000))):
         with watchdog(name, problem):
-            schedule = solve(problem, name, rng=stream(turn, "policy"), hardware=made_up_hardware(problem))
+            known = {"history": needed_history(name, problem), "hardware": made_up_hardware(problem)}
+            schedule = solve(problem, name, rng=stream(turn, "policy"), **known)
         assert_promises(name, problem, schedule)
         served += schedule.num_selected > 0
     assert served > 100
@@ -96,7 +97,8 @@ def test_policy_ends_and_keeps_its_promises_in_extreme_rounds_of_whole_blocks(na
     served = 0
     for turn, problem in enumerate(extreme_rounds_in_blocks(list(POLICIES).index(name), 80)):
         with watchdog(name, problem, patience_s=1.0):
-            schedule = solve(problem, name, rng=stream(turn, "policy"), hardware=made_up_hardware(problem))
+            known = {"history": needed_history(name, problem), "hardware": made_up_hardware(problem)}
+            schedule = solve(problem, name, rng=stream(turn, "policy"), **known)
         assert_promises(name, problem, schedule)
         served += schedule.num_selected > 0
     assert served > (10 if name == "chen" else 15)  # who has one block alone is late more often

@@ -10,7 +10,7 @@ import pytest
 from flare.rng import stream
 from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, admit, policy, solve
 from tests.cells import bank
-from tests.conformance.checks import check_policy, made_up_hardware, run
+from tests.conformance.checks import check_policy, made_up_hardware, needed_history, run
 
 BANK = bank()
 BLIND = ("random", "grouped", "chen")  # they may draw devices that cannot meet the deadline, or much interference
@@ -109,7 +109,8 @@ def test_policy_of_a_user_that_splits_evenly(strongest_evenly: str, problem: Rou
 @pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
 @pytest.mark.parametrize("name", [name for name in POLICIES if name not in BLIND])
 def test_policy_serves_somebody_where_somebody_can_be_served(name: str, problem: RoundProblem) -> None:
-    schedule = solve(problem, name, rng=stream(1, "policy", 0), hardware=made_up_hardware(problem))
+    known = {"history": needed_history(name, problem), "hardware": made_up_hardware(problem)}
+    schedule = solve(problem, name, rng=stream(1, "policy", 0), **known)
     if problem.possible or not POLICIES[name].own_deadline:
         assert (schedule.num_selected > 0) == problem.possible
 

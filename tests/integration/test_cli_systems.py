@@ -19,8 +19,9 @@ SMALL = ("wireless.num_devices=8", "wireless.deadline_s=0.6", "run.rounds=4", "l
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_system_trains(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     count = ["-o", "num_selected=3"] if "num_selected" in POLICIES[name].options else []
-    told = ["data.share_labels=true"] if "labels" in POLICIES[name].needs else []
-    small = [part for setting in (*SMALL, *told) for part in ("--set", setting)]
+    small = [part for setting in SMALL for part in ("--set", setting)]
+    for word in POLICIES[name].needed({}):
+        small += ["--set", f"data.share_{word}=true"]
     folder = tmp_path / "run"
     code, _, said = flare(
         capsys, "run", "--set", f"scheduling.policy={name}", *count, *small, "--out", str(folder), "--quiet"

@@ -140,7 +140,7 @@ def test_the_picture_of_the_readme_is_that_of_its_snippet(workplace: Path) -> No
 
 
 def test_the_policy_of_the_guide_prefers_who_has_waited() -> None:
-    (code,) = [text for _, text in blocks("python") if '@flare.policy("curious")' in text]
+    (code,) = [text for _, text in blocks("python") if '@flare.policy("curious"' in text]
     there: dict[str, Any] = {}
     try:
         exec(code.partition("\nproblem = ")[0], there)

@@ -172,7 +172,9 @@ def test_policies_choose_who_sends_and_the_slowest_decides(policy: str) -> None:
 
 def test_every_policy_is_asked_a_question_that_it_can_answer() -> None:
     names = [name for name in POLICIES if name not in WEIGHING]
-    configs = [small(OTA, f"scheduling.policy={name}", "run.rounds=2", "scheduling.bound=false") for name in names]
+    shared = {name: [f"data.share_{word}=true" for word in POLICIES[name].needed({})] for name in names}
+    short = ("run.rounds=2", "scheduling.bound=false")
+    configs = [small(OTA, f"scheduling.policy={name}", *short, *shared[name]) for name in names]
     for _, records in zip(names, ended(*configs)[1], strict=True):
         assert all(record.sent for record in records)
 

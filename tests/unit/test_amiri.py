@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flare.rng import stream
-from flare.scheduling import History, RoundProblem, solve
+from flare.scheduling import POLICIES, History, Probed, RoundProblem, solve
 from flare.scheduling.systems.amiri import energy_share, kept_entries, kept_norm
 from tests.cells import hand_cell
 
@@ -18,9 +18,9 @@ NAN = float("nan")
 CELL = hand_cell([1.0] * 5, [0.1, 0.15, 0.2, 0.25, 0.3], gamma=1.0)  # the first has the best channel; all fit
 
 
-def choose(name: str, norms: list[float], problem: RoundProblem = CELL, **options: object) -> list[int]:
-    """Who sends; the same whatever is drawn."""
-    known = replace(History.empty(len(norms)), update_norm=np.array(norms))
+def choose(name: str, last: list[float], problem: RoundProblem = CELL, **options: object) -> list[int]:
+    """Who sends, by the norms of the last updates; the same whatever is drawn."""
+    known = replace(History.empty(len(last)), update_norm=np.array(last))
     answers = {
         tuple(solve(problem, name, rng=stream(seed), history=known, **options).selected.tolist()) for seed in range(10)
     }
@@ -46,6 +46,20 @@ def test_a_device_of_unknown_norm_comes_first(name: str) -> None:
 def test_devices_of_unknown_norm_are_drawn_by_lot(name: str) -> None:
     first = {int(solve(CELL, name, rng=stream(seed), num_selected=3).selected[0]) for seed in range(30)}
     assert len(first) == 3
+
+
+def test_present_norms_count_where_devices_are_asked() -> None:
+    last, norms = [9.0, 8.0, 7.0, 6.0, 5.0], np.array([1.0, 5.0, 2.0, 4.0, 9.0])
+    probed = Probed(np.full(5, NAN), norms)
+    assert choose("amiri-bn2", last, num_selected=2, norms="all", probed=probed) == [1, 4]
+    assert choose("amiri-bn2-c", last, num_selected=2, norms="batch", probed=probed) == [1, 4]
+    best_channels = POLICIES["amiri-bc-bn2"].probe
+    assert best_channels is not None
+    asked = best_channels(CELL, norms="all", num_selected=2, num_candidates=3)
+    assert asked is not None
+    assert (asked.devices.tolist(), asked.kind, asked.samples, asked.tells) == ([0, 1, 2], "gradient", "all", "norms")
+    told = Probed(np.full(5, NAN), np.where(np.arange(5) < 3, norms, NAN))
+    assert choose("amiri-bc-bn2", last, num_selected=2, num_candidates=3, norms="all", probed=told) == [1, 2]
 
 
 def test_one_that_does_not_fit_makes_place_for_the_next() -> None:

@@ -407,7 +407,7 @@ def test_fedbuff_over_the_air_discounts_what_devices_send() -> None:
         (("learning.asynchronous=true", "learning.method=moon"), r"vectors that belong to one round"),
         (("learning.method=fedbuff", 'learning.options.inner="scaffold"'), r"method 'fedbuff' is asynchronous"),
         (("scheduling.policy=hu", "data.share_labels=true", "learning.method=fedlin"), r"policy 'hu' is asynchronous"),
-        (("scheduling.policy=hu",), r"policy 'hu' goes by .*each label.*set data.share_labels = true"),
+        (("scheduling.policy=hu",), r"policy 'hu' needs .*each label.*set data.share_labels to true"),
     ],
 )
 def test_what_cannot_be_asynchronous_is_refused_with_the_reason(settings: tuple[str, ...], why: str) -> None:

@@ -213,6 +213,7 @@ def test_the_chunk_does_not_matter(chunk: int) -> None:
     assert max(apart(deltas(engine.train(jobs)), deltas(reference.train(jobs)))) < 1e-5
     points = [GradientJob(job.start, np.arange(3 + 4 * i)) for i, job in enumerate(jobs)]
     assert max(apart(engine.gradients(points), reference.gradients(points))) < 1e-5
+    assert engine.losses(points) == pytest.approx(reference.losses(points), rel=1e-6)
     scores = zip(
         engine.evaluate([job.start for job in jobs]), reference.evaluate([job.start for job in jobs]), strict=True
     )
@@ -232,11 +233,12 @@ def test_batches_of_different_sizes_train_together() -> None:
     assert [u.loss for u in mine] == pytest.approx([u.loss for u in wanted], rel=1e-5)
 
 
-def test_gradients_over_more_samples_than_pass_at_once() -> None:
+def test_gradients_and_losses_over_more_samples_than_pass_at_once() -> None:
     engine, reference, model = small()
     draw = stream(7, "samples")
     points = [GradientJob(model.flatten(), draw.integers(60, size=size)) for size in (450, 3, 200, 201)]
     assert max(apart(engine.gradients(points), reference.gradients(points))) < 1e-5
+    assert engine.losses(points) == pytest.approx(reference.losses(points), rel=1e-6)
 
 
 def test_tests_over_more_samples_than_pass_at_once() -> None:
@@ -346,7 +348,7 @@ def test_jobs_are_not_written_to_and_the_module_is_left_alone() -> None:
         assert np.array_equal(job.batches, batches)
         assert job.rule.drift is drift
     assert torch.equal(model.flatten(), before)
-    assert engine.train([]) == [] == engine.gradients([]) == engine.evaluate([])
+    assert engine.train([]) == [] == engine.gradients([]) == engine.losses([]) == engine.evaluate([])
 
 
 def test_the_width_of_a_batch_wastes_little() -> None:
@@ -420,6 +422,7 @@ def test_on_a_gpu_compiled_passes_give_the_same_bits_alone_and_in_company(name: 
         assert mine.loss == wanted.loss
     for got, point in zip(engine.gradients(points), points, strict=True):
         assert torch.equal(got, other.gradients([point])[0])
+    assert engine.losses(points) == [other.losses([point])[0] for point in points]
     weights = [job.start for job in jobs]
     assert engine.evaluate(weights) == [other.evaluate([each])[0] for each in weights]
     assert engine._compiled is not None  # it did not fall back

@@ -57,6 +57,18 @@ def test_sequential_is_the_reference_bit_for_bit(kind):
     asked = [GradientJob(each, np.arange(3, 50)) for each in moved]
     pairs = zip(sequential.gradients(asked), reference.gradients(asked), strict=True)
     assert all(ours.numpy().tobytes() == theirs.numpy().tobytes() for ours, theirs in pairs)
+    assert sequential.losses(asked) == reference.losses(asked)
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_a_loss_is_the_mean_cross_entropy_over_the_samples_in_parts_too(engine):
+    module, data = tiny_module("mlp"), tiny_data(num_train=CHUNK + 20)
+    samples = np.arange(5, CHUNK + 15)
+    (found,) = engine(module, data).losses([GradientJob(FlatModel(module).flatten(), samples)])
+    with torch.no_grad():
+        logits = module(torch.from_numpy(data.train_x[samples])).double().numpy()
+    right = logits[np.arange(len(samples)), data.train_y[samples]]
+    assert found == pytest.approx(np.mean(np.log(np.exp(logits).sum(axis=1)) - right), rel=1e-6)
 
 
 def test_sequential_is_the_reference_on_the_papers_network():

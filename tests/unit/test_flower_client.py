@@ -149,13 +149,15 @@ def test_a_node_takes_its_steps_at_its_rate_and_sends_the_difference() -> None:
 
     app = client_app(model=lambda _: nn.Linear(2, 1), batches=batches, train_step=train_step)
     start = trained_arrays(nn.Linear(2, 1))
-    answer = app(message("train", {"arrays": start, "config": work()}), context())
+    answer = app(message("train", {"arrays": start, "config": work(share_loss=True)}), context())
     assert seen == [(1.0, 0.5), (2.0, 0.5), (3.0, 0.5)]
     delta = Layout(start).flatten(answer.content.array_records["arrays"])
     assert torch.allclose(delta, torch.full((3,), 3.0))
     metrics = answer.content.metric_records["metrics"]
     assert (metrics["steps"], metrics["loss"]) == (3, 2.0)
     assert metrics["squared_loss"] == pytest.approx((1.0 + 4.0 + 9.0) / 3.0)
+    silent = app(message("train", {"arrays": start, "config": work()}), context())
+    assert set(silent.content.metric_records["metrics"]) == {"steps", "work_s"}  # unless it is told to
 
 
 def quadratic_step(module: nn.Module, batch: float, lr: float) -> float:
@@ -199,7 +201,7 @@ def test_an_own_loss_is_what_the_default_step_descends() -> None:
         loss_of=squared_error,
     )
     start = ArrayRecord({"weight": Array(np.zeros((1, 1), dtype=np.float32))})
-    answer = app(message("train", {"arrays": start, "config": work(steps=1)}), context())
+    answer = app(message("train", {"arrays": start, "config": work(share_loss=True, steps=1)}), context())
     assert answer.content.array_records["arrays"]["weight"].numpy().item() == pytest.approx(1.5)  # 0.5 * 3
     assert answer.content.metric_records["metrics"]["loss"] == pytest.approx(4.5)
 

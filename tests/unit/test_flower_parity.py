@@ -13,6 +13,7 @@ from flare.config import Config, override
 from flare.flower import FlareStrategy, trained_arrays
 from flare.flower.arrays import Layout
 from flare.learning.methods import METHODS
+from flare.records.run import read_run
 from flare.rng import stream
 from flare.simulation import Member, Simulation, drive
 from tests.driving import settings_of_method
@@ -24,7 +25,8 @@ CLOSE = ("bandwidth_hz", "latency_s", "clock_s", "lr", "tau_bar", "objective", "
 
 def settings(*more: str) -> Config:
     common = ["wireless.num_devices=12", "wireless.deadline_s=0.6", "run.rounds=8", "run.payload=wireless", "seed=7"]
-    return override(Config(), [*common, "learning.device=cpu", "learning.engine=sequential", *more])
+    common += ["data.share_losses=true", "learning.device=cpu", "learning.engine=sequential"]
+    return override(Config(), [*common, *more])
 
 
 def both(config: Config, folder: Path) -> tuple[Member, list[dict], FlareStrategy, list[dict]]:
@@ -68,6 +70,14 @@ def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, 
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-6)
         assert ours["sent"] == ours["selected"]
         assert ours["faults"] == []
+
+
+def test_nodes_keep_their_losses_to_themselves_unless_they_may_tell(tmp_path: Path) -> None:
+    member, simulated, _, recorded = both(settings("data.share_losses=false", "run.rounds=2"), tmp_path / "run")
+    assert all(each["loss"] == [None] * len(each["sent"]) and each["train_loss"] is None for each in recorded)
+    assert all(each["train_loss"] > 0.0 for each in simulated)  # the simulator shows what no base station knows
+    assert np.isnan(member.state.history.last_loss).all()
+    assert read_run(tmp_path / "run").status == "finished"  # no loss is no divergence
 
 
 @pytest.mark.parametrize("method", SIMULATED)

@@ -33,7 +33,8 @@ SIZE = 15
 
 
 def settings(*more: str) -> Config:
-    return override(Config(), ["wireless.num_devices=8", "run.rounds=3", "scheduling.policy=all", "seed=1", *more])
+    common = ["wireless.num_devices=8", "run.rounds=3", "scheduling.policy=all", "data.share_losses=true", "seed=1"]
+    return override(Config(), [*common, *more])
 
 
 def module() -> nn.Module:
@@ -248,7 +249,7 @@ def test_what_would_overflow_a_sum_is_refused(
     said: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = node(train=lambda message: [trained(message, update(1.0), **said)])
-    left_out(bad, tmp_path / "run", caplog, "train", "its loss is ")
+    left_out(bad, tmp_path / "run", caplog, "train", f"its {next(iter(said))} is ")
 
 
 def test_the_norm_that_is_allowed_does_not_grow_with_the_model(tmp_path: Path) -> None:
@@ -622,6 +623,12 @@ def test_the_memory_of_a_round_does_not_grow_with_the_answers() -> None:
             "method 'flare' with learning.options tau_bar='safe' goes by the smoothness",
         ),
         (["data.share_labels=true"], "data.share_labels is true, but nodes do not tell their labels"),
+        (["data.share_norms=true"], "data.share_norms is true, but nodes do not tell the length of a gradient"),
+        (
+            ["scheduling.policy=power-of-choice", "scheduling.options.losses=batch"],
+            "policy 'power-of-choice' asks devices before it selects.*simulate the run",
+        ),
+        (["scheduling.policy=oort", "data.share_losses=false"], "policy 'oort' needs training losses"),
         (["learning.method=fedprx"], "there is no method 'fedprx'"),
         (["scheduling.policy=ps"], "policy 'ps' needs scheduling.options.num_selected here"),
         (["scheduling.policy=nobody"], "there is no policy 'nobody'"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flare.rng import stream
-from flare.scheduling import History, RoundProblem, solve
+from flare.scheduling import POLICIES, History, Probed, RoundProblem, solve
 from tests.cells import hand_cell
 
 NAN = float("nan")
@@ -55,6 +55,18 @@ def test_one_that_does_not_fit_makes_place_for_the_next() -> None:
 def test_devices_out_of_reach_are_no_candidates() -> None:
     cell = hand_cell([1.0] * 3, [1.5, 1.5, 0.3], gamma=1.0)
     assert choose(cell, [3.0, 2.0, 1.0], num_selected=1, num_candidates=1) == {2}
+
+
+def test_asked_candidates_send_by_their_present_loss() -> None:
+    probed = Probed(np.array([NAN, 3.0, 1.0, 2.0]), np.full(4, NAN))
+    options = {"num_selected": 2, "num_candidates": 3, "losses": "batch", "probed": probed}
+    assert choose(ALL_FIT, [9.0, 0.1, 0.2, 0.1], **options) == {1, 3}
+    ask = POLICIES["power-of-choice"].probe
+    assert ask is not None
+    known = History.empty(4, num_samples=[0.0, 5.0, 5.0, 0.0])
+    asked = ask(ALL_FIT, history=known, rng=stream(0), losses="batch", num_selected=1, num_candidates=2)
+    assert asked is not None
+    assert (asked.devices.tolist(), asked.kind, asked.samples) == ([1, 2], "loss", "batch")
 
 
 def test_fewer_candidates_than_devices_to_send_are_refused() -> None:

@@ -40,6 +40,7 @@ def test_the_policies_of_the_paper_and_the_usual_ones_are_registered() -> None:
         *("exact", "greedy", "lp", "ps", "cp", "dm", "cm"),
         *("random", "grouped", "round-robin", "proportional-fair", "all"),
         *("amiri-bc", "amiri-bn2", "amiri-bc-bn2", "amiri-bn2-c", "fedcs", "oort", "power-of-choice"),
+        *("divfl", "fedcgd"),
         *("chen", "luo", "ren", "hu", "tran", "xu"),
     }
 

@@ -72,7 +72,7 @@ def sent(value: float, **told: float) -> Update:
 
 
 def test_the_history_follows_what_the_devices_did() -> None:
-    base = station()
+    base = station("data.share_losses=true")
     state = start(base, 3)
     plan, arrivals = begun(base, state, seen([0, 1, 2], 3))
     assert plan.selected.tolist() == [0, 1, 2]

@@ -119,10 +119,14 @@ def test_the_batched_engine_trains_as_the_sequential_one(method: str) -> None:
         assert other.test_accuracy == pytest.approx(one.test_accuracy, abs=0.01)
 
 
+def shared_for(policy: str) -> list[str]:
+    """What devices must be let tell for a policy."""
+    return [f"data.share_{word}=true" for word in POLICIES[policy].needed({})]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_trains(policy: str) -> None:
-    told = ["data.share_labels=true"] if "labels" in POLICIES[policy].needs else []
-    (records,) = records_of(small(f"scheduling.policy={policy}", *told))
+    (records,) = records_of(small(f"scheduling.policy={policy}", *shared_for(policy)))
     assert len(records) == 4
     for record in records:
         assert record.lower_bound is not None

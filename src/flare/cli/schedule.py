@@ -222,13 +222,13 @@ def _options(
     """The policies to ask, and the options of each.
 
     Options of a file are for its own policy, those of `-o` for the one that is asked; `--time-limit` is for `exact`,
-    which is asked for its bound. A comparison asks all policies, and each gets those of the options that it has.
+    which is asked for its bound. A comparison asks all policies that one round alone tells enough, and each gets those
+    of the options that it has.
     """
     named = split_options(texts)
     if compare:
-        options = {
-            name: dict(own) for name, own in of_each(POLICIES, list(POLICIES), scheduling.options, named).items()
-        }
+        asked = [name for name, one in POLICIES.items() if "labels" not in one.needed({}) and not one.probes({})]
+        options = {name: dict(own) for name, own in of_each(POLICIES, asked, scheduling.options, named).items()}
     else:
         own = scheduling.options if policy == scheduling.policy else Options()
         options = {policy: dict(changed(own, read(POLICIES.find(policy), named)))}

@@ -234,6 +234,16 @@ class DataConfig:
     share_labels: bool = setting(
         False, "devices tell the base station how many samples of each label they hold, for policies that ask for it"
     )
+    share_losses: bool = setting(
+        False, "devices tell the base station the loss of their samples, for policies that ask for it"
+    )
+    share_norms: bool = setting(
+        False,
+        "devices tell the base station the length of their gradient before it selects, for policies that ask for it",
+    )
+    share_gradients: bool = setting(
+        False, "devices send the base station their gradient before it selects, for policies that ask for it"
+    )
     shared_fraction: float = setting(
         0.0,
         "size of a data set that all devices share, with equally many samples of each label, taken out of what they "

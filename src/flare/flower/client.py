@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -56,6 +56,7 @@ class Work:
     tau_bar: float
     bandwidth_hz: float
     seed: int
+    share_loss: bool = False  # whether the node is to tell its training loss
 
 
 MakeModel = Callable[[Context], nn.Module]
@@ -142,11 +143,10 @@ def client_app(
         losses = [step(batch) for batch in itertools.islice(batches(context, work), work.steps)]
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
-        told = {
-            "steps": work.steps,
-            "loss": sum(losses) / len(losses),
-            "squared_loss": sum(loss * loss for loss in losses) / len(losses),
-        }
+        told: dict[str, float] = {"steps": work.steps}
+        if work.share_loss:
+            told["loss"] = sum(losses) / len(losses)
+            told["squared_loss"] = sum(loss * loss for loss in losses) / len(losses)
         update, sender = difference(module, arrays), Sender.asked(message, context)
         if sender is None:
             content = RecordDict({"arrays": update})
@@ -220,6 +220,7 @@ def _round_of(message: Message) -> int:
 
 
 def _read(kind: type[Any], message: Message) -> Any:
-    """The dataclass `kind` from the message's configuration."""
+    """The dataclass `kind` from the message's configuration; what has a default there may be missing."""
     config = message.content.config_records["config"]
-    return kind(**{each.name: config[each.name] for each in fields(kind)})
+    asked = (each.name for each in fields(kind) if each.name in config or each.default is MISSING)
+    return kind(**{name: config[name] for name in asked})

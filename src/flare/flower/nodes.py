@@ -80,6 +80,7 @@ def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule]
             tau_bar=tau_bar,
             bandwidth_hz=granted_hz[device],
             seed=config.seed,
+            share_loss=config.data.share_losses,
         )
         for device, rule in rules.items()
     }
@@ -190,23 +191,29 @@ def _read_trained(answer: Message, reader: Reader, *, steps: int) -> Trained:
     metrics = answer.content.get("metrics")
     if not isinstance(metrics, MetricRecord):
         raise ValueError("its answer lacks the record 'metrics'")
-    done, loss, work_s = (metrics.get(name) for name in ("steps", "loss", "work_s"))
+    done, work_s = metrics.get("steps"), metrics.get("work_s")
     if done != steps:
         raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {steps}")
-    if not _sensible(loss, -_MAX) or not _sensible(work_s, 0.0):
-        said = f"its loss is {str(loss)[:40]} and its work_s {str(work_s)[:40]}"
-        raise ValueError(f"{said}; both must be finite numbers up to {_MAX:g}, and work_s not negative")
-    squared = metrics.get("squared_loss")
-    if squared is not None and not _sensible(squared, 0.0, _MAX**2):
-        raise ValueError(f"its squared_loss is {str(squared)[:40]}; it must be a finite number, not negative")
+    if not _sensible(work_s, 0.0):
+        raise ValueError(f"its work_s is {str(work_s)[:40]}; it must be a finite number up to {_MAX:g}, not negative")
+    losses = _told_losses(metrics) if reader.station.config.data.share_losses else (math.nan, math.nan)
     delta, norm = reader.read(answer, Part.UPDATE)
     change = None
     if reader.coded:
         norm = _told_norm(metrics, reader.max_norm)
         if reader.station.method.sends_control:
             change, _ = reader.read(answer, Part.CONTROL)
-    squared_loss = math.nan if squared is None else float(squared)  # type: ignore[arg-type]
-    return Trained(Update(delta, float(loss), squared_loss, norm, change), float(work_s))  # type: ignore[arg-type]
+    return Trained(Update(delta, *losses, norm, change), float(work_s))  # type: ignore[arg-type]
+
+
+def _told_losses(metrics: MetricRecord) -> tuple[float, float]:
+    """The mean training loss that a node tells, and the mean of its square, nan where it does not tell that."""
+    loss, squared = metrics.get("loss"), metrics.get("squared_loss")
+    if not _sensible(loss, -_MAX):
+        raise ValueError(f"its loss is {str(loss)[:40]}; it must be a finite number up to {_MAX:g}")
+    if squared is not None and not _sensible(squared, 0.0, _MAX**2):
+        raise ValueError(f"its squared_loss is {str(squared)[:40]}; it must be a finite number, not negative")
+    return float(loss), math.nan if squared is None else float(squared)  # type: ignore[arg-type]
 
 
 def _told_norm(metrics: MetricRecord, max_norm: float) -> float:

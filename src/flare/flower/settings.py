@@ -68,15 +68,35 @@ def refuse_settings(config: Config) -> None:
             f"data.shared_fraction is {config.data.shared_fraction:g}, but nodes bring data of their own, and the "
             "server of a fleet has none that it could send them; set it to 0, or simulate the run (flare run)"
         )
-    if config.data.share_labels:
-        raise ValueError("data.share_labels is true, but nodes do not tell their labels; set it to false")
     if POLICIES.find(config.scheduling.policy).needs_hardware:
         raise ValueError(
             f"policy '{config.scheduling.policy}' sets processor speeds and transmit powers, and a node of a fleet "
             "computes and sends as it can; take another policy, or simulate the run (flare run)"
         )
+    _refuse_untold(config)
     if lacks_number(config.scheduling.policy, policy_options(config)):
         raise ValueError(
             f"policy '{config.scheduling.policy}' needs scheduling.options.num_selected here: the simulator tunes it "
             "on its cell, and a fleet has none"
         )
+
+
+def _refuse_untold(config: Config) -> None:
+    """ValueError where the policy goes by what nodes do not tell, or the settings say that they do."""
+    policy = POLICIES.find(config.scheduling.policy)
+    options = config.scheduling.options
+    if policy.probes(options):
+        raise ValueError(
+            f"policy '{policy.name}' asks devices before it selects what they know of the new model, and nodes of a "
+            "fleet are asked for their resources alone; take another policy, or options with which it does not ask, or "
+            "simulate the run (flare run)"
+        )
+    untold = {"labels": "their labels", "norms": "the length of a gradient", "gradients": "gradients before they train"}
+    for word, what in untold.items():
+        if word in policy.needed(options):
+            raise ValueError(
+                f"policy '{policy.name}' goes by what nodes do not tell, {what}; take another, or simulate the run "
+                "(flare run)"
+            )
+        if getattr(config.data, f"share_{word}"):
+            raise ValueError(f"data.share_{word} is true, but nodes do not tell {what}; set it to false")

@@ -391,9 +391,10 @@ def _score(metrics: MetricRecord) -> Score:
 
 
 def _train_metrics(record: RoundRecord) -> MetricRecord | None:
-    if not record.sent or record.train_loss is None:
+    if not record.sent:
         return None
-    return MetricRecord({"train_loss": record.train_loss, "num_devices": len(record.sent)})
+    loss = {} if record.train_loss is None else {"train_loss": record.train_loss}  # nodes may keep it to themselves
+    return MetricRecord({**loss, "num_devices": len(record.sent)})
 
 
 def _say(record: RoundRecord) -> None:

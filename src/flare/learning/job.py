@@ -124,7 +124,7 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class GradientJob:
-    """A gradient of the loss over given training samples, at given weights (FedLin asks for it)."""
+    """The loss over given training samples at given weights, or its gradient (FedLin asks for it, and policies may)."""
 
     at: Tensor  # (weights,)
     samples: Indices  # (samples,)

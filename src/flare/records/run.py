@@ -47,6 +47,7 @@ class RunNumbers:
     payload_bits   what each of them sent, in the order of `sent`; nan where it was not recorded
     age            of what each of them sent, in the order of `sent`: steps of the global model since the device
                    received its own; 0 in synchronous runs
+    probe_energy_j what all devices spent that were asked before the selection, shape (rounds,)
     faults         by kind, the round of each fault of a node, counted from 0
     """
 
@@ -63,6 +64,7 @@ class RunNumbers:
     sent: Indices
     payload_bits: Floats
     age: Floats
+    probe_energy_j: Floats
     faults: Mapping[str, Indices] = field(default_factory=dict)
 
     @property
@@ -95,7 +97,8 @@ class RunNumbers:
     def status(self) -> str:
         """How the run ended, in the manifest's word; "diverged" where its last training loss is not a number."""
         sent = np.flatnonzero(self.num_sent)
-        lost = len(sent) > 0 and math.isnan(self.of_round["train_loss"][sent[-1]])
+        known = self.config.data.share_losses or self.manifest.get("driver", "simulation") == "simulation"
+        lost = known and len(sent) > 0 and math.isnan(self.of_round["train_loss"][sent[-1]])
         return "diverged" if lost else str(self.manifest.get("status") or "unknown")
 
     @property
@@ -156,9 +159,10 @@ class RunNumbers:
         return self._round_sum(self.of_selected[name]) / np.where(self.num_selected > 0, self.num_selected, np.nan)
 
     def round_energy_j(self) -> Floats:
-        """Energy of all devices in each round, shape (rounds,)."""
+        """Energy of all devices in each round, trials and those included that were asked before the selection, shape
+        (rounds,)."""
         of_senders = self._round_sum(self.of_selected["compute_energy_j"] + self.of_selected["upload_energy_j"])
-        return of_senders + self.of_round["pilot_energy_j"]
+        return of_senders + self.of_round["pilot_energy_j"] + self.probe_energy_j
 
     def round_payload_bits(self) -> Floats:
         """What all devices sent in each round, shape (rounds,); nan where it was not recorded."""
@@ -192,16 +196,18 @@ class RunNumbers:
         return np.bincount(senders, minlength=self.num_devices) / max(1, self.num_rounds)
 
     def round_split_s(self) -> Floats:
-        """Where the time of an average round goes: broadcast, computing, upload, waiting, nobody feasible; (5,)."""
+        """Where the time of an average round goes: asking devices, broadcast, computing, upload, waiting, nobody
+        feasible; shape (6,)."""
         if self.num_rounds == 0:
-            return np.zeros(5)
+            return np.zeros(6)
         some = self.num_selected > 0
         compute_s = np.where(some, self.round_mean("compute_s"), 0.0)
         upload_s = np.where(some, self.round_mean("upload_s"), 0.0)
         waiting_s = np.where(some, np.maximum(0.0, self.of_round["latency_s"] - compute_s - upload_s), 0.0)
         nobody_s = np.where(some, 0.0, self.of_round["deadline_s"])
+        asking_s = self.of_round["pilot_s"] + self.of_round["probe_s"]
         sending_s = self.of_round["broadcast_s"] + self.of_round["shared_s"]
-        parts = (sending_s, compute_s, upload_s, waiting_s, nobody_s)
+        parts = (asking_s, sending_s, compute_s, upload_s, waiting_s, nobody_s)
         return np.array([np.nanmean(each) for each in parts])
 
 
@@ -241,7 +247,7 @@ def run_of(
 
 
 def _refuse_odd_devices(record: RoundRecord) -> None:
-    devices = (*record.selected, *record.sent)
+    devices = (*record.selected, *record.sent, *record.probed)
     for device in (min(devices, default=0), max(devices, default=0)):
         if not 0 <= device < MAX_DEVICES:
             raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
@@ -265,6 +271,7 @@ class _Columns:
         self._num_selected, self._selected = array("q"), array("q")
         self._num_sent, self._sent, self._payload_bits = array("q"), array("q"), array("d")
         self._age = array("d")
+        self._probe_energy_j = array("d")
         self._faults: dict[str, array[int]] = {}
 
     def add(self, record: RoundRecord) -> None:
@@ -282,6 +289,7 @@ class _Columns:
         self._sent.extend(record.sent)
         self._payload_bits.extend(map(_number, record.payload_bits))
         self._age.extend(record.age or [0] * len(record.sent))
+        self._probe_energy_j.append(math.fsum(record.probe_energy_j))
         for fault in record.faults:
             kind = fault_kind(fault)
             known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
@@ -303,6 +311,7 @@ class _Columns:
             sent=_indices(self._sent),
             payload_bits=_floats(self._payload_bits),
             age=_floats(self._age),
+            probe_energy_j=_floats(self._probe_energy_j),
             faults={kind: _indices(rounds) for kind, rounds in self._faults.items()},
         )
 

@@ -39,7 +39,7 @@ SEEN = 1e-4
 ROUND, DEVICES = "round", "devices"
 WHOLE = (ROUND, DEVICES)
 """What axes are called whose ticks are whole numbers."""
-SPLIT = ("broadcast", "computing", "upload", "waiting", "nobody can send")
+SPLIT = ("asking", "broadcast", "computing", "upload", "waiting", "nobody can send")
 
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK, SKY, BROWN)
 _DASHES = ((), (5.0, 1.8), (1.2, 1.4), (6.0, 1.6, 1.2, 1.6))
@@ -216,14 +216,14 @@ def ranges(
 
 
 def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s: Sequence[float]) -> Figure:
-    """Where the time of a round goes, `splits_s` of shape (groups, 5) in the order of `SPLIT`, and the deadline."""
+    """Where the time of a round goes, `splits_s` of shape (groups, 6) in the order of `SPLIT`, and the deadline."""
     seen = splits_s.max(axis=0) > SEEN * splits_s.sum(axis=1).max()
     named = ["deadline", *(name for name, shown in zip(SPLIT, seen, strict=True) if shown)]
     one_row_in = sum(0.4 + 0.065 * len(name) for name in named)
     columns = len(named) if one_row_in <= matplotlib.rcParams["figure.figsize"][0] else 3
     figure, axes = _rows(labels, extra_in=0.1 + LEGEND_ROW_IN * -(-len(named) // columns))
     left_s = np.zeros(len(labels))
-    looks_of_parts = zip(_colours_of_parts(), ("xxxx", "", "", "////", "...."), strict=True)
+    looks_of_parts = zip(_colours_of_parts(), ("++++", "xxxx", "", "", "////", "...."), strict=True)
     for name, values_s, shown, (colour, hatch) in zip(SPLIT, splits_s.T, seen, looks_of_parts, strict=True):
         if shown:
             axes.barh(
@@ -238,12 +238,12 @@ def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s
     return figure
 
 
-def _colours_of_parts() -> tuple[str, str, str, str, str]:
+def _colours_of_parts() -> tuple[str, ...]:
     """Of the parts of a round: ours, or the first ones of a style that brings its own."""
     own = _colours()
     if own is _COLOURS:
-        return EDGE, ORANGE, BLUE, PALE, FAINT
-    return own[3 % len(own)], own[1 % len(own)], own[0], own[2 % len(own)], FAINT
+        return SKY, EDGE, ORANGE, BLUE, PALE, FAINT
+    return own[4 % len(own)], own[3 % len(own)], own[1 % len(own)], own[0], own[2 % len(own)], FAINT
 
 
 def differences(

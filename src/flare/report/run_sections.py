@@ -195,7 +195,7 @@ def _work(groups: Sequence[Group]) -> Section:
         range_panel(
             "energy",
             "Energy a round",
-            "All selected devices together, computing and upload.",
+            "All devices together, computing and upload, also of those that were asked before the selection.",
             "energy (J)",
             groups,
             RunNumbers.round_energy_j,
@@ -219,11 +219,15 @@ def _work(groups: Sequence[Group]) -> Section:
 
 def _time(groups: Sequence[Group]) -> Section:
     splits_s = np.array([np.mean([run.round_split_s() for run in group.runs], axis=0) for group in groups])
-    broadcasts_s = splits_s[:, 0].tolist()
+    asking_s, broadcasts_s = splits_s[:, 0].tolist(), splits_s[:, 1].tolist()
+    begins_s = splits_s[:, :2].sum(axis=1).tolist()
     deadlines_s = [
         float(np.mean([run.of_round["deadline_s"].mean() if run.num_rounds else np.nan for run in group.runs])) + at
-        for group, at in zip(groups, broadcasts_s, strict=True)
+        for group, at in zip(groups, begins_s, strict=True)
     ]
+    before = " and ".join(
+        words for words, known in (("the probe", any(asking_s)), ("the broadcast", any(broadcasts_s))) if known
+    )
     parts = [sum(int(run.infeasible.sum()) for run in group.runs) for group in groups]
     wholes = [sum(run.num_rounds for run in group.runs) for group in groups]
     labels = labels_of(groups)
@@ -232,7 +236,9 @@ def _time(groups: Sequence[Group]) -> Section:
             "latency",
             "Time of a round",
             "Mean over selected devices and rounds. Waiting: for the last of them. A round in which nobody can send "
-            "lasts until the deadline." + (" The deadline begins after the broadcast." if any(broadcasts_s) else ""),
+            "lasts until the deadline."
+            + (f" The deadline begins after {before}." if before else "")
+            + (" Asking: devices compute and answer before any is selected." if any(asking_s) else ""),
             spoken(
                 groups, splits_s.sum(axis=1).tolist(), lambda value_s: human(value_s, "s", 3), "Mean time of a round: "
             ),

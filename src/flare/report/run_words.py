@@ -12,6 +12,8 @@ from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
 from flare.report.paired import Ranking
 from flare.report.run_groups import Group
+from flare.rounds.privacy import shared
+from flare.scheduling.registry import TOLD
 from flare.units import human
 
 
@@ -33,7 +35,8 @@ def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence
     else:
         first = " ".join(_best_of(ranking) for ranking in ranked if ranking.standings)
         first = first or "The tests of the runs reach no common round and no common time: nothing is ranked."
-    return f'<p class="lead">{first}</p>\n<p>{escape(_what_was_run(groups, lines))}</p>'
+    what = f"{_what_was_run(groups, lines)} {what_was_told(groups)}"
+    return f'<p class="lead">{first}</p>\n<p>{escape(what)}</p>'
 
 
 def _mean_of(value: Estimate) -> str:
@@ -120,6 +123,20 @@ def _shared_words(data: DataConfig) -> str:
         return ""
     each = "" if data.shared_part == 1.0 else f", {100.0 * data.shared_part:g} % of it each"
     return f"shared data of {100.0 * data.shared_fraction:g} % of what devices hold{each}"
+
+
+def what_was_told(groups: Sequence[Group]) -> str:
+    """What devices told the base station beside their updates, and in which groups where not in all."""
+    told: dict[str, list[str]] = {}
+    for group in groups:
+        for word in shared(group.config.data):
+            told.setdefault(word, []).append(group.label)
+    if not told:
+        return "Devices told the base station nothing of their data beside updates and numbers of samples."
+    each = [
+        TOLD[word] + ("" if len(labels) == len(groups) else f" ({', '.join(labels)})") for word, labels in told.items()
+    ]
+    return f"Beside updates and numbers of samples, devices told the base station {' and '.join(each)}."
 
 
 def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[RunNumbers]) -> str:

@@ -16,10 +16,12 @@ from flare.learning.methods.base import Reducer
 from flare.rounds.air import AirMean
 from flare.rounds.asynchrony import Underway
 from flare.rounds.base_station import BaseStation
-from flare.rounds.history import Told, after_round, with_energy
+from flare.rounds.history import Told, after_round, known_of, with_energy
 from flare.rounds.plan import Plan
+from flare.rounds.probing import probing_record
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
+from flare.rounds.sketch import sketch_of
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
@@ -70,8 +72,16 @@ class Arrivals:
         assert self._reducer is not None
         norm = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
         self._reducer.add(device, self._rules[device], update)
-        self._sent[device] = Told(update.loss, update.squared_loss, norm)  # its numbers are kept, its vector is not
+        sketch = self._sketched(device, update)
+        self._sent[device] = Told(update.loss, update.squared_loss, norm, sketch)  # its vector is not kept
         self._times[device] = (compute_s, upload_s)
+
+    def _sketched(self, device: int, update: Update) -> Floats | None:
+        """A sketch of the mean gradient over the steps of a device, where the policy goes by it."""
+        if not self._station.sketches:
+            return None
+        rule = self._rules[device]
+        return sketch_of(self._station.config.seed, update.delta) / (rule.lr * rule.steps)
 
     def end(
         self, *, faults: Sequence[Mapping[str, Any]] = (), residuals: Residuals | None = None
@@ -102,7 +112,7 @@ class Arrivals:
             weights=weights,
             method=method,
             memory=state.memory.after(plan.seen, plan.schedule.memory),
-            history=_history(plan, sent, self._times, underway),
+            history=_history(plan, known_of(self._station.config.data, sent), self._times, underway),
             status=status,
             residuals=state.residuals if residuals is None else residuals,
             underway=underway,
@@ -228,6 +238,7 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         pilot_energy_j=schedule.pilot_j,
         cpu_hz=[] if schedule.cpu_hz is None else schedule.cpu_hz[at].tolist(),
         power_w=[] if schedule.power_w is None else schedule.power_w[at].tolist(),
+        **probing_record(plan.question),
     )
 
 

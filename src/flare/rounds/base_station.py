@@ -12,6 +12,7 @@ from flare.learning.flat import update_bits
 from flare.learning.methods import Method, make_method
 from flare.rounds.air import air_scheme_of
 from flare.rounds.asynchrony import is_asynchronous, refuse_asynchrony
+from flare.rounds.privacy import refuse_unshared
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
@@ -87,11 +88,21 @@ class BaseStation:
             return float(self.method.downlink_models * self.downlink_codec.checked_bits(self.num_weights))
         return self.method.downlink_models * self._plain_bits(self.num_weights)
 
+    @property
+    def gradient_bits(self) -> float:
+        """What a gradient takes that a device is asked for before the selection: it is not coded."""
+        return self._plain_bits(self.num_weights)
+
     def _plain_bits(self, num_weights: int) -> float:
         """The length of so many weights, all of the model or a part of it, that are not coded."""
         if self.config.run.payload == "model":
             return float(update_bits(num_weights))
         return self.config.wireless.payload_bits * (num_weights / self.num_weights)
+
+    @property
+    def sketches(self) -> bool:
+        """Whether a sketch is kept of what was last heard of each device."""
+        return POLICIES.find(self.config.scheduling.policy).sketches
 
     @property
     def max_devices(self) -> int | None:
@@ -141,16 +152,11 @@ class BaseStation:
 
 
 def policy_options(config: Config) -> dict[str, Any]:
-    """The options of the policy in the settings; ValueError for one that it does not have, and where the devices do not
+    """The options of the policy in the settings; ValueError for one that it does not have, and where devices do not
     tell what it needs."""
     given = dict(config.scheduling.options)
-    policy = POLICIES.find(config.scheduling.policy)
-    policy.check_options(given)
-    if "labels" in policy.needs and not config.data.share_labels:
-        raise ValueError(
-            f"policy '{policy.name}' goes by how many samples of each label devices hold, which they do not tell; set "
-            "data.share_labels = true, or take another policy"
-        )
+    POLICIES.find(config.scheduling.policy).check_options(given)
+    refuse_unshared([config])
     return given
 
 

@@ -35,6 +35,11 @@ def outgoing_model(station: BaseStation, plan: Plan) -> list[Outgoing]:
     return [_outgoing(station, plan.index, Part.MODEL, plan.now.weights)]
 
 
+def heard_model(station: BaseStation, index: int, weights: Tensor) -> Tensor:
+    """The global weights of round `index` as they reach devices: the same whenever they are broadcast in the round."""
+    return _heard(station, index, Part.MODEL, weights) if station.codes_broadcast else weights
+
+
 def with_model(plan: Plan, heard: Sequence[Incoming]) -> Plan:
     """The plan with the weights as they reached the devices."""
     return replace(plan, start=heard[0].vectors[_EVERYBODY]) if heard else plan

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flare.config import DataConfig
 from flare.rounds.observation import Observation
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
@@ -20,6 +21,15 @@ class Told(NamedTuple):
     loss: float = math.nan
     squared_loss: float = math.nan
     norm: float = math.nan
+    sketch: Floats | None = None
+
+
+def known_of(data: DataConfig, sent: Mapping[int, Told]) -> dict[int, Told]:
+    """What the base station may know of the updates that arrived: their losses only where devices share them. The norm
+    it computes itself."""
+    if data.share_losses:
+        return dict(sent)
+    return {device: each._replace(loss=math.nan, squared_loss=math.nan) for device, each in sent.items()}
 
 
 def informed(history: History, seen: Observation) -> History:
@@ -28,7 +38,7 @@ def informed(history: History, seen: Observation) -> History:
     rows = {name: np.append(getattr(history, name), getattr(empty, name)[known:]) for name in _BY_DEVICE}
     told = ~np.isnan(seen.num_samples)
     rows["num_samples"][seen.devices[told]] = seen.num_samples[told]
-    return History(**rows, label_counts=_labels(history.label_counts, seen))
+    return History(**rows, label_counts=_labels(history.label_counts, seen), sketch=_grown(history.sketch, seen))
 
 
 def after_round(
@@ -47,6 +57,7 @@ def after_round(
         new["compute_s"][devices] = compute_s
         new["upload_s"][devices] = upload_s
         new["energy_j"][devices] += energy_j
+        new |= _sketches(history, devices, [each.sketch for each in updates])
     return replace(history, **new)
 
 
@@ -63,6 +74,25 @@ _BY_DEVICE = (
     "times_sent", "rounds_since_sent", "last_loss", "mean_squared_loss", "update_norm", "num_samples",
     "compute_s", "upload_s", "energy_j", "age",
 )  # fmt: skip
+
+
+def _sketches(history: History, devices: list[int], heard: list[Floats | None]) -> dict[str, Floats]:
+    """The sketches of all devices with those of the ones that were heard, where the base station makes some."""
+    made = [each for each in heard if each is not None]
+    if not made:
+        return {}
+    empty = np.full((history.num_devices, len(made[0])), np.nan)
+    table = empty if history.sketch is None else history.sketch.copy()
+    table[devices] = made
+    return {"sketch": table}
+
+
+def _grown(table: Floats | None, seen: Observation) -> Floats | None:
+    """A table with rows of nan for newcomers."""
+    if table is None:
+        return None
+    new = np.full((seen.num_devices - len(table), table.shape[1]), np.nan)
+    return np.concatenate((table, new))
 
 
 def _labels(known: Floats | None, seen: Observation) -> Floats | None:

@@ -21,9 +21,10 @@ from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
 from flare.rounds.history import informed, with_energy
 from flare.rounds.observation import Observation
+from flare.rounds.probing import Answered, Question, asked, asks, unanswered
 from flare.rounds.state import RunState
 from flare.rounds.weighing import lost_updates, mean_of
-from flare.scheduling import POLICIES, Hardware, RoundProblem, Schedule, solve
+from flare.scheduling import POLICIES, Hardware, Probed, RoundProblem, Schedule, solve
 from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
 from flare.scheduling.schedule import time_of_broadcast
@@ -61,6 +62,7 @@ class Plan:
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
     underway: Underway | None = None  # what devices compute across rounds, those that receive this model among them
     periodic: bool = False  # whether the round lasts until its deadline, whoever sends
+    question: Question | None = None  # what devices were asked before the selection
 
     @property
     def selected(self) -> Indices:
@@ -74,8 +76,10 @@ class Plan:
 
     @property
     def before_s(self) -> float:
-        """How long the round takes before its deadline begins: trials of the policy, then the broadcast."""
-        return self.schedule.pilot_s + self.schedule.broadcast_s
+        """How long the round takes before its deadline begins: trials of the policy, its question to devices, then the
+        broadcast."""
+        asked_s = 0.0 if self.question is None else self.question.lasts_s
+        return self.schedule.pilot_s + asked_s + self.schedule.broadcast_s
 
     @property
     def own_codecs(self) -> dict[int, Codec]:
@@ -145,10 +149,18 @@ class Plan:
         return upload_energy_j(self.schedule.sending_power_w(self.seen.power_w)[at], self.upload_s)
 
 
-def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan | None:
-    """Schedule the devices that are there; None where there are none."""
+def plan_round(
+    station: BaseStation, state: RunState, seen: Observation, answered: Answered | None = None
+) -> Plan | None:
+    """Schedule the devices that are there; None where there are none.
+
+    `answered` is what they answered to the question of the policy (`question_of`); ValueError where it has one and
+    nobody was asked.
+    """
     if seen.num_present == 0:
         return None
+    if answered is None and question_of(station, state, seen) is not None:
+        raise unanswered(station)
     link = _air_link(station, seen)
     problem, energy_j = _problem(station, seen, link)
     method = station.method.enrol(state.method, seen.over_all(problem.tau))
@@ -159,7 +171,10 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         problem = as_left(problem, underway, at, station.gamma(underway.tau[at]))
         energy_j = underway.energy_j[at]
     history = informed(state.history, seen)
-    schedule, bound, codecs = _schedule(station, state, seen, problem, history, link)
+    if answered is not None:
+        history = replace(history, energy_j=history.energy_j + answered.question.energy_over_all())
+    probed = None if answered is None else answered.probed
+    schedule, bound, codecs = _schedule(station, state, seen, problem, history, link, probed)
     moved = schedule.problem.deadline_s != problem.deadline_s
     if schedule.pilot_j:
         each_j = np.full(seen.num_present, schedule.pilot_j / seen.num_present)
@@ -167,7 +182,8 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
     if underway is not None:
         schedule = replace(schedule, broadcast_s=told_s, downlink_bits=station.downlink_bits if told_s else 0.0)
     elif station.broadcasts:
-        schedule = schedule.with_broadcast(station.downlink_bits, _downlink_snr_hz(station, seen))
+        spared = 0.0 if answered is None else answered.question.heard_bits(station, schedule.selected)
+        schedule = schedule.with_broadcast(station.downlink_bits - spared, _downlink_snr_hz(station, seen))
     problem = schedule.problem
     selected = seen.devices[schedule.selected]
     now = _round(station, state, seen, selected, problem.tau)
@@ -192,6 +208,7 @@ def plan_round(station: BaseStation, state: RunState, seen: Observation) -> Plan
         air=_air_plan(station, link, schedule),
         underway=underway,
         periodic=station.periodic,
+        question=None if answered is None else answered.question,
     )
 
 
@@ -246,6 +263,14 @@ def _downlink_snr_hz(station: BaseStation, seen: Observation) -> Floats:
     return downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
 
 
+def question_of(station: BaseStation, state: RunState, seen: Observation) -> Question | None:
+    """What the policy of the settings wants to ask devices before it selects, and what that costs; None: nothing."""
+    if not asks(station) or seen.num_present == 0:
+        return None
+    problem, _ = problem_of(station, seen)
+    return asked(station, state.rounds_done, seen, problem, informed(state.history, seen).of(seen.devices))
+
+
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
     """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
     return _problem(station, seen, _air_link(station, seen))
@@ -289,6 +314,7 @@ def _schedule(
     problem: RoundProblem,
     history: History,
     link: AirLink | None,
+    probed: Probed | None = None,
 ) -> tuple[Schedule, float, tuple[Codec, ...]]:
     """The schedule by the policy of the settings, which draws from the stream of the round, a proven bound on the
     objective (nan where the policy proves none and the settings ask for none), and the codecs of the selected where
@@ -307,6 +333,7 @@ def _schedule(
             history=history.of(seen.devices),
             memory=state.memory.recall(seen),
             hardware=_hardware(station, seen, problem),
+            probed=probed,
             **station.policy_options,
         )
     bound = schedule.lower_bound

@@ -15,7 +15,8 @@ class RoundRecord:
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send,
     but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
-    device where the policy set them, and are empty otherwise.
+    device where the policy set them, and are empty otherwise. `probe_energy_j` has one for each of the devices
+    `probed`.
 
     Where devices compute across rounds, `tau` and energy are those of the whole update, `compute_s` is what was left of
     its computing when the round began, and `tau_bar` is that of the selected devices, not of those that received a
@@ -58,6 +59,9 @@ class RoundRecord:
     power_w: list[float] = field(default_factory=list)  # the power that it sent with
     shared_s: float = 0.0  # of the first round: how long data that devices share were sent before it; 0: there are none
     shared_bits: float = 0.0  # what was sent then
+    probed: list[int] = field(default_factory=list)  # devices that were asked before the selection
+    probe_s: float = 0.0  # how long that took, before the broadcast and the deadline
+    probe_energy_j: list[float] = field(default_factory=list)  # what it cost each of them
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -75,7 +79,15 @@ class RoundRecord:
         told = {**_NOT_COUNTED, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
-        told = {"noise_std": None, "age": [], "lost": [], **{name: [] for name in OF_SELECTED_OR_EMPTY}, **told}
+        told = {
+            "noise_std": None,
+            "age": [],
+            "lost": [],
+            "probed": [],
+            "probe_energy_j": [],
+            **{name: [] for name in OF_SELECTED_OR_EMPTY},
+            **told,
+        }
         for name, kind in _KINDS.items():
             if name not in told:
                 raise ValueError(f"has no {name}")
@@ -83,7 +95,12 @@ class RoundRecord:
                 raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
             if _is_too_large(told[name], kind):
                 raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
-        for names, of in ((OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"), (OF_SENT, "sent")):
+        of_devices = (
+            (OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"),
+            (OF_SENT, "sent"),
+            (("probe_energy_j",), "probed"),
+        )
+        for names, of in of_devices:
             for name in names:
                 if len(told[name]) != len(told[of]) and (told[name] or name not in OF_SELECTED_OR_EMPTY):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
@@ -93,7 +110,7 @@ class RoundRecord:
 
 
 _NOT_COUNTED = dict.fromkeys(
-    ("broadcast_s", "downlink_bits", "pilot_s", "pilot_energy_j", "shared_s", "shared_bits"), 0.0
+    ("broadcast_s", "downlink_bits", "pilot_s", "pilot_energy_j", "shared_s", "shared_bits", "probe_s"), 0.0
 )
 """What records of older versions do not have, as it did not count then."""
 _NAMES = tuple(each.name for each in fields(RoundRecord))

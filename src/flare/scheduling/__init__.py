@@ -8,6 +8,7 @@ from flare.scheduling.bits_choice import coding_noise
 from flare.scheduling.bits_schedule import BitsSchedule, solve_with_bits
 from flare.scheduling.hardware import Hardware
 from flare.scheduling.history import History
+from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, policy
 from flare.scheduling.scheduler import solve, solve_many
@@ -22,6 +23,8 @@ __all__ = [
     "History",
     "Memory",
     "Policy",
+    "Probe",
+    "Probed",
     "RoundProblem",
     "Schedule",
     "Status",

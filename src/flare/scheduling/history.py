@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,11 +13,11 @@ from flare.types import Floats, Indices
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One row for each device; all arrays are float64 of shape (devices,), but for `label_counts`.
+    """One row for each device; all arrays are float64 of shape (devices,), but for `label_counts` and `sketch`.
 
     times_sent          in how many rounds its update has arrived; 0 at first
     rounds_since_sent   how many rounds ago the last one was (1: in the round before this one); infinite: never
-    last_loss           its mean training loss when it last sent; nan: it has not sent
+    last_loss           its mean training loss when it last sent; nan: it has not sent, or the run does not share losses
     mean_squared_loss   the mean over its steps then of the squared loss of the batch; nan: not known
     update_norm         the length of its last update, sqrt(sum of squares); nan: it has not sent
     num_samples         training samples that it holds; nan: not known
@@ -28,6 +28,9 @@ class History:
                         share them
     age                 in runs whose devices compute across rounds: how many steps the global model has made since the
                         device received the one that it computes from; 0: it is fresh, as in all other runs
+    sketch              a short image of the mean gradient of its last update, from which the distances between those of
+                        two devices follow, shape (devices, numbers); nan: it has not sent. None where the policy does
+                        not ask for it, or nobody has sent
     """
 
     times_sent: Floats
@@ -41,6 +44,7 @@ class History:
     energy_j: Floats
     label_counts: Floats | None = None
     age: Floats = field(default_factory=lambda: np.zeros(0))  # empty: 0 of all devices
+    sketch: Floats | None = None
 
     def __post_init__(self) -> None:
         if np.size(self.age) == 0:
@@ -52,14 +56,16 @@ class History:
             if len(array) != len(self.times_sent):
                 raise ValueError(f"{name} has {len(array)} devices, times_sent has {len(self.times_sent)}")
             object.__setattr__(self, name, array)
-        if self.label_counts is not None:
-            counts = _numbers("label_counts", self.label_counts)
-            if counts.ndim != 2 or len(counts) != self.num_devices:
+        for name, what in _TABLES.items():
+            if getattr(self, name) is None:
+                continue
+            table = _numbers(name, getattr(self, name))
+            if table.ndim != 2 or len(table) != self.num_devices:
                 raise ValueError(
-                    f"label_counts has shape {counts.shape}; it must be ({self.num_devices}, classes), one row for "
-                    "each device, or None"
+                    f"{name} has shape {table.shape}; it must be ({self.num_devices}, {what}), one row for each "
+                    "device, or None"
                 )
-            object.__setattr__(self, "label_counts", counts)
+            object.__setattr__(self, name, table)
 
     @classmethod
     def empty(
@@ -88,10 +94,14 @@ class History:
     def of(self, devices: Indices) -> Self:
         """The rows of these devices, in this order."""
         rows = {name: getattr(self, name)[devices] for name in _ROWS}
-        return type(self)(**rows, label_counts=None if self.label_counts is None else self.label_counts[devices])
+        tables: dict[str, Any] = {
+            name: None if (table := getattr(self, name)) is None else table[devices] for name in _TABLES
+        }
+        return type(self)(**rows, **tables)
 
 
-_ROWS = tuple(each.name for each in fields(History) if each.name != "label_counts")
+_TABLES = {"label_counts": "classes", "sketch": "numbers"}
+_ROWS = tuple(each.name for each in fields(History) if each.name not in _TABLES)
 
 
 def _numbers(name: str, values: ArrayLike) -> Floats:

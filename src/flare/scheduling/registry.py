@@ -29,11 +29,20 @@ Beside the problem a policy may take, by these names:
               and powers; where nobody knows them, it is refused
     memory    what the policy itself put into `Choice.memory` in the round before: a dict of arrays of any shape and
               number type, `{}` in the first round
+    probed    what devices answered when they were asked before the selection (`flare.scheduling.Probed`)
     others    options, each with a default value, which the caller of `solve` sets by keyword
 
 An array of the memory whose name begins with "device_" has one entry for each device of the round: where devices come
 and go, as in a real fleet, each takes its entry along, and a newcomer gets one that stands in the middle. Other arrays
 are handed on as they are.
+
+A policy whose decorator names a function as `probe` has it ask devices first, and takes what they answer as `probed`;
+the run pays for it (`flare.scheduling.probe`). One that goes by what devices tell beside their updates says so with
+`needs`; it is refused unless the user lets them:
+
+    @policy("loudest", probe=everybody, needs=("norms",))
+    def loudest(problem, *, probed):
+        return admit(problem, np.argsort(-probed.norm))
 
 Where the devices or utilities are not all that a policy has to say, it returns a `Choice`. Checking the deadline and
 computing the objective are not its business: `solve` does that the same way for all. So it does with dividing the band,
@@ -52,6 +61,7 @@ from numpy.typing import ArrayLike, NDArray
 from flare.config.declared import Interface
 from flare.config.option import Option
 from flare.registry import Registry, first_line
+from flare.scheduling.probe import ProbeFunction
 
 Memory = dict[str, NDArray[Any]]
 """What a policy hands to its own next round: arrays by name; empty where it remembers nothing."""
@@ -101,8 +111,17 @@ class Choice:
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]
-_HANDED = ("rng", "memory", "history", "hardware")
-INTERFACE = Interface("policy", ("problem",), _HANDED, ("problem", "policy", "max_devices"))
+HANDED = ("rng", "memory", "history", "hardware", "probed")
+INTERFACE = Interface("policy", ("problem",), HANDED, ("problem", "policy", "max_devices"))
+TOLD = {
+    "losses": "training losses",
+    "norms": "lengths of the gradients of devices that do not send",
+    "gradients": "gradients of devices that do not send",
+    "labels": "numbers of samples of each label",
+}
+"""What devices may tell beside their updates, if the user lets them: the word that `needs` takes, and what it means."""
+Needs = tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]]
+"""Words of `TOLD`, or a function from the options of the policy, by name, to such words."""
 MAX_DEVICES = Option("max_devices", None, (int,), "how many devices may send at most")
 """What every policy can be given beside its own options: `RoundProblem.max_devices`."""
 
@@ -121,7 +140,10 @@ class Policy:
     own_deadline: bool = False
     asynchronous: bool = False
     periodic: bool = False
-    needs: tuple[str, ...] = ()
+    needs: Needs = ()
+    probe: ProbeFunction | None = None
+    asks: Callable[[Mapping[str, Any]], bool] | None = None
+    sketches: bool = False
 
     @property
     def draws(self) -> bool:
@@ -142,6 +164,18 @@ class Policy:
     def needs_hardware(self) -> bool:
         """Whether the policy has to know the processors and radios of the devices, whose speeds and powers it sets."""
         return "hardware" in self.takes
+
+    def needed(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """What devices have to tell for it, beside their updates, with the given options: words of `TOLD`."""
+        return self.needs(self.filled(given)) if callable(self.needs) else self.needs
+
+    def probes(self, given: Mapping[str, Any]) -> bool:
+        """Whether it may ask devices before it selects, with the given options."""
+        return self.probe is not None and (self.asks is None or self.asks(self.filled(given)))
+
+    def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All options of its own: as given, or as they are by default."""
+        return {name: given.get(name, option.default) for name, option in self.options.items()}
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """ValueError where a given option is none of this policy's, or is not of its type. `max_devices` is the
@@ -167,7 +201,10 @@ def policy(
     own_deadline: bool = False,
     asynchronous: bool = False,
     periodic: bool = False,
-    needs: tuple[str, ...] = (),
+    needs: Needs = (),
+    probe: ProbeFunction | None = None,
+    asks: Callable[[Mapping[str, Any]], bool] | None = None,
+    sketches: bool = False,
 ) -> Callable[[PolicyFunction], PolicyFunction]:
     """Register the decorated function as the policy `name`.
 
@@ -178,7 +215,11 @@ def policy(
                     that must send cannot meet the deadline of the problem
     asynchronous    devices compute across rounds (`flare.rounds.asynchrony`), also where the settings do not say so
     periodic        a round lasts until its deadline, also where everybody has finished before
-    needs           what devices must tell of their data: "labels" (`data.share_labels`)
+    needs           what devices have to tell beside their updates: words of `TOLD`, or a function of the policy's
+                    options, a dict, that answers them
+    probe           whom to ask before the selection, and what (`flare.scheduling.Probe`); None: nobody is asked
+    asks            whether `probe` is to ask at all, by the policy's options; None: always
+    sketches        the base station keeps a sketch of what it last heard of each device, `history.sketch`
     """
 
     POLICIES.refuse_bare(name, "flare.policy")
@@ -195,9 +236,23 @@ def policy(
             own_deadline=own_deadline,
             asynchronous=asynchronous,
             periodic=periodic,
-            needs=needs,
+            needs=_checked_needs(name, needs),
+            probe=probe,
+            asks=asks,
+            sketches=sketches,
         )
         POLICIES.add(made, function)
         return function
 
     return register
+
+
+def _checked_needs(name: str, needs: Needs) -> Needs:
+    """ValueError where a policy needs what devices cannot tell."""
+    if callable(needs):
+        return needs
+    words = (needs,) if isinstance(needs, str) else tuple(needs)
+    unknown = next((word for word in words if word not in TOLD), None)
+    if unknown is not None:
+        raise ValueError(f"policy '{name}' needs {unknown!r:.40}; devices can tell {', '.join(TOLD)}")
+    return words

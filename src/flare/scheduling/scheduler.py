@@ -26,6 +26,7 @@ from flare.scheduling.exact import exact, exact_many
 from flare.scheduling.explain import explain
 from flare.scheduling.hardware import Hardware
 from flare.scheduling.history import History
+from flare.scheduling.probe import Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, PolicyFunction
 from flare.scheduling.schedule import Schedule, Status
@@ -53,6 +54,7 @@ def solve(
     history: History | None = None,
     memory: Memory | None = None,
     hardware: Hardware | None = None,
+    probed: Probed | None = None,
     max_devices: int | None = None,
     **options: Any,
 ) -> Schedule:
@@ -66,6 +68,7 @@ def solve(
     history : what is known of the devices from the rounds before, for policies that ask for it; None: nothing is.
     memory : `Schedule.memory` of the round before, for policies that remember; None (or {}) in the first round.
     hardware : processors and radios of the devices; policies that set speeds and powers refuse to run without.
+    probed : what devices answered before the selection, for policies that ask them (a run asks them by itself).
     max_devices : how many devices may send at most, as `RoundProblem.max_devices` says (of two, the smaller counts).
     options : options of the policy, such as `num_selected=10` for "ps" or `time_limit_s=1` for "exact".
 
@@ -75,7 +78,11 @@ def solve(
     """
     chosen = _asked_policy(policy, options)
     problem = _limited(problem, max_devices)
-    arguments = options | _asked_for(chosen, problem, rng, history, memory, hardware)
+    arguments = (
+        options
+        | _asked_for(chosen, problem, rng, history, memory, hardware)
+        | _told(chosen, problem, history, probed, options)
+    )
     return _schedule(problem, chosen, _answer(chosen, problem, arguments), hardware)
 
 
@@ -121,6 +128,7 @@ def solve_many(
     history: Sequence[History] | None = None,
     memory: Sequence[Memory] | None = None,
     hardware: Sequence[Hardware] | None = None,
+    probed: Sequence[Probed] | None = None,
     max_devices: int | None = None,
     **options: Any,
 ) -> list[Schedule]:
@@ -133,22 +141,23 @@ def solve_many(
     ----------
     problems : the rounds.
     policy, max_devices, options : as for `solve`, the same for all rounds; a time limit is for each round.
-    rng, history, memory, hardware : one entry for each round, for policies that ask for them. The memory of a round
-        does not pass to the next one of the batch: rounds of which each needs the schedule of the one before go through
-        `solve`.
+    rng, history, memory, hardware, probed : one entry for each round, for policies that ask for them. The memory of a
+        round does not pass to the next one of the batch: rounds of which each needs the schedule of the one before go
+        through `solve`.
 
     Returns one schedule for each problem. Raises ValueError as `solve` does, and says of which problem.
     """
     problems = _listed(problems)
     rngs, histories = _one_each("rng", rng, len(problems)), _one_each("history", history, len(problems))
     memories, hardwares = _one_each("memory", memory, len(problems)), _one_each("hardware", hardware, len(problems))
+    answered = _one_each("probed", probed, len(problems))
     chosen = _asked_policy(policy, options)
     arguments = []
     for at, problem in enumerate(problems):
         with _of_problem(at):
             problems[at] = _limited(problem, max_devices)
             own = _asked_for(chosen, problem, rngs[at], histories[at], memories[at], hardwares[at])
-            arguments.append(options | own)
+            arguments.append(options | own | _told(chosen, problem, histories[at], answered[at], options))
     answers: list[Schedule] = []
     for batch in batches(problems):
         answers += _solve_batch(chosen, problems[batch], arguments[batch], options, batch.start)
@@ -371,6 +380,33 @@ def _known_hardware(chosen: Policy, problem: RoundProblem, hardware: Hardware | 
             "round's devices (`Hardware.of`)"
         )
     return hardware
+
+
+def _told(
+    chosen: Policy,
+    problem: RoundProblem,
+    history: History | None,
+    probed: Probed | None,
+    options: Mapping[str, Any],
+) -> dict[str, Probed]:
+    """What devices answered, for a policy that takes it; ValueError where it would ask and nobody did, or where it goes
+    by labels that nobody told."""
+    if "labels" in chosen.needed(options) and (history is None or history.label_counts is None):
+        raise ValueError(
+            f"policy '{chosen.name}' goes by how many samples of each label the devices hold, which is not known here: "
+            "pass history=History.empty(devices, label_counts=...), or simulate a run with data.share_labels = true"
+        )
+    if "probed" not in chosen.takes:
+        return {}
+    if probed is None and chosen.probes(options):
+        raise ValueError(
+            f"policy '{chosen.name}' asks devices before it selects, and one round alone has nobody to ask: simulate a "
+            "run with it (flare run), or pass probed=flare.scheduling.Probed(...)"
+        )
+    known = Probed.nothing(problem.num_devices) if probed is None else probed
+    if known.num_devices != problem.num_devices:
+        raise ValueError(f"probed is of {known.num_devices} devices, the round has {problem.num_devices}")
+    return {"probed": known}
 
 
 def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
@@ -18,6 +17,8 @@ from flare.records import RunFolder
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import Plan, RoundRecord, RunState, RunStatus
 from flare.rounds.coding import transmit
+from flare.simulation.dealing import dealt
+from flare.simulation.probing import planned
 from flare.simulation.run import Jobs, Simulation
 
 
@@ -41,8 +42,6 @@ class Member:
         self.keeper = RunKeeper(self.folder, checkpoint_every=every, keep_checkpoints=self.keep_checkpoints)
 
 
-Ask = TypeVar("Ask")
-Answer = TypeVar("Answer")
 Callback = Callable[[Member, RoundRecord], None]
 
 
@@ -118,16 +117,16 @@ def _going(members: Iterable[Member]) -> Iterable[Member]:
 def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) -> None:
     """One round of each member."""
     start = time.perf_counter()
-    plans = [member.simulation.plan(member.state) for member in members]
-    models = _dealt(transmit, [member.simulation.model_out(plan) for member, plan in zip(members, plans, strict=True)])
+    plans = planned(engine, [(member.simulation, member.state) for member in members])
+    models = dealt(transmit, [member.simulation.model_out(plan) for member, plan in zip(members, plans, strict=True)])
     plans = [member.simulation.received(plan, told) for member, plan, told in zip(members, plans, models, strict=True)]
     work = _work(engine, members, plans)
-    updates = _dealt(engine.train, [each.jobs for each in work])
+    updates = dealt(engine.train, [each.jobs for each in work])
     sent = [
         member.simulation.updates_out(member.state, plan, own, made)
         for member, plan, own, made in zip(members, plans, work, updates, strict=True)
     ]
-    heard = _dealt(transmit, sent)
+    heard = dealt(transmit, sent)
     done = [
         member.simulation.apply(member.state, plan, own, made, told)
         for member, plan, own, made, told in zip(members, plans, work, updates, heard, strict=True)
@@ -147,9 +146,9 @@ def _work(engine: Engine, members: Sequence[Member], plans: Sequence[Plan]) -> l
     """What the devices of each run are to compute. Gradients that the methods need first are forgotten with this call:
     while the devices train there is no room for them."""
     asked = [member.simulation.gradient_jobs(plan) for member, plan in zip(members, plans, strict=True)]
-    gradients = _dealt(engine.gradients, asked)
+    gradients = dealt(engine.gradients, asked)
     turns = list(zip(members, plans, gradients, strict=True))
-    heard = _dealt(transmit, [member.simulation.gradients_out(member.state, plan, own) for member, plan, own in turns])
+    heard = dealt(transmit, [member.simulation.gradients_out(member.state, plan, own) for member, plan, own in turns])
     return [
         member.simulation.jobs(member.state, plan, own, told)
         for (member, plan, own), told in zip(turns, heard, strict=True)
@@ -171,13 +170,6 @@ def _suspend(members: Sequence[Member]) -> None:
         member.keeper.suspend(member.state)
 
 
-def _dealt(work: Callable[[Sequence[Ask]], list[Answer]], piles: Sequence[Sequence[Ask]]) -> list[list[Answer]]:
-    """Do all piles of jobs as one, and hand the answers back pile by pile."""
-    everything = [job for pile in piles for job in pile]
-    answers = iter(work(everything) if everything else [])
-    return [[next(answers) for _ in pile] for pile in piles]
-
-
 def _engine_groups(members: Sequence[Member]) -> list[tuple[Engine, list[Member]]]:
     """Members by what an engine is made for: the data, the architecture and where it computes."""
     groups: dict[tuple[object, ...], list[Member]] = {}
@@ -191,7 +183,7 @@ def _engine_groups(members: Sequence[Member]) -> list[tuple[Engine, list[Member]
 
 def _warm_up(engine: Engine, members: Sequence[Member]) -> None:
     """Train the start models of runs that are at their beginning and warm theirs up."""
-    updates = _dealt(engine.train, [member.simulation.warm_up_jobs(member.state) for member in members])
+    updates = dealt(engine.train, [member.simulation.warm_up_jobs(member.state) for member in members])
     for member, made in zip(members, updates, strict=True):
         member.state = member.simulation.warmed_up(member.state, made)
 

@@ -4,7 +4,8 @@ A `Simulation` is a state machine made of pure steps, so that one run or many ca
 engine sees the devices of all runs at once:
 
     warm_up_jobs(state), warmed_up(state, updates)   before the first round, where devices share data
-    plan(state)                     the cell is drawn and the devices are selected
+    question(state)                 what the policy asks devices before it selects, None for most (`probing`)
+    plan(state, answered)           the cell is drawn and the devices are selected
     received(plan, heard)           the weights as they reach the devices, where the broadcast is coded
     jobs(state, plan, gradients)    what the selected devices are to compute
     apply(state, plan, jobs, updates)   the new global weights, the clock and the record of the round
@@ -59,7 +60,8 @@ from flare.rounds.base_station import policy_options
 from flare.rounds.broadcast import outgoing_model, with_model
 from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
 from flare.rounds.identity import code_files, code_identity
-from flare.rounds.plan import problem_of
+from flare.rounds.plan import problem_of, question_of
+from flare.rounds.probing import Answered, Question, asks
 from flare.rounds.residuals import Residuals
 from flare.scheduling import lacks_number, tune_num_selected
 from flare.simulation.identity import data_identity, model_identity
@@ -190,9 +192,14 @@ class Simulation:
         """What the devices of the cell report in a round."""
         return observation_of(self.cell.draw(index), self.num_samples, self.label_counts)
 
-    def plan(self, state: RunState) -> Plan:
-        """Draw the next round and select its devices."""
-        plan = plan_round(self.station, state, self.observe(state.rounds_done))
+    def question(self, state: RunState) -> Question | None:
+        """What the policy asks devices before it selects; None: nothing."""
+        return question_of(self.station, state, self.observe(state.rounds_done)) if asks(self.station) else None
+
+    def plan(self, state: RunState, answered: Answered | None = None) -> Plan:
+        """Draw the next round and select its devices; `answered` is what they said to the question, if there is one."""
+        seen = self.observe(state.rounds_done) if answered is None else answered.question.seen
+        plan = plan_round(self.station, state, seen, answered)
         assert plan is not None, "a cell has devices"
         return plan
 

@@ -17,6 +17,7 @@ from flare.data.dataset import Dataset
 from flare.data.sources import SOURCES
 from flare.learning.engine import compute_device
 from flare.learning.models import ModelBuilder
+from flare.plugins import load_plugins
 from flare.reading import read_small
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
@@ -24,6 +25,7 @@ from flare.records.run import ENDED, is_trained, read_run
 from flare.records.run_keeper import refuse_other_driver
 from flare.rounds import RoundRecord, RunStatus
 from flare.rounds.identity import own_code
+from flare.rounds.privacy import refuse_unshared
 from flare.simulation import Member, Simulation, resume
 from flare.simulation.redraw import facts_of
 
@@ -101,6 +103,9 @@ def begin(
     another. `listing`, the folder that the runs are in, gets a list of them first, for `listed`. Returns what each
     folder is told of its run, beside the settings.
     """
+    for task in tasks:
+        load_plugins(task.config.plugins)
+    refuse_unshared(task.config for task in tasks)
     made_of = [_checked(task) for task in tasks]
     new = []
     for task, words in zip(tasks, made_of, strict=True):
@@ -246,7 +251,9 @@ def _checked(task: Task) -> dict[str, Any]:
     """What the folder of a run is told of it; ValueError where its settings cannot be."""
     compute_device(task.config.learning)
     simulation = _simulation(task, task.config)
-    simulation.plan(simulation.start())  # some of what can be wrong shows in a round only
+    start = simulation.start()
+    if simulation.question(start) is None or not task.trained:  # whoever trains can also answer, when it is asked
+        simulation.plan(start)  # some of what can be wrong shows in a round only
     return _made_of(simulation, task)
 
 

@@ -1,4 +1,4 @@
-"""What every engine does: train devices, take gradients, test weights.
+"""What every engine does: train devices, take gradients and losses, test weights.
 
 An engine is made for one model and one data set and holds no state between calls: the same jobs give the same answers
 in whatever order and company (`batched` says where float arithmetic on a GPU limits that).
@@ -23,6 +23,10 @@ class Engine(Protocol):
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of each job's mean loss, each of shape (weights,)."""
+        ...
+
+    def losses(self, jobs: Sequence[GradientJob]) -> list[float]:
+        """Each job's mean loss, forward alone."""
         ...
 
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:

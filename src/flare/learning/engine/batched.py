@@ -94,11 +94,21 @@ class BatchedEngine:
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of each job's mean loss, on the engine's device."""
+        return self._over_samples(jobs, self._gradients)
+
+    def losses(self, jobs: Sequence[GradientJob]) -> list[float]:
+        """Each job's mean loss."""
+        return self._over_samples(jobs, self._losses)
+
+    def _over_samples(
+        self, jobs: Sequence[GradientJob], work: Callable[[Sequence[GradientJob], int], list[DONE]]
+    ) -> list[DONE]:
+        """Do `work` on jobs with many samples, a few of them at once."""
         counts = [len(job.samples) for job in jobs]
         if 0 in counts:
             raise ValueError(f"gradient job {counts.index(0)} has no samples: leave it out")
         kinds = [(self._program.width(min(count, _SAMPLES_AT_ONCE)),) for count in counts]
-        return self._by_kind(jobs, kinds, [-count for count in counts], self._gradients)
+        return self._by_kind(jobs, kinds, [-count for count in counts], work)
 
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
         """Accuracy and loss on the test samples."""
@@ -135,6 +145,19 @@ class BatchedEngine:
                 sum_of += gradient.reshape(sum_of.shape)
         return list(total[:, : self._model.num_weights])
 
+    def _losses(self, jobs: Sequence[GradientJob], width: int) -> list[float]:
+        stack, _ = self._stack([job.at for job in jobs])
+        feed = Feed.of_samples([job.samples for job in jobs], width, self._data)
+        total = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
+        for count, indices, shares in feed.steps():
+            x, y = self._arranged(indices)
+            logits = self._run(partial(_logits, stack[:count], x))  # (jobs, classes, samples)
+            each = torch.log_softmax(logits, 1).gather(1, y.unsqueeze(1)).squeeze(1)
+            total[:count] -= torch.where(shares > 0.0, each, 0.0).double().sum(1)
+        samples = torch.tensor([len(job.samples) for job in jobs], device=self._device)
+        losses: list[float] = (total / samples).tolist()
+        return losses
+
     def _evaluate(self, weights: Sequence[Tensor], width: int) -> list[Score]:
         stack, _ = self._stack(weights)
         right = torch.zeros(len(weights), dtype=torch.int64, device=self._device)
@@ -153,12 +176,15 @@ class BatchedEngine:
         self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`."""
-        x, y = self._data.batch(indices.reshape(-1))
-        x = self._program.arrange(x.view(*indices.shape, *x.shape[1:]))
-        y = y.view(indices.shape)
+        x, y = self._arranged(indices)
         if seams is not None:
             return seams.gradient(self._run, stack, x, y, shares)
         return self._run(lambda program: program.gradient(stack, x, y, shares))
+
+    def _arranged(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The samples (jobs, samples) as the program wants them, and their labels."""
+        x, y = self._data.batch(indices.reshape(-1))
+        return self._program.arrange(x.view(*indices.shape, *x.shape[1:])), y.view(indices.shape)
 
     def _run(self, work: Callable[[Program], DONE]) -> DONE:
         """Let the compiled program do the work, where there is one that can, or the plain one."""

@@ -81,6 +81,13 @@ class ReferenceEngine:
             total = total + len(y) * self._loss_and_gradient(job.at.to(self._data.device), x, y)[1]
         return total / len(job.samples)
 
+    def losses(self, jobs: Sequence[GradientJob]) -> list[float]:
+        """The mean loss over all of a job's samples."""
+        with one_thread(self._data.device):
+            return [
+                self._data.mean_loss(partial(self._logits, job.at.to(self._data.device)), job.samples) for job in jobs
+            ]
+
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
         """Accuracy and loss on the test samples."""
         with one_thread(self._data.device):

@@ -54,6 +54,10 @@ class SequentialEngine:
         """The gradient of the mean loss over all of each job's samples."""
         return self._share(_Worker.gradient, jobs)
 
+    def losses(self, jobs: Sequence[GradientJob]) -> list[float]:
+        """The mean loss over all of each job's samples."""
+        return self._share(_Worker.loss, jobs)
+
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
         """Accuracy and loss on the test samples."""
         chunks = self._data.test_chunks()
@@ -118,6 +122,10 @@ class _Worker:
         for x, y in self._data.chunks(job.samples):
             total += self._loss_and_gradient(x, y)[1].mul_(len(y))
         return total.div_(len(job.samples))
+
+    def loss(self, job: GradientJob) -> float:
+        self._weights.copy_(job.at)
+        return self._data.mean_loss(self._module, job.samples)
 
     def score(self, task: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         weights, x, y = task

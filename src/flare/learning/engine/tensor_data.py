@@ -40,6 +40,11 @@ class TensorData:
         """The same, `CHUNK` samples at a time."""
         return (self.batch(part) for part in torch.split(self.indices(samples), CHUNK))
 
+    def mean_loss(self, logits_of: Callable[[Tensor], Tensor], samples: Indices) -> float:
+        """The mean cross-entropy on training samples of a model, given as a function."""
+        parts = [right_and_loss(logits_of, x, y)[1] for x, y in self.chunks(samples)]
+        return torch.stack(parts).double().sum().item() / len(samples)
+
     def test_chunks(self) -> list[tuple[Tensor, Tensor]]:
         """All test samples and their labels, `CHUNK` at a time."""
         if len(self.test_y) == 0:

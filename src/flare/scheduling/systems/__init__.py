@@ -3,6 +3,19 @@
 The modules register their policies when they are imported.
 """
 
-from flare.scheduling.systems import amiri, chen, fedcs, hu, luo, oort, power_of_choice, ren, tran, xu
+from flare.scheduling.systems import (
+    amiri,
+    chen,
+    divfl,
+    fedcgd,
+    fedcs,
+    hu,
+    luo,
+    oort,
+    power_of_choice,
+    ren,
+    tran,
+    xu,
+)
 
-__all__ = ["amiri", "chen", "fedcs", "hu", "luo", "oort", "power_of_choice", "ren", "tran", "xu"]
+__all__ = ["amiri", "chen", "divfl", "fedcgd", "fedcs", "hu", "luo", "oort", "power_of_choice", "ren", "tran", "xu"]

@@ -12,11 +12,19 @@ Edge", IEEE Trans. Wireless Commun. 2021 (arXiv 2001.10402), the four scheduling
 
 K is `num_selected`, K_c `num_candidates`, |h_i|^2 `problem.snr_hz` (power over noise density included).
 
-What differs here. In the paper every device computes in every round and tells its norm before anybody is scheduled;
-here nobody computes in vain: ||Delta_i|| is the norm of the last update that arrived (`history.update_norm`), and
-devices that have not sent come first, by lot. Updates are sent in the payload of the run, on bands by Theorem 3; the
-paper's division of symbols by norms, n_i = n (||Delta_i|| / C_i) / sum, and its compression of each are no part
-of the selection. A device that does not fit beside those chosen before it is passed over for the next in order.
+What differs here. In the paper every device computes its update in every round and tells its norm before anybody is
+scheduled. Here the option `norms` says where ||Delta_i|| is from:
+
+    "last"            the last update that arrived (`history.update_norm`); devices that have not sent come first, by
+                      lot. Nobody is asked, and nothing is paid
+    "all", "batch"    devices are asked for the norm of their present gradient, on all their samples or on a batch: what
+                      their update is in proportion to, as far as the loss is flat over their local steps. Under BC-BN2
+                      only the K_c of the best channels are asked, otherwise all that can meet the deadline
+
+Asking costs time and energy before the round begins (`flare.rounds.probing`). Updates are sent in the payload of the
+run, on bands by Theorem 3; the paper's division of symbols by norms, n_i = n (||Delta_i|| / C_i) / sum, and its
+compression of each are no part of the selection. A device that does not fit beside those chosen before it is passed
+over for the next in order.
 
 BN2-C. The bits that the channel carries are those of an even share B/K of the band between computing and deadline. The
 base station does not have the entries of an update, so what compression leaves of its norm is estimated as if they were
@@ -27,6 +35,8 @@ normally distributed: of d entries the q largest hold the share 2 (z phi(z) + Ph
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +44,10 @@ from flare.scheduling.admission import admit
 from flare.scheduling.baselines import Number
 from flare.scheduling.history import History
 from flare.scheduling.orders import by, shuffled
+from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.scheduling.systems.known import Candidates, unseen_first
+from flare.scheduling.systems.known import LAST, Asked, Candidates, unseen_first
 from flare.scheduling.systems.known import num_candidates as checked_number
 from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, rate_bps
@@ -51,42 +62,84 @@ def amiri_bc(problem: RoundProblem, *, num_selected: Number = 10) -> Indices:
     return admit(problem, by(problem, -problem.snr_hz), max_devices=num_selected)
 
 
-@policy("amiri-bn2")
+def ask_everybody(problem: RoundProblem, *, norms: str) -> Probe:
+    """Whoever can meet the deadline is asked for the norm of its gradient."""
+    return Probe(problem.reachable, "gradient", norms)
+
+
+def ask_best_channels(problem: RoundProblem, *, norms: str, num_selected: int, num_candidates: int | None) -> Probe:
+    """The K_c devices of the best channels are asked for the norm of their gradient."""
+    number = checked_number("amiri-bc-bn2", num_candidates, num_selected)
+    return Probe(_largest(problem.reachable_in_order, problem.snr_hz)[:number], "gradient", norms)
+
+
+def _asks(options: Mapping[str, Any]) -> bool:
+    return bool(options["norms"] != LAST)
+
+
+def _needs(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("norms",) if _asks(options) else ()
+
+
+@policy("amiri-bn2", needs=_needs, probe=ask_everybody, asks=_asks)
 def amiri_bn2(
-    problem: RoundProblem, *, history: History, rng: np.random.Generator, num_selected: Number = 10
+    problem: RoundProblem,
+    *,
+    history: History,
+    probed: Probed,
+    rng: np.random.Generator,
+    num_selected: Number = 10,
+    norms: Asked = LAST,
 ) -> Indices:
-    """Amiri BN2: the largest last updates, whatever the channel."""
-    norm = unseen_first(history.update_norm)
+    """Amiri BN2: the largest updates, whatever the channel."""
+    norm = _norms(history, probed, norms)
     return admit(problem, _largest(shuffled(problem, rng, norm), norm), max_devices=num_selected)
 
 
-@policy("amiri-bc-bn2")
+@policy("amiri-bc-bn2", needs=_needs, probe=ask_best_channels, asks=_asks)
 def amiri_bc_bn2(
     problem: RoundProblem,
     *,
     history: History,
+    probed: Probed,
     rng: np.random.Generator,
     num_selected: Number = 10,
     num_candidates: Candidates = None,
+    norms: Asked = LAST,
 ) -> Indices:
-    """Amiri BC-BN2: of the best channels the largest last updates."""
+    """Amiri BC-BN2: of the best channels the largest updates."""
     number = checked_number("amiri-bc-bn2", num_candidates, num_selected)
-    norm = unseen_first(history.update_norm)
+    norm = _norms(history, probed, norms)
     at_random = shuffled(problem, rng, norm)
     at_random = at_random[problem.needed_hz[at_random] <= problem.capacity_hz]
+    if norms != LAST:  # those of the best channels were asked
+        at_random = at_random[~np.isnan(probed.norm[at_random])]
     best_channels = _largest(at_random, problem.snr_hz)[:number]
     candidates = at_random[np.isin(at_random, best_channels)]
     return admit(problem, _largest(candidates, norm), max_devices=num_selected)
 
 
-@policy("amiri-bn2-c")
+@policy("amiri-bn2-c", needs=_needs, probe=ask_everybody, asks=_asks)
 def amiri_bn2_c(
-    problem: RoundProblem, *, history: History, rng: np.random.Generator, num_selected: Number = 10
+    problem: RoundProblem,
+    *,
+    history: History,
+    probed: Probed,
+    rng: np.random.Generator,
+    num_selected: Number = 10,
+    norms: Asked = LAST,
 ) -> Indices:
-    """Amiri BN2-C: the largest last updates after compression to what the channel carries."""
-    norm = unseen_first(history.update_norm)
-    left = np.where(np.isinf(norm), np.inf, history.update_norm * kept_norm(problem, num_selected))
+    """Amiri BN2-C: the largest updates after compression to what the channel carries."""
+    norm = _norms(history, probed, norms)
+    known = np.where(np.isinf(norm), 0.0, norm)
+    left = np.where(np.isinf(norm), np.inf, known * kept_norm(problem, num_selected))
     return admit(problem, _largest(shuffled(problem, rng, norm), left), max_devices=num_selected)
+
+
+def _norms(history: History, probed: Probed, source: str) -> Floats:
+    """||Delta_i||, shape (devices,): of the last update, infinite where there is none; or of the present gradient, 0
+    where it was not asked for."""
+    return unseen_first(history.update_norm) if source == LAST else np.nan_to_num(probed.norm, nan=0.0)
 
 
 def kept_norm(problem: RoundProblem, sharing: int) -> Floats:

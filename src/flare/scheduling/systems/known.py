@@ -1,4 +1,5 @@
-"""What the rules of other authors read from the history, with a stand-in for what it does not know."""
+"""What the rules of other authors know of devices: from the history, with a stand-in for what it does not know, or from
+asking them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from flare.config.option import Limits
 from flare.scheduling.history import History
+from flare.scheduling.probe import ALL, BATCH
 from flare.types import Floats
 
 Candidates = Annotated[
@@ -15,6 +17,13 @@ Candidates = Annotated[
     "how many devices are looked at, at least num_selected; none: twice num_selected",
     Limits(at_least=1.0, finite=False),
 ]
+LAST = "last"
+Asked = Annotated[
+    str,
+    "what it goes by: what was heard last, or what devices are asked before the selection, on all samples or a batch",
+    Limits(choices=(LAST, ALL, BATCH)),
+]
+"""An option of policies that can ask devices, or do without."""
 
 
 def samples(history: History) -> Floats:

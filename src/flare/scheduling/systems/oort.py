@@ -54,7 +54,7 @@ FLAT, SHARP = 0.1, 5.0
 _SHARE = Limits(at_least=0.0, at_most=1.0)
 
 
-@policy("oort")
+@policy("oort", needs=("losses",))
 def oort(
     problem: RoundProblem,
     *,
