@@ -213,6 +213,19 @@ def test_sharing_is_judged_on_data_that_are_not_iid_and_fairness_by_who_sends() 
     assert verdicts["exact-fairer"] is HOLDS
 
 
+def test_what_is_not_run_is_neither_claimed_nor_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the systems in a part of the cells, as somebody with little time takes it."""
+    first = systems.CELLS[0]
+    monkeypatch.setattr(systems, "is_run", lambda cell, one: cell == first and one.policy in ("exact", "cp", "oort"))
+    results = filled(EXPERIMENT, ranked(lambda trial: 0.5))
+    assert results.panels == [first.name]
+    names = {each.name for each in EXPERIMENT.claims(results)}
+    assert {"systems-flare-exact-over-policies", "systems-both-over-channel", "systems-exact-fairer"} <= names
+    assert not {"systems-sharing-over-fedavg", "systems-flare-greedy-over-policies", "systems-both-over-blind"} & names
+    assert set(EXPERIMENT.draw(results)) == {"systems", "systems-target", "systems-rounds", "systems-seconds"}
+    assert "| `fedavg:greedy` | – | – | – | – |" in systems.survey(results)
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 

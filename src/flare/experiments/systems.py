@@ -8,7 +8,7 @@ is run at that rate alone. What a system needs of the settings stands beside its
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -200,27 +200,11 @@ _EARLIER = "times as early, as a power of two"
 
 
 def claims(results: Results) -> list[Claim]:
-    """What knowing importance and channel brings, what methods bring, and where the paper's systems stand."""
-    one, fedavg = with_method("flare"), with_policy("exact")
-    policies = [with_policy(name) for name in POLICY_NEEDS]
+    """What knowing importance and channel brings, what methods bring, and where the paper's systems stand; none of
+    systems that are not run together anywhere."""
     made = [_group_claim(results, *pair) for pair in _PAIRS]
-    for ours, short in ((one, "flare-exact"), (SPF, "flare-greedy")):
-        says = f"{ours.entry.full_name} ends above every policy with fedavg"
-        made.append(_claim(f"{short}-over-policies", says, _over(results, ours, policies)))
-    says = f"{one.entry.full_name} has the target accuracy before every policy with fedavg"
-    earlier = [test for rival in policies for test in _earlier(results, one, rival)]
-    made.append(_claim("flare-exact-earlier", says, earlier, _EARLIER))
-    for name in METHOD_NEEDS:
-        if name != "fedavg" and with_method(name).exists:
-            says = f"{with_method(name).entry.full_name} ends above {fedavg.entry.full_name}"
-            made.append(_claim(f"{name}-over-fedavg", says, _over(results, with_method(name), [fedavg])))
-    uneven = [cell for cell in CELLS if DISTRIBUTIONS[cell.distribution] != "iid"]
-    says = f"{SHARED.entry.full_name}, ends above {fedavg.entry.full_name} on non-i.i.d. data"
-    made.append(_claim("sharing-over-fedavg", says, _over(results, SHARED, [fedavg], uneven)))
-    if ASYNCHRONOUS in SYSTEMS:
-        says = f"{ASYNCHRONOUS.entry.full_name}, ends above {fedavg.entry.full_name}"
-        made.append(_claim("asynchronous-over-fedavg", says, _over(results, ASYNCHRONOUS, [fedavg])))
-    return [*made, _fairer(results)]
+    made += [*_paper_claims(results), *_method_claims(results), _fairer(results)]
+    return [each for each in made if each is not None]
 
 
 _PAIRS = (
@@ -228,17 +212,53 @@ _PAIRS = (
 )  # fmt: skip
 
 
-def _claim(name: str, says: str, tests: Sequence[Comparison], measure: str = _POINTS, depends: str = "") -> Claim:
+def _paper_claims(results: Results) -> Iterator[Claim | None]:
+    """The paper's method with its policy and with ours against every policy."""
+    ours, policies = with_method("flare"), [with_policy(name) for name in POLICY_NEEDS]
+    for one, short in ((ours, "flare-exact"), (SPF, "flare-greedy")):
+        says = f"{one.entry.full_name} ends above every policy with fedavg"
+        yield _claim(f"{short}-over-policies", says, _over(results, one, policies))
+    says = f"{ours.entry.full_name} has the target accuracy before every policy with fedavg"
+    earlier = [test for rival in policies for test in _earlier(results, ours, rival)]
+    yield _claim("flare-exact-earlier", says, earlier, _EARLIER)
+
+
+def _method_claims(results: Results) -> Iterator[Claim | None]:
+    """Every method, shared data and asynchrony against `fedavg`, all with the same policy."""
+    fedavg = with_policy("exact")
+    for one in KINDS[1]:
+        says = f"{one.entry.full_name} ends above {fedavg.entry.full_name}"
+        yield _claim(f"{one.method}-over-fedavg", says, _over(results, one, [fedavg]))
+    uneven = [cell for cell in CELLS if DISTRIBUTIONS[cell.distribution] != "iid"]
+    says = f"{SHARED.entry.full_name}, ends above {fedavg.entry.full_name} on non-i.i.d. data"
+    yield _claim("sharing-over-fedavg", says, _over(results, SHARED, [fedavg], uneven))
+    if ASYNCHRONOUS.exists:
+        says = f"{ASYNCHRONOUS.entry.full_name}, ends above {fedavg.entry.full_name}"
+        yield _claim("asynchronous-over-fedavg", says, _over(results, ASYNCHRONOUS, [fedavg]))
+
+
+def _claim(
+    name: str, says: str, tests: Sequence[Comparison], measure: str = _POINTS, depends: str = ""
+) -> Claim | None:
+    """A claim; None where there is nothing to tell it by."""
+    if not tests:
+        return None
     said = f"{says}, each at its best local rate"
     return claim(f"systems-{name}", said, tests, measure=measure, paper=BEYOND, depends=depends)
 
 
-def _cells_of(systems: Sequence[System], cells: Sequence[Cell] = ()) -> list[Cell]:
+def _cells_of(systems: Sequence[System], cells: Sequence[Cell] | None = None) -> list[Cell]:
     """The cells in which all of these are run."""
-    return [cell for cell in cells or CELLS if all(one in SYSTEMS and is_run(cell, one) for one in systems)]
+    return [
+        cell
+        for cell in (CELLS if cells is None else cells)
+        if all(one in SYSTEMS and is_run(cell, one) for one in systems)
+    ]
 
 
-def _over(results: Results, ours: System, rivals: Sequence[System], cells: Sequence[Cell] = ()) -> list[Comparison]:
+def _over(
+    results: Results, ours: System, rivals: Sequence[System], cells: Sequence[Cell] | None = None
+) -> list[Comparison]:
     """Whether a system ends above others, in each cell."""
     tests = []
     for rival in rivals:
@@ -252,14 +272,14 @@ def _group(name: str, cell: Cell) -> list[System]:
     return [one for one in map(with_policy, GROUPS[name]) if one in SYSTEMS and is_run(cell, one)]
 
 
-def _group_claim(results: Results, ours: str, theirs: str) -> Claim:
+def _group_claim(results: Results, ours: str, theirs: str) -> Claim | None:
     """Whether the policies of a group end above those of another, seed by seed, each group by its mean."""
     tests = []
     for cell in CELLS:
         groups = [_group(name, cell) for name in (ours, theirs)]
         if all(groups):
-            table = [[results.values(cell.name, one.label, final_accuracy) for one in group] for group in groups]
-            means = [np.mean(rows, axis=0).tolist() for rows in table]  # (seeds,) each
+            values = [[results.values(cell.name, one.label, final_accuracy) for one in group] for group in groups]
+            means = [np.mean(each, axis=0).tolist() for each in values]  # (seeds,) each
             tests.append(above(f"{ours} over {theirs}, {cell.name}", paired(means[0], means[1], 100.0)))
     named = [listed([one.label for one in map(with_policy, GROUPS[name]) if one in SYSTEMS]) for name in (ours, theirs)]
     says = f"{named[0]}, which go by {_WORDS[ours]}, end on average above {named[1]}, which go by {_WORDS[theirs]}"
@@ -286,7 +306,7 @@ def times_earlier(ours: Outcome, theirs: Outcome, target: float) -> float:
     return math.log2(at_most[1] / at_most[0])
 
 
-def _fairer(results: Results) -> Claim:
+def _fairer(results: Results) -> Claim | None:
     """Whether devices take part more evenly under `exact` than under policies that go by the channel."""
     ours, tests = with_policy("exact"), []
     for rival in map(with_policy, GROUPS["channel"]):

@@ -88,8 +88,9 @@ class Simulation:
     """One run: a configuration, its cell, its data and its method.
 
     `dataset` replaces the data set of the configuration; `held`, the training samples of each device, how its settings
-    divide it. `module` replaces the model: a torch module, or a function of the shape of a sample and the number of
-    classes that builds one, so that its start weights are drawn with the run's seed.
+    divide it; of either, `data.shared_fraction` takes out what all devices share. `module` replaces the model: a torch
+    module, or a function of the shape of a sample and the number of classes that builds one, so that its start weights
+    are drawn with the run's seed.
     """
 
     def __init__(
@@ -180,8 +181,10 @@ class Simulation:
 
     def warm_up_jobs(self, state: RunState) -> list[Job]:
         """What the base station trains before the first round on the data that devices share: one job or none."""
+        if state.rounds_done:
+            return []
         job = warm_up_job(self.config, self.start_weights.to(state.weights.device), self.shared)
-        return [] if job is None or state.rounds_done else [job]
+        return [] if job is None else [job]
 
     def warmed_up(self, state: RunState, updates: Sequence[Update]) -> RunState:
         """The state with the start weights as the warm-up leaves them, where there is one."""
