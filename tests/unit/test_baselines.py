@@ -30,7 +30,8 @@ def test_a_number_of_devices_that_is_none_is_refused(name: str, number: object) 
 @pytest.mark.parametrize("number", [1, 2, 7, 40, 1000])
 def test_no_more_devices_than_asked_for_are_taken(name: str, number: int) -> None:
     everybody_fits = paper_cell(0, deadline_s=20.0)
-    assert solve(everybody_fits, name, rng=stream(0), num_selected=number).num_selected == min(number, 40)
+    taken = solve(everybody_fits, name, rng=stream(0), num_selected=number).num_selected
+    assert taken <= min(number, 40) if name == "luo" else taken == min(number, 40)  # it may draw one device twice
 
 
 @pytest.mark.parametrize("window", [0.5, 0.0, -1.0, math.nan])

@@ -19,8 +19,18 @@ from flare.simulation import Member, Simulation, drive
 from tests.driving import settings_of_method
 from tests.fleets import FakeGrid, cell_app, running
 
-SAME = ("round", "status", "selected", "tau", "deadline_s")
-CLOSE = ("bandwidth_hz", "latency_s", "clock_s", "lr", "tau_bar", "objective", "compute_energy_j", "upload_energy_j")
+SAME = ("round", "status", "selected", "tau")
+CLOSE = (
+    "bandwidth_hz",
+    "latency_s",
+    "deadline_s",
+    "clock_s",
+    "lr",
+    "tau_bar",
+    "objective",
+    "compute_energy_j",
+    "upload_energy_j",
+)
 
 
 def settings(*more: str) -> Config:
@@ -53,6 +63,7 @@ SIMULATED = ("fedsam", "moon", "heterofl")  # what nodes cannot do
 CASES += [(method, "exact") for method in METHODS if method not in (*SIMULATED, "fedbuff")]
 CASES += [("scaffold", "round-robin"), ("fedlin", "grouped")]
 CASES += [("fedlin", "oort"), ("fedlin", "power-of-choice"), ("flare", "amiri-bn2-c")]  # two ask for sample counts
+CASES += [("fedlin", "ren"), ("fedlin", "luo")]  # weighed, and by the samples that fedlin asks for
 
 
 @pytest.mark.parametrize(("method", "policy"), CASES)
@@ -67,6 +78,7 @@ def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, 
             assert np.allclose(ours[key], theirs[key], rtol=1e-11, atol=0.0), key
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
         assert ours["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-5)
+        assert ours["weights"] == pytest.approx(theirs["weights"], rel=1e-5)  # which go by those norms
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-6)
         assert ours["sent"] == ours["selected"]
         assert ours["faults"] == []

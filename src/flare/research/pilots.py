@@ -6,7 +6,7 @@ take R_u and R_s rounds to the same losses,
 
     R_u / R_s = (A_u + beta / alpha) / (A_s + beta / alpha),      which is solved for beta / alpha
 
-(Luo et al., INFOCOM 2022, section V). The rounds of several losses are added up. By the bound the ratio lies between 1
+(Luo et al., INFOCOM 2022). The rounds of several losses are added up. By the bound the ratio lies between 1
 (beta / alpha infinite) and A_u / A_s (0); a measured one that does not is taken for the nearer end, where 1 is moved by
 one round, the least that can be told.
 """

@@ -18,7 +18,7 @@ Rayleigh fading: h_i is exponentially distributed around its mean. With x = m (I
     e_ik  =  1 - integral_0^inf exp(-h - x / h) dh  =  1 - 2 sqrt(x) K_1(2 sqrt(x)),      K_1 a Bessel function
 
 P_i is all that the device has, or where an energy limit E is set, at most what just meets it: computing plus
-P_i S / (B_u log2(1 + P_i h_i / (I_k + B_u N_0))) = E (their Theorem 2; the left side rises with P_i).
+P_i S / (B_u log2(1 + P_i h_i / (I_k + B_u N_0))) = E (the left side rises with P_i).
 
 P h / N_0 is `problem.snr_hz`, R `num_blocks`, m `waterfall_db`, the delay limit the round's deadline (or the device's
 own), E `max_energy_j`.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from flare.scheduling.admission import admit
 from flare.scheduling.checks import ABSURD
+from flare.scheduling.division import divide
 from flare.scheduling.history import History
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.systems.known import samples
@@ -28,6 +29,7 @@ Wait = Annotated[
     bool, "whether a round lasts until everybody drawn has sent; false: who misses the deadline is left out"
 ]
 _HALVINGS = 200
+_ROOM = 1e-9  # for rounding
 
 
 def shares(history: History) -> Floats:
@@ -80,8 +82,11 @@ def together(problem: RoundProblem, drawn: Indices, *, wait: bool) -> tuple[Indi
     last_s = float(time_on_s(problem, problem.even_share_hz(drawn.size))[drawn].max())
     if not last_s <= ABSURD / 2.0:  # more devices than blocks, or one that is not done before the world ends
         return admit(problem, drawn), None
-    end_s = last_s * (1.0 + 1e-9)
-    return admit(replace(problem, deadline_s=end_s), drawn), end_s
+    late = replace(problem, deadline_s=last_s * (1.0 + _ROOM))
+    if problem.due_s is None and problem.block_hz is None:  # divided by P3 they are done sooner
+        sooner = replace(problem, deadline_s=divide(problem, np.sort(drawn)).latency_s * (1.0 + _ROOM))
+        late = sooner if sooner.fits(drawn) else late
+    return admit(late, drawn), late.deadline_s
 
 
 def falling_root(function: Callable[[float], float], low: float, high: float) -> float:
