@@ -15,6 +15,7 @@ from flare.scheduling.nobody import why_nobody
 from flare.scheduling.utility_knapsack import best_utility
 from flare.wireless.rate import bandwidth_for, upload_s
 from tests.cells import SAME, changed, hand_cell, network_cell, paper_cell, reordered
+from tests.conformance.checks import made_up_hardware
 from tests.oracles import brute_force, brute_force_utility, greedy_literal, min_latency_by_bisection, objective_of
 
 SEEDS = range(120)
@@ -118,7 +119,7 @@ def test_every_policy_keeps_what_the_round_asks_for(name: str) -> None:
     served = 0
     for seed in range(25):
         problem = network_cell(seed, num_devices=14, must=[1, 5] if seed % 2 else [], never=[2, 7], max_devices=4)
-        schedule = solve(problem, name, rng=stream(seed, "policy"))
+        schedule = solve(problem, name, rng=stream(seed, "policy"), hardware=made_up_hardware(problem))
         if schedule.num_selected == 0:
             assert schedule.status is Status.INFEASIBLE
             continue
@@ -128,7 +129,7 @@ def test_every_policy_keeps_what_the_round_asks_for(name: str) -> None:
         assert not selected & {2, 7}
         assert len(selected) <= 4
         detail = explain(schedule)
-        due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), 14)
+        due_s = np.broadcast_to(problem.finish_by(schedule.problem.deadline_s), 14)
         assert (detail.finish_s[schedule.selected] <= due_s[schedule.selected] * (1.0 + 1e-9)).all()
         assert {detail.why[device] for device in (2, 7)} == {LeftOut.NEVER}
     assert served > 5

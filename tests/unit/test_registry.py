@@ -9,7 +9,7 @@ import pytest
 from flare import CELLS, Cell, round_problem
 from flare.config.declared import read, split_options
 from flare.rng import stream
-from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Status, admit, policy, solve
+from flare.scheduling import POLICIES, Choice, Hardware, History, Memory, RoundProblem, Status, admit, policy, solve
 from tests.cells import changed, hand_cell, paper_cell
 
 CELL = hand_cell([4.0, 3.0, 2.0, 1.0], [0.5, 0.5, 0.4, 0.1], gamma=10.0)
@@ -38,6 +38,7 @@ def test_the_policies_of_the_paper_and_the_usual_ones_are_registered() -> None:
         *("exact", "greedy", "lp", "ps", "cp", "dm", "cm"),
         *("random", "grouped", "round-robin", "proportional-fair", "all"),
         *("amiri-bc", "amiri-bn2", "amiri-bc-bn2", "amiri-bn2-c", "fedcs", "oort", "power-of-choice"),
+        *("tran", "xu"),
     }
 
 
@@ -82,9 +83,11 @@ def test_a_policy_that_draws_refuses_to_run_without_a_stream(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, one in POLICIES.items() if one.remembers])
 def test_a_memory_of_another_cell_is_refused(name: str) -> None:
-    memory = solve(hand_cell([1.0] * 3, [0.1] * 3, gamma=1.0), name, rng=stream(0)).memory
+    has = Hardware(np.full(4, 1e9), np.full(4, 0.1), np.full(4, 1e6), 1e-28)
+    three = hand_cell([1.0] * 3, [0.1] * 3, gamma=1.0)
+    memory = solve(three, name, rng=stream(0), hardware=has.of(np.arange(3))).memory
     with pytest.raises(ValueError, match=r"memory '\w+' of policy '[\w-]+' has shape \(3,\), the round has 4 devices"):
-        solve(CELL, name, rng=stream(0), memory=memory)
+        solve(CELL, name, rng=stream(0), memory=memory, hardware=has)
 
 
 def test_a_device_named_twice_is_refused() -> None:

@@ -11,7 +11,7 @@ smaller. Sets are tried in the order of their bounds until none that is left can
 After `MAX_TRIED` sets the best so far is taken, and the bound says how far it may be off.
 
 The least bound of m devices is concave in m: at a price, the sum of the m greatest of some numbers is, and so is the
-least over all prices. So numbers of devices are gone through from the best bound up and down until a bound is no better.
+least over all prices. So numbers are gone through from the best bound up and down until a bound is no better.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, bandwidth_and_slope
 
 _CLOSE = 1e-13
+_NEAR = 1e-6  # of a logarithm: only from here on is a small step the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +156,11 @@ def _settled(
             under, over = np.where(miss < 0.0, speed, under), np.where(miss >= 0.0, speed, over)
             newton = np.clip(speed - miss / (3.0 - share * worth.by_time), low, high)
         middle = 0.5 * (np.maximum(under, low) + np.minimum(over, high))
-        close = np.abs(newton - speed) <= _CLOSE  # at the root, or held by a limit
-        step = np.where(close | ((under < newton) & (newton < over)), newton, middle)
+        at_limit = (newton == speed) & ((speed == low) | (speed == high))
+        close = at_limit | ((np.abs(newton - speed) <= _CLOSE) & (np.abs(miss) <= _NEAR))
+        # Where the band becomes endless, mu does too, and Newton's steps are next to nothing.
+        stuck = (np.abs(newton - speed) < 0.01 * (over - under)) & (np.abs(miss) > 1.0)
+        step = np.where(close | ((under < newton) & (newton < over) & ~stuck), newton, middle)
         moved = float(np.abs(step - speed).max(initial=0.0))
         speed = step
         if moved <= _CLOSE:

@@ -51,7 +51,7 @@ from flare.scheduling.hardware import Hardware
 from flare.scheduling.orders import by
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
-from flare.scheduling.systems.lowered_power import Senders, log_phi, power_share, whole_blocks
+from flare.scheduling.systems.lowered_power import LEAST_POWER, Senders, log_phi, power_share, whole_blocks
 from flare.scheduling.systems.speeds import Response, Workers, at_price, on_bands
 from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, bandwidth_and_slope, upload_s
@@ -61,10 +61,10 @@ _LEAST_S = 1e-100
 _MAX_LOG = 690.0  # of a price: beyond, it leaves the range of a double
 _CLOSE = 1e-13
 _AS_SOON = 1e-9  # relative: so near the earliest end, it is the earliest
-_LEAST_POWER = 1e-12  # of its power a device sends with at least
 
 
 @policy("tran", own_deadline=True)
+@np.errstate(all="ignore")  # at the ends of what a round may be, what overflows is infinite, and outside every bracket
 def tran(
     problem: RoundProblem,
     *,
@@ -96,7 +96,7 @@ def tran(
         everybody,
         bandwidth_hz=plan.bandwidth_hz,
         cpu_hz=plan.cpu_hz,
-        power_w=workers.power_w * np.maximum(share, _LEAST_POWER),
+        power_w=workers.power_w * np.maximum(share, LEAST_POWER),
         deadline_s=plan.end_s,
     )
 
@@ -175,8 +175,8 @@ def _best_end(
     respond: Callable[[Floats, Floats | None], Response | None], due_s: Floats, kappa: float, soonest_s: float
 ) -> tuple[float, Response | None]:
     """When sum mu = kappa, and what the devices do then: by Newton's method in the logarithm of how much later than
-    `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends as
-    soon as it can."""
+    `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends
+    as soon as it can."""
     low, high, later = math.log(_AS_SOON), math.inf, 0.0  # of the logarithm of end / soonest - 1
     found, speeds = None, None
     for _ in range(100):
@@ -189,11 +189,16 @@ def _best_end(
             miss = math.log(saved_w / kappa) if saved_w > 0.0 else -1.0
             newton = later + _newton_step(found, held, miss * saved_w) / (end_s - soonest_s)
         low, high = (later, high) if miss > 0.0 else (low, later)
-        if abs(miss) <= _CLOSE or abs(newton - later) <= _CLOSE or high - low <= _CLOSE or end_s > _LATEST_S:
+        if _is_close(miss, newton - later) or high - low <= _CLOSE or end_s > _LATEST_S:
             break
         ahead = min(high, later + 3.0)
         later = newton if low < newton < ahead else (0.5 * (low + high) if high < math.inf else ahead)
     return (soonest_s, None) if found is None or later < math.log(2.0 * _AS_SOON) else (end_s, found)
+
+
+def _is_close(miss: float, step: float) -> bool:
+    """Whether an iteration has arrived: what it misses is rounding, or moves it no more."""
+    return abs(miss) <= _CLOSE or (abs(miss) <= 1e-6 and abs(step) <= _CLOSE)
 
 
 def _newton_step(found: Response, held: NDArray[np.bool_], miss_w: float) -> float:
@@ -219,7 +224,7 @@ def _balanced(
         low, high = (price, high) if miss > 0.0 else (low, price)
         slope = math.fsum(found.band_by_price) / asked_hz
         newton = price - miss / slope if slope < 0.0 else math.nan
-        if abs(miss) <= _CLOSE or abs(newton - price) <= _CLOSE or high - low <= _CLOSE or abs(price) > _MAX_LOG:
+        if _is_close(miss, newton - price) or high - low <= _CLOSE or abs(price) > _MAX_LOG:
             break
         least, most = max(low, price - 6.0), min(high, price + 6.0)
         if least < newton < most:
