@@ -42,7 +42,9 @@ def test_the_power_is_what_the_time_takes() -> None:
     band_hz = 2.0 * devices.least_hz
     share = devices.power_share(band_hz)
     assert (share < 1.0).all()
-    np.testing.assert_allclose(upload_s(devices.payload_bits, band_hz, devices.snr_hz * share), devices.send_s, rtol=1e-12)
+    np.testing.assert_allclose(
+        upload_s(devices.payload_bits, band_hz, devices.snr_hz * share), devices.send_s, rtol=1e-12
+    )
     np.testing.assert_allclose(devices.power_share(devices.least_hz), 1.0, rtol=1e-9)
     step_hz = 1e-4 * band_hz
     saved = devices.cost * (devices.energy_j(band_hz - step_hz) - devices.energy_j(band_hz + step_hz)) / (2.0 * step_hz)

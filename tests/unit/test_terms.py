@@ -1,4 +1,4 @@
-"""What a policy may set beside the devices: refused with words where it cannot be, and followed through where it can."""
+"""What a policy may set beside the devices: refused with words where it cannot be, and followed where it can."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ def test_reasons_are_of_the_speed_and_power_that_devices_have(asked: Callable[..
         (Choice([0], bandwidth_hz=[np.nan]), "bandwidth_hz of policy 'setting' of device 0 is nan"),
         (Choice([2], cpu_hz=[2e9]), "set cpu_hz of device 2 to 2e.09, and the device has no more than 1e.09"),
         (Choice([2], power_w=[0.3]), "set power_w of device 2 to 0.3, and the device has no more than 0.2"),
-        (Choice([1], bandwidth_hz=[1e4]), "device 1 would finish after .* on the bandwidth, speed and power that it set"),
+        (
+            Choice([1], bandwidth_hz=[1e4]),
+            "device 1 would finish after .* on the bandwidth, speed and power that it set",
+        ),
         (Choice([0], deadline_s=-1.0), "set the end of the round: deadline_s is -1"),
         (Choice(utility=np.ones(3), power_w=[0.1]), "gave utilities and bandwidth_hz, cpu_hz, power_w"),
     ],

@@ -51,7 +51,11 @@ def least_cost_slowly(problem: RoundProblem, has: Hardware, kappa: float, min_sp
         return np.append(-np.log(sending_j / send_s / has.power_w), -math.log(band_hz.sum() / total_hz))
 
     fastest = np.log(has.cpu_hz)
-    start = [*fastest, *np.full(number, math.log(total_hz / number)), math.log(3.0 * problem.min_latency(np.arange(number)))]
+    start = [
+        *fastest,
+        *np.full(number, math.log(total_hz / number)),
+        math.log(3.0 * problem.min_latency(np.arange(number))),
+    ]
     limits = [(high + math.log(min_speed), high) for high in fastest] + [(None, None)] * (number + 1)
     options = {"ftol": 1e-13, "maxiter": 1000}
     constraint = {"type": "ineq", "fun": room}

@@ -149,7 +149,7 @@ def _settled(
     low = np.minimum(np.fmax(np.log(workers.min_cpu_hz), in_time), high)
     speed = high if guess_hz is None else np.clip(np.log(guess_hz), low, high)
     under, over = low - 1.0, high + 1.0  # evaluated ends of the bracket; at first beyond its limits
-    for _ in range(100):
+    for _ in range(60):
         send_s, share, worth = _sending(cycles, end_s, speed, worth_of)
         with np.errstate(invalid="ignore", over="ignore"):
             miss = log_2a + 3.0 * speed - worth.log_saved
