@@ -63,7 +63,7 @@ def test_a_queue_by_hand() -> None:
         memory = schedule.memory
         assert memory["device_queue_j"][0] == pytest.approx(queue_j)
         sent.append(expected)
-    assert sent == [True, True, False, True, False, True]
+    assert sent == [True, True, False, True, True, False]  # 0, 0.072, 0.144, 0.044, 0.116, 0.187 J x E, against 0.02
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -103,16 +103,16 @@ def test_nobody_costs_more_than_it_is_worth_and_power_is_what_the_deadline_takes
 
 
 def test_later_rounds_have_more_senders_where_eta_rises() -> None:
-    numbers = [sum(len(one.selected) for one in part) for part in (run(5)[:8], run(5)[-8:])]
-    evenly = [sum(len(one.selected) for one in part) for part in (run(5, rising=False)[:8], run(5, rising=False)[-8:])]
-    assert numbers[1] - numbers[0] > evenly[1] - evenly[0]
+    def more_at_the_end(schedules: list[Schedule]) -> int:
+        numbers = [one.num_selected for one in schedules]
+        return sum(numbers[-8:]) - sum(numbers[:8])
+
+    assert more_at_the_end(run(5)) > more_at_the_end(run(5, rising=False))
 
 
 def test_after_the_horizon_the_allowance_goes_on() -> None:
     schedules = run(6, number=2 * HORIZON)
     spent_j = sum(sent_j(one) for one in schedules[HORIZON:])
-    queues_j = schedules[-1].memory["device_queue_j"] - schedules[HORIZON - 1].memory["device_queue_j"]
-    assert (spent_j <= BUDGET_J + queues_j + 1e-12).sum() >= 0
     assert (spent_j <= BUDGET_J + schedules[-1].memory["device_queue_j"] + 1e-12).all()
     assert max(one.num_selected for one in schedules[HORIZON:]) > 0
 
