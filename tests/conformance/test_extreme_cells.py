@@ -20,6 +20,7 @@ OF_OTHER_AUTHORS = [
 ]
 # `lp` calls a solver that takes milliseconds; the systems of other authors end as the usual policies do, in `admit`.
 NUM_ROUNDS = {"lp": 1_000} | dict.fromkeys(OF_OTHER_AUTHORS, 1_000)
+NUM_ROUNDS |= {"xu": 300, "tran": 60}  # they search for milliseconds, and here longer
 PATIENCE_S = 5.0  # of computing, for a round of a few devices that takes a millisecond
 
 
@@ -89,7 +90,7 @@ def test_policy_ends_and_keeps_its_promises_in_extreme_rounds(name: str) -> None
             schedule = solve(problem, name, rng=stream(turn, "policy"), **known)
         assert_promises(name, problem, schedule)
         served += schedule.num_selected > 0
-    assert served > 100
+    assert served > min(100, NUM_ROUNDS.get(name, 9_000) // 2)
 
 
 @pytest.mark.filterwarnings("error")

@@ -42,8 +42,9 @@ def as_choice(policy: Policy, answer: ArrayLike | Choice) -> Choice:
     return Choice(array)
 
 
-def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike) -> Indices:
-    """The devices that a policy named, ascending; ValueError where they are none, or do not fit."""
+def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike, *, divided: bool = False) -> Indices:
+    """The devices that a policy named, ascending; ValueError where they are none, or do not fit. Where it has `divided`
+    the band among them itself, its division is what has to fit, and is checked as such."""
     answer = _array(policy, selected)
     if answer.ndim != 1 or not (answer.size == 0 or np.issubdtype(answer.dtype, np.integer)):
         raise ValueError(
@@ -59,7 +60,7 @@ def checked_selection(policy: Policy, problem: RoundProblem, selected: ArrayLike
         )
     if devices.size:
         _refuse_what_the_round_forbids(policy, problem, devices)
-    if not problem.fits(devices):
+    if not divided and not problem.fits(devices):
         raise ValueError(
             f"policy '{policy.name}' chose {devices.size} devices that need "
             f"{math.fsum(problem.needed_hz[devices]):.6g} Hz to meet the deadline, of {problem.total_bandwidth_hz:.6g} "

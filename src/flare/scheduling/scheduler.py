@@ -21,7 +21,7 @@ from flare.scheduling.answers import (
 )
 from flare.scheduling.bandwidth import Allocation
 from flare.scheduling.batches import batches, prepare
-from flare.scheduling.division import divide, divide_many
+from flare.scheduling.division import divide_many
 from flare.scheduling.exact import exact, exact_many
 from flare.scheduling.explain import explain
 from flare.scheduling.hardware import Hardware
@@ -33,7 +33,7 @@ from flare.scheduling.schedule import Schedule, Status
 from flare.scheduling.terms import (
     Terms,
     agreed_terms,
-    measured,
+    divided,
     refuse_late,
     sets_terms,
     with_own_channels,
@@ -98,10 +98,7 @@ def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice, hardware: H
     if len(picked.selected) == 0:
         return _nobody(problem, chosen, choice, picked)
     terms = agreed_terms(chosen, ending, choice, picked.selected, hardware)
-    if terms.division is None:
-        allocation = divide(terms.played, picked.selected, evenly=chosen.split_evenly)
-    else:
-        allocation = measured(terms.played, picked.selected, terms.division)
+    allocation = divided(chosen, ending, terms, picked.selected)
     schedule = _certified(ending, chosen, choice, picked, allocation)
     return _on_terms(schedule, chosen, terms, allocation, hardware) if sets_terms(choice) else schedule
 
@@ -110,7 +107,7 @@ def _on_terms(
     schedule: Schedule, chosen: Policy, terms: Terms, allocation: Allocation, hardware: Hardware | None
 ) -> Schedule:
     """The schedule with what the policy set beside the devices; ValueError where one of them is late."""
-    refuse_late(chosen, terms.played, schedule.selected, allocation)
+    refuse_late(chosen, schedule.problem, terms, schedule.selected, allocation)
     return replace(
         schedule,
         cpu_hz=terms.cpu_hz,
@@ -274,7 +271,8 @@ def _picked(chosen: Policy, problem: RoundProblem, choice: Choice) -> _Picked:
     if choice.utility is not None:
         best = best_utility(problem, checked_utility(chosen, problem, choice.utility))
         return _Picked(best.selected, best.utility, best.bound)
-    return _Picked(checked_selection(chosen, problem, choice.selected))
+    own_division = choice.bandwidth_hz is not None
+    return _Picked(checked_selection(chosen, problem, choice.selected, divided=own_division))
 
 
 def _certified(

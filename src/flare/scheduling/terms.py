@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from flare.scheduling import checks
 from flare.scheduling.bandwidth import CERTIFIED, Allocation
+from flare.scheduling.division import divide
 from flare.scheduling.hardware import Hardware
 from flare.scheduling.problem import BAND_TOLERANCE, RoundProblem
 from flare.scheduling.registry import Choice, Policy
@@ -28,13 +29,15 @@ OF_SELECTED = ("bandwidth_hz", "snr_hz", "cpu_hz", "power_w")
 class Terms:
     """What a policy set beside the devices.
 
-    played        the round with the speeds and powers of the selected devices: it is divided and timed by this
+    compute_s     how long each device computes at the speed that it is given, shape (devices,)
+    snr_hz        p h^2 / N_0 of each device with the power that it is given, likewise
     division      of the band among the selected devices, ascending; None: P3 divides it
     cpu_hz        the speed of every device, as reported where it is not selected, shape (devices,); None: as reported
     power_w       likewise its power
     """
 
-    played: RoundProblem
+    compute_s: Floats
+    snr_hz: Floats
     division: Floats | None = None
     cpu_hz: Floats | None = None
     power_w: Floats | None = None
@@ -73,7 +76,7 @@ def agreed_terms(
 ) -> Terms:
     """The terms of devices that a policy chose, `selected` ascending; ValueError where they cannot be."""
     if not sets_terms(choice):
-        return Terms(problem)
+        return Terms(problem.compute_s, problem.snr_hz)
     if choice.utility is not None and any(getattr(choice, name) is not None for name in OF_SELECTED):
         raise ValueError(
             f"policy '{policy.name}' gave utilities and {', '.join(OF_SELECTED)} of selected devices; name the devices "
@@ -84,26 +87,30 @@ def agreed_terms(
         raise ValueError(
             f"policy '{policy.name}' set speeds or powers without knowing those of the devices; let it take `hardware`"
         )
-    played, everybody = problem, {}
-    if hardware is not None:
-        for name, of_time, slower in (("cpu_hz", "compute_s", True), ("power_w", "snr_hz", False)):
-            told, most = given[name], getattr(hardware, name)
-            if told is None:
-                continue
-            everybody[name] = _at_most(policy, name, selected, told, most)
-            share = everybody[name] / most
-            before = getattr(problem, of_time)
-            played = replace(played, **{of_time: before / share if slower else before * share})
+    compute_s, snr_hz, cpu_hz, power_w = problem.compute_s, problem.snr_hz, None, None
+    if hardware is not None and given["cpu_hz"] is not None:
+        cpu_hz = _at_most(policy, "cpu_hz", selected, given["cpu_hz"], hardware.cpu_hz)
+        compute_s = compute_s / (cpu_hz / hardware.cpu_hz)
+    if hardware is not None and given["power_w"] is not None:
+        power_w = _at_most(policy, "power_w", selected, given["power_w"], hardware.power_w)
+        snr_hz = snr_hz * (power_w / hardware.power_w)
     if given["bandwidth_hz"] is not None:
         _refuse_division(policy, problem, given["bandwidth_hz"])
-    return Terms(played, given["bandwidth_hz"], everybody.get("cpu_hz"), everybody.get("power_w"))
+    return Terms(compute_s, snr_hz, given["bandwidth_hz"], cpu_hz, power_w)
 
 
-def measured(problem: RoundProblem, selected: Indices, bandwidth_hz: Floats) -> Allocation:
+def divided(policy: Policy, problem: RoundProblem, terms: Terms, selected: Indices) -> Allocation:
+    """The division of the band on these terms."""
+    if terms.division is not None:
+        return _measured(problem, terms, selected, terms.division)
+    if terms.cpu_hz is not None or terms.power_w is not None:
+        problem = replace(problem, compute_s=terms.compute_s, snr_hz=terms.snr_hz)
+    return divide(problem, selected, evenly=policy.split_evenly)
+
+
+def _measured(problem: RoundProblem, terms: Terms, selected: Indices, bandwidth_hz: Floats) -> Allocation:
     """A division that a policy made itself, with when it ends and what it leaves of the band."""
-    finish_s = problem.compute_s[selected] + upload_s(
-        problem.payload_bits[selected], bandwidth_hz, problem.snr_hz[selected]
-    )
+    finish_s = _finish_s(problem, terms, selected, bandwidth_hz)
     last_s = float(finish_s.max())
     return Allocation(
         bandwidth_hz=bandwidth_hz,
@@ -113,29 +120,38 @@ def measured(problem: RoundProblem, selected: Indices, bandwidth_hz: Floats) -> 
     )
 
 
-def refuse_late(policy: Policy, problem: RoundProblem, selected: Indices, allocation: Allocation) -> None:
-    """ValueError where a device is late on the terms that the policy set; `problem` is the round as it is played."""
-    at, band = selected, allocation.bandwidth_hz
-    finish_s = problem.compute_s[at] + upload_s(problem.payload_bits[at], band, problem.snr_hz[at])
-    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[at]
+def _finish_s(problem: RoundProblem, terms: Terms, selected: Indices, bandwidth_hz: Floats) -> Floats:
+    sending_s = upload_s(problem.payload_bits[selected], bandwidth_hz, terms.snr_hz[selected])
+    return terms.compute_s[selected] + sending_s
+
+
+def refuse_late(policy: Policy, problem: RoundProblem, terms: Terms, selected: Indices, allocation: Allocation) -> None:
+    """ValueError where a device is late on the terms that the policy set."""
+    finish_s = _finish_s(problem, terms, selected, allocation.bandwidth_hz)
+    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[selected]
     late = np.flatnonzero(~(finish_s <= due_s * (1.0 + CERTIFIED)))
     if late.size:
         first = int(late[0])
         raise ValueError(
-            f"policy '{policy.name}': device {at[first]} would finish after {finish_s[first]:.6g} s on the bandwidth, "
-            f"speed and power that it set, and is due after {due_s[first]:.6g} s; give it more of them, or set "
-            "Choice.deadline_s later"
+            f"policy '{policy.name}': device {selected[first]} would finish after {finish_s[first]:.6g} s on the "
+            f"bandwidth, speed and power that it set, and is due after {due_s[first]:.6g} s; give it more of them, or "
+            "set Choice.deadline_s later"
         )
 
 
 def in_device_order(policy: Policy, selected: ArrayLike, name: str, values: Any) -> Floats:
     """What a `Choice` says of each device of `selected`, in ascending order of the devices; ValueError where it is not
     one number greater than 0 for each."""
-    array = checks.numbers(f"{name} of policy '{policy.name}'", values, (1,), positive=True)
+    array = checks.numbers(f"{name} of policy '{policy.name}'", values, (1,))
     if len(array) != np.size(selected):
         raise ValueError(
             f"policy '{policy.name}' set {name} of {len(array)} devices and selected {np.size(selected)}; give one for "
             "each, in their order"
+        )
+    if not (array > 0.0).all():
+        device = int(np.asarray(selected)[int(np.argmin(array))])
+        raise ValueError(
+            f"policy '{policy.name}' set {name} of device {device} to {array.min():.6g}; it must be more than 0"
         )
     return array[np.argsort(np.asarray(selected))]
 

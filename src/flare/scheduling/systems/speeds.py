@@ -17,6 +17,7 @@ from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, bandwidth_and_slope
 
 _CLOSE = 1e-13
+_NEAR = 1e-6  # of a logarithm: only from here on is a small step the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,15 +149,18 @@ def _settled(
     low = np.minimum(np.fmax(np.log(workers.min_cpu_hz), in_time), high)
     speed = high if guess_hz is None else np.clip(np.log(guess_hz), low, high)
     under, over = low - 1.0, high + 1.0  # evaluated ends of the bracket; at first beyond its limits
-    for _ in range(100):
+    for _ in range(60):
         send_s, share, worth = _sending(cycles, end_s, speed, worth_of)
         with np.errstate(invalid="ignore", over="ignore"):
             miss = log_2a + 3.0 * speed - worth.log_saved
             under, over = np.where(miss < 0.0, speed, under), np.where(miss >= 0.0, speed, over)
             newton = np.clip(speed - miss / (3.0 - share * worth.by_time), low, high)
         middle = 0.5 * (np.maximum(under, low) + np.minimum(over, high))
-        close = np.abs(newton - speed) <= _CLOSE  # at the root, or held by a limit
-        step = np.where(close | ((under < newton) & (newton < over)), newton, middle)
+        at_limit = (newton == speed) & ((speed == low) | (speed == high))
+        close = at_limit | ((np.abs(newton - speed) <= _CLOSE) & (np.abs(miss) <= _NEAR))
+        # Where the band becomes endless, mu does too, and Newton's steps are next to nothing.
+        stuck = (np.abs(newton - speed) < 0.01 * (over - under)) & (np.abs(miss) > 1.0)
+        step = np.where(close | ((under < newton) & (newton < over) & ~stuck), newton, middle)
         moved = float(np.abs(step - speed).max(initial=0.0))
         speed = step
         if moved <= _CLOSE:

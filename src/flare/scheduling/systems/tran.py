@@ -51,7 +51,7 @@ from flare.scheduling.hardware import Hardware
 from flare.scheduling.orders import by
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
-from flare.scheduling.systems.lowered_power import Senders, log_phi, power_share, whole_blocks
+from flare.scheduling.systems.lowered_power import LEAST_POWER, Senders, log_phi, power_share, whole_blocks
 from flare.scheduling.systems.speeds import Response, Workers, at_price, on_bands
 from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, bandwidth_and_slope, upload_s
@@ -60,11 +60,12 @@ _LATEST_S = 1e90  # who would need longer alone is left out: times end at 1e100
 _LEAST_S = 1e-100
 _MAX_LOG = 690.0  # of a price: beyond, it leaves the range of a double
 _CLOSE = 1e-13
+_MAX_PRICES = 120  # that are tried in all; 15 to 50 are enough unless doubles are too coarse for an answer
 _AS_SOON = 1e-9  # relative: so near the earliest end, it is the earliest
-_LEAST_POWER = 1e-12  # of its power a device sends with at least
 
 
 @policy("tran", own_deadline=True)
+@np.errstate(all="ignore")  # at the ends of what a round may be, what overflows is infinite, and outside every bracket
 def tran(
     problem: RoundProblem,
     *,
@@ -96,7 +97,7 @@ def tran(
         everybody,
         bandwidth_hz=plan.bandwidth_hz,
         cpu_hz=plan.cpu_hz,
-        power_w=workers.power_w * np.maximum(share, _LEAST_POWER),
+        power_w=workers.power_w * np.maximum(share, LEAST_POWER),
         deadline_s=plan.end_s,
     )
 
@@ -122,13 +123,18 @@ def least_cost(
         return soonest
     price, before, before_s = _first_price(workers, np.minimum(2.0 * soonest_s, due_s), total_hz), None, due_s
 
+    left = _MAX_PRICES
+
     def respond(end_s: Floats, guess_hz: Floats | None) -> Response | None:
-        nonlocal price, before, before_s
+        nonlocal price, before, before_s, left
+        if left <= 0:
+            return None
         start = price
         if before is not None:  # along the slope, so that the band stays divided
             change = float(before.band_by_time @ (end_s - before_s)) / float(before.band_by_price.sum() or -math.inf)
             start -= min(max(change, -3.0), 3.0)
-        found, price = _balanced(workers, end_s, total_hz, start, guess_hz)
+        found, price, tried = _balanced(workers, end_s, total_hz, start, guess_hz, left)
+        left -= tried
         before, before_s = found, end_s
         return found
 
@@ -189,11 +195,16 @@ def _best_end(
             miss = math.log(saved_w / kappa) if saved_w > 0.0 else -1.0
             newton = later + _newton_step(found, held, miss * saved_w) / (end_s - soonest_s)
         low, high = (later, high) if miss > 0.0 else (low, later)
-        if abs(miss) <= _CLOSE or abs(newton - later) <= _CLOSE or high - low <= _CLOSE or end_s > _LATEST_S:
+        if _is_close(miss, newton - later) or high - low <= _CLOSE or end_s > _LATEST_S:
             break
         ahead = min(high, later + 3.0)
         later = newton if low < newton < ahead else (0.5 * (low + high) if high < math.inf else ahead)
     return (soonest_s, None) if found is None or later < math.log(2.0 * _AS_SOON) else (end_s, found)
+
+
+def _is_close(miss: float, step: float) -> bool:
+    """Whether an iteration has arrived: what it misses is rounding, or moves it no more."""
+    return abs(miss) <= _CLOSE or (abs(miss) <= 1e-6 and abs(step) <= _CLOSE)
 
 
 def _newton_step(found: Response, held: NDArray[np.bool_], miss_w: float) -> float:
@@ -207,19 +218,21 @@ def _newton_step(found: Response, held: NDArray[np.bool_], miss_w: float) -> flo
 
 
 def _balanced(
-    workers: Workers, end_s: Floats, total_hz: float, price: float, guess_hz: Floats | None
-) -> tuple[Response | None, float]:
+    workers: Workers, end_s: Floats, total_hz: float, price: float, guess_hz: Floats | None, most_tried: int
+) -> tuple[Response | None, float, int]:
     """What the devices do at the price of a hertz at which they ask for all of the band, and its logarithm, looked for
-    from `price` on; None where they ask for more at any price: so near the earliest end."""
+    from `price` on, and how many were tried; None where they ask for more at any price: so near the earliest end."""
     low, high = -math.inf, math.inf
-    for _ in range(100):
+    tried = 0
+    while True:
         found = at_price(workers, end_s, price, guess_hz)
+        tried += 1
         guess_hz, asked_hz = found.cpu_hz, math.fsum(found.bandwidth_hz)
         miss = math.log(asked_hz / total_hz)
         low, high = (price, high) if miss > 0.0 else (low, price)
         slope = math.fsum(found.band_by_price) / asked_hz
         newton = price - miss / slope if slope < 0.0 else math.nan
-        if abs(miss) <= _CLOSE or abs(newton - price) <= _CLOSE or high - low <= _CLOSE or abs(price) > _MAX_LOG:
+        if _is_close(miss, newton - price) or high - low <= _CLOSE or abs(price) > _MAX_LOG or tried == most_tried:
             break
         least, most = max(low, price - 6.0), min(high, price + 6.0)
         if least < newton < most:
@@ -228,7 +241,7 @@ def _balanced(
             price = 0.5 * (least + most)
         else:
             price = most if miss > 0.0 else least
-    return (found if abs(miss) <= _AS_SOON else None), price
+    return (found if abs(miss) <= _AS_SOON else None), price, tried
 
 
 def _first_price(workers: Workers, end_s: Floats, total_hz: float) -> float:

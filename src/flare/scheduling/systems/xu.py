@@ -43,7 +43,7 @@ from flare.scheduling.orders import canonical, remembered
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
 from flare.scheduling.systems.best_group import best_group
-from flare.scheduling.systems.lowered_power import Senders, whole_blocks
+from flare.scheduling.systems.lowered_power import LEAST_POWER, Senders, whole_blocks
 from flare.types import Floats
 from flare.wireless.rate import bandwidth_for
 
@@ -53,6 +53,7 @@ _POSITIVE = Limits(above=0.0)
 
 
 @policy("xu")
+@np.errstate(all="ignore")  # at the ends of what a round may be, what overflows is infinite, and nobody's best
 def xu(
     problem: RoundProblem,
     *,
@@ -103,7 +104,7 @@ def xu(
     }
     if selected.size == 0:
         return Choice(memory=told)
-    power_w = hardware.power_w[selected] * group.power_share(bandwidth_hz)
+    power_w = hardware.power_w[selected] * np.maximum(group.power_share(bandwidth_hz), LEAST_POWER)
     return Choice(selected, memory=told, bandwidth_hz=bandwidth_hz, power_w=power_w)
 
 

@@ -1,0 +1,123 @@
+"""Energy plus kappa times the time: against a plain minimiser, by hand, and by its conditions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from flare.scheduling import Hardware, RoundProblem, Schedule, solve
+from flare.scheduling.cells import round_problem
+from flare.scheduling.hardware import hardware_for
+from flare.wireless.cell import CELLS, Cell
+
+
+def drawn(seed: int, num_devices: int = 4) -> tuple[RoundProblem, Hardware]:
+    wireless = replace(CELLS["paper"], num_devices=num_devices, total_bandwidth_hz=5e5 * num_devices)
+    cell = Cell(wireless, seed).draw(0)
+    return round_problem(cell), hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, wireless.capacitance)
+
+
+def cost_of(schedule: Schedule, kappa: float) -> float:
+    """E + kappa T, from the schedule's speeds, powers and times."""
+    has, at = schedule.hardware, schedule.selected
+    assert has is not None
+    assert schedule.cpu_hz is not None
+    assert schedule.power_w is not None
+    computing_j = has.capacitance * has.cycles[at] * schedule.cpu_hz[at] ** 2
+    return float((computing_j + schedule.power_w[at] * schedule.upload_s[at]).sum()) + kappa * schedule.latency_s
+
+
+def least_cost_slowly(problem: RoundProblem, has: Hardware, kappa: float, min_speed: float) -> float:
+    """The same by a general minimiser over the logarithms of speeds, bands and T, all written out."""
+    number, total_hz = problem.num_devices, problem.total_bandwidth_hz
+
+    def parts(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        speed_hz, band_hz, end_s = np.exp(logs[:number]), np.exp(logs[number:-1]), float(np.exp(logs[-1]))
+        send_s = np.maximum(end_s - has.cycles / speed_hz, 1e-6)
+        needed = np.minimum(problem.payload_bits / send_s / band_hz, 500.0)
+        return speed_hz, band_hz, band_hz / problem.snr_hz * (2.0**needed - 1.0) * send_s * has.power_w, end_s
+
+    def cost(logs: np.ndarray) -> float:
+        speed_hz, _, sending_j, end_s = parts(logs)
+        return float((has.capacitance * has.cycles * speed_hz**2 + sending_j).sum()) + kappa * end_s
+
+    def room(logs: np.ndarray) -> np.ndarray:
+        speed_hz, band_hz, sending_j, end_s = parts(logs)
+        send_s = np.maximum(end_s - has.cycles / speed_hz, 1e-6)
+        return np.append(-np.log(sending_j / send_s / has.power_w), -math.log(band_hz.sum() / total_hz))
+
+    fastest = np.log(has.cpu_hz)
+    start = [
+        *fastest,
+        *np.full(number, math.log(total_hz / number)),
+        math.log(3.0 * problem.min_latency(np.arange(number))),
+    ]
+    limits = [(high + math.log(min_speed), high) for high in fastest] + [(None, None)] * (number + 1)
+    options = {"ftol": 1e-13, "maxiter": 1000}
+    constraint = {"type": "ineq", "fun": room}
+    return float(minimize(cost, start, method="SLSQP", bounds=limits, constraints=constraint, options=options).fun)
+
+
+@pytest.mark.parametrize("kappa", [1e-3, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_is_the_optimum_of_a_general_minimiser(seed: int, kappa: float) -> None:
+    problem, has = drawn(seed)
+    schedule = solve(problem, "tran", hardware=has, kappa=kappa, min_speed=0.2)
+    assert schedule.selected.tolist() == [0, 1, 2, 3]
+    assert cost_of(schedule, kappa) == pytest.approx(least_cost_slowly(problem, has, kappa, 0.2), rel=1e-8)
+
+
+def test_twin_devices_by_hand() -> None:
+    # Two equal devices at a speed f each, half of the band B/2 = 1 Hz, S ln2 = 1, snr 10 Hz, P = 1 W, a = 1/2, c = 1.
+    # For f = 1: mu = 2 a f^3 = 1, so that kappa = 2 mu = 2. s solves (b P / snr) phi(1 / s) = mu: phi(u) = 10.
+    nats = 2.0
+    for _ in range(50):
+        nats -= (1.0 + (nats - 1.0) * math.exp(nats) - 10.0) / (nats * math.exp(nats))
+    problem = RoundProblem([1.0, 1.0], [0.5, 0.5], [10.0, 10.0], 1.0 / math.log(2.0), 2.0, 1e-3)
+    has = Hardware([2.0, 2.0], [1.0, 1.0], [1.0, 1.0], 0.5)
+    schedule = solve(problem, "tran", hardware=has, kappa=2.0)
+    assert schedule.cpu_hz == pytest.approx([1.0, 1.0])
+    assert schedule.upload_s == pytest.approx([1.0 / nats] * 2)
+    assert schedule.latency_s == pytest.approx(1.0 + 1.0 / nats)
+    assert schedule.power_w == pytest.approx([(math.exp(nats) - 1.0) / 10.0] * 2)
+    assert schedule.problem.deadline_s == pytest.approx(schedule.latency_s)  # later than the 1 ms that was asked for
+
+
+def test_the_dearer_a_second_the_sooner_the_round_ends_and_the_more_it_takes() -> None:
+    problem, has = drawn(3, num_devices=20)
+    rounds = [solve(problem, "tran", hardware=has, kappa=kappa) for kappa in (1e-2, 1.0, 1e2, 1e4)]
+    times_s = [one.latency_s for one in rounds]
+    energies_j = [cost_of(one, 0.0) for one in rounds]
+    assert times_s == sorted(times_s, reverse=True)
+    assert energies_j == sorted(energies_j)
+    assert times_s[-1] == pytest.approx(problem.min_latency(np.arange(20)))  # everybody as fast as can be
+    assert (rounds[-1].cpu_hz == has.cpu_hz).all()
+
+
+def test_everybody_is_done_at_the_end_and_the_band_is_used_up() -> None:
+    problem, has = drawn(4, num_devices=20)
+    schedule = solve(problem, "tran", hardware=has)
+    assert schedule.num_selected == 20
+    assert schedule.finish_spread <= 1e-9
+    assert schedule.band_residual <= 1e-9
+
+
+def test_own_deadlines_limits_and_blocks_are_kept() -> None:
+    problem, has = drawn(5, num_devices=12)
+    free = solve(problem, "tran", hardware=has)
+    due_s = np.full(12, 100.0)
+    due_s[3] = 0.8 * free.latency_s
+    due = solve(replace(problem, due_s=due_s), "tran", hardware=has)
+    assert due.num_selected == 12
+    assert (due.compute_s + due.upload_s)[3] == pytest.approx(due_s[3])
+    assert due.latency_s > due_s[3]
+    few = solve(replace(problem, max_devices=5, must=[0, 7], never=[2]), "tran", hardware=has)
+    assert few.num_selected == 5
+    assert {0, 7} <= set(few.selected.tolist())
+    blocks = solve(replace(problem, block_hz=problem.total_bandwidth_hz / 40.0), "tran", hardware=has)
+    assert blocks.num_selected == 12
+    assert cost_of(free, 1.0) < cost_of(blocks, 1.0) < 1.1 * cost_of(free, 1.0)
