@@ -101,6 +101,8 @@ def test_direct_and_physical_columns_give_the_same_schedule(tmp_path: Path) -> N
 def test_compare_lists_every_policy_best_first_and_none_is_better_than_exact() -> None:
     rows = json.loads(flare("schedule", "--cell", "paper", "--seed", "3", "--compare", "--json").stdout)["policies"]
     assert {row["policy"] for row in rows} == set(POLICIES)
+    assert [row["policy"] for row in rows if row["gap"] is None] == ["tran"]  # it ends the round itself: listed last
+    assert rows.pop()["policy"] == "tran"
     objectives = [row["objective"] for row in rows]
     assert objectives == sorted(objectives)
     assert rows[0]["objective"] == next(row["objective"] for row in rows if row["policy"] == "exact")

@@ -12,7 +12,7 @@ from flare.scheduling import POLICIES, Choice, RoundProblem, Schedule, optimal_s
 from flare.scheduling.bandwidth import optimal_splits
 from flare.scheduling.batches import batches, prepare
 from tests.cells import bank, extreme_rounds, knapsack_cell, paper_cell
-from tests.conformance.checks import made_up_history
+from tests.conformance.checks import made_up_hardware, made_up_history
 
 NUMBERS = ("latency_s", "objective", "lower_bound", "band_residual", "finish_spread", "utility", "utility_bound")
 
@@ -59,13 +59,15 @@ def test_every_policy_answers_each_round_as_if_it_were_alone(name: str) -> None:
     rounds = [paper_cell(seed, num_devices=number) for number in (5, 40) for seed in range(6)]
     rngs = [stream(seed, "many") for seed in range(len(rounds))]
     history = [made_up_history(problem, 1) for problem in rounds]
+    hardware = [made_up_hardware(problem) for problem in rounds]
     before = [
-        solve(one, name, rng=stream(1, "before"), history=had).memory for one, had in zip(rounds, history, strict=True)
+        solve(one, name, rng=stream(1, "before"), history=had, hardware=has).memory
+        for one, had, has in zip(rounds, history, hardware, strict=True)
     ]
-    together = solve_many(fresh(rounds), name, rng=rngs, history=history, memory=before)
+    together = solve_many(fresh(rounds), name, rng=rngs, history=history, memory=before, hardware=hardware)
     for at, problem in enumerate(fresh(rounds)):
-        alone = solve(problem, name, rng=stream(at, "many"), history=history[at], memory=before[at])
-        assert bits(together[at]) == bits(alone)
+        known = {"history": history[at], "memory": before[at], "hardware": hardware[at]}
+        assert bits(together[at]) == bits(solve(problem, name, rng=stream(at, "many"), **known))
 
 
 def test_utilities_and_options_reach_every_round() -> None:
