@@ -102,6 +102,8 @@ def test_compare_lists_every_policy_best_first_and_none_is_better_than_exact() -
     rows = json.loads(flare("schedule", "--cell", "paper", "--seed", "3", "--compare", "--json").stdout)["policies"]
     compared = {name for name, one in POLICIES.items() if "labels" not in one.needed({})}  # no round has labels
     assert {row["policy"] for row in rows} == compared
+    assert [row["policy"] for row in rows if row["gap"] is None] == ["tran"]  # it ends the round itself: listed last
+    assert rows.pop()["policy"] == "tran"
     objectives = [row["objective"] for row in rows]
     assert objectives == sorted(objectives)
     assert rows[0]["objective"] == next(row["objective"] for row in rows if row["policy"] == "exact")

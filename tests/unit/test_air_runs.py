@@ -185,6 +185,12 @@ def test_policies_that_weigh_updates_are_refused(name: str) -> None:
         simulation.plan(simulation.start())
 
 
+@pytest.mark.parametrize("name", ["tran", "xu"])
+def test_policies_that_set_powers_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"uplink.air is \"ota\", but policy '{name}' sets powers and parts"):
+        Simulation(small(OTA, f"scheduling.policy={name}"))
+
+
 def test_who_computes_until_the_symbols_must_go_out_does_not_send() -> None:
     config = small(OTA, "wireless.total_bandwidth_hz=1e4", QUIET)  # 32.5 ms on the air
     simulation = Simulation(config)

@@ -143,21 +143,30 @@ def _in_words(answer: Schedule, detail: Explanation, names: list[str]) -> Iterab
         proof = _utility_in_words(answer)
         yield f"Utility {answer.utility:.6g}: {proof} (policy {answer.policy})."
     if math.isnan(answer.lower_bound):
-        yield f"Objective {answer.objective:.6g} (policy {answer.policy}, which itself sets the end of the round)."
+        yield f"Objective {answer.objective:.6g} (policy {answer.policy})."
     else:
         optimal = answer.status is Status.OPTIMAL
         proof = "proven optimal" if optimal else f"at most {_percent(answer.gap)} above the optimum"
         bound = f"{answer.lower_bound:.6g}"
         yield f"Objective {answer.objective:.6g}, proven bound {bound}: {proof} (policy {answer.policy})."
-    yield (
-        f"The round ends after {human(answer.latency_s, 's')}, "
-        f"{human(problem.deadline_s - answer.latency_s, 's')} before the deadline of {human(problem.deadline_s, 's')}."
-    )
+    yield from _set_by_policy(answer)
+    spare, deadline = human(problem.deadline_s - answer.latency_s, "s"), human(problem.deadline_s, "s")
+    own = math.isnan(answer.lower_bound)  # of the deadline that was asked for, there is one
+    end = "when the policy ends it" if own else f"{spare} before the deadline of {deadline}"
+    yield f"The round ends after {human(answer.latency_s, 's')}, {end}."
     if answer.broadcast_s:
         yield (
             f"Before that, the base station broadcasts {human(answer.downlink_bits, 'bit')} in "
             f"{human(answer.broadcast_s, 's')}, at the rate of the weakest sender: {human(answer.round_s, 's')} in all."
         )
+
+
+def _set_by_policy(answer: Schedule) -> Iterable[str]:
+    """The speeds and powers that a policy set, in a sentence each."""
+    for what, values, unit in (("compute at", answer.cpu_hz, "Hz"), ("send with", answer.power_w, "W")):
+        if values is not None:
+            least, most = (human(float(each), unit) for each in np.sort(values[answer.selected])[[0, -1]])
+            yield f"Devices {what} {least} to {most}, as {answer.policy} sets it for each (--json and --csv list them)."
 
 
 def _utility_in_words(answer: Schedule) -> str:
@@ -187,8 +196,10 @@ def _compared(answer: Schedule, took_s: float, bound: float, asked: RoundProblem
     }
 
 
-def _best_first(row: dict[str, Any]) -> tuple[float, int]:
-    return (row["objective"], list(POLICIES).index(row["policy"]))
+def _best_first(row: dict[str, Any]) -> tuple[bool, float, int]:
+    """By objective; last those of rounds to which the policy gave another end."""
+    other = math.isnan(row["gap"]) and row["num_selected"] > 0
+    return (other, row["objective"], list(POLICIES).index(row["policy"]))
 
 
 def _comparison_table(

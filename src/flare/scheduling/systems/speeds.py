@@ -167,7 +167,8 @@ def _settled(
             break
     send_s, share, worth = _sending(cycles, end_s, speed, worth_of)
     free = (speed > low) & (speed < high)
-    return _response(np.exp(np.minimum(speed, high)), send_s, np.where(free, share, 0.0), worth)
+    cpu_hz = np.where(speed >= high, workers.max_cpu_hz, np.exp(speed))
+    return _response(cpu_hz, send_s, np.where(free, share, 0.0), worth)
 
 
 def _sending(
