@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from flare.rng import stream
-from flare.scheduling import History, RoundProblem, solve
+from flare.scheduling import History, Probed, RoundProblem, solve
 from flare.scheduling.systems.ren import des_raj_weights, probabilities
 from tests.cells import changed, paper_cell
 from tests.conformance.checks import made_up_history
@@ -90,6 +91,18 @@ def test_one_device_counts_as_seldom_as_it_is_likely() -> None:
         seen.setdefault(device, weights[0])
         assert weights[0] == seen[device]
     assert seen == pytest.approx({0: 2.0, 1: 2.0 / 3.0}, rel=1e-10)
+
+
+def test_norms_that_devices_were_asked_for_take_the_place_of_the_last_ones() -> None:
+    cell = RoundProblem(np.ones(2), np.zeros(2), np.full(2, 1e7), 1e4, 1e6, 10.0)
+    last = changed_history(cell, update_norm=np.array([3.0, 1.0]), num_samples=np.array([5.0, 5.0]))
+    present = replace(Probed.nothing(2), norm=np.array([1.0, 3.0]))
+    asked = {"norms": "all", "probed": present, "num_selected": 1, "history": last}
+    counts = {
+        schedule.selected.item(): schedule.weights
+        for schedule in (solve(cell, "ren", rng=stream(turn, "policy"), **asked) for turn in range(40))
+    }
+    np.testing.assert_allclose([counts[0], counts[1]], [[2.0], [2.0 / 3.0]], rtol=1e-10)
 
 
 def changed_history(cell: RoundProblem, **rows: np.ndarray) -> History:

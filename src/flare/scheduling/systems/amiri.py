@@ -35,8 +35,6 @@ normally distributed: of d entries the q largest hold the share 2 (z phi(z) + Ph
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +45,7 @@ from flare.scheduling.orders import by, shuffled
 from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.scheduling.systems.known import LAST, Asked, Candidates, unseen_first
+from flare.scheduling.systems.known import LAST, Asked, Candidates, asks_for_norms, needs_norms, unseen_first
 from flare.scheduling.systems.known import num_candidates as checked_number
 from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, rate_bps
@@ -73,15 +71,7 @@ def ask_best_channels(problem: RoundProblem, *, norms: str, num_selected: int, n
     return Probe(_largest(problem.reachable_in_order, problem.snr_hz)[:number], "gradient", norms)
 
 
-def _asks(options: Mapping[str, Any]) -> bool:
-    return bool(options["norms"] != LAST)
-
-
-def _needs(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return ("norms",) if _asks(options) else ()
-
-
-@policy("amiri-bn2", needs=_needs, probe=ask_everybody, asks=_asks)
+@policy("amiri-bn2", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms)
 def amiri_bn2(
     problem: RoundProblem,
     *,
@@ -96,7 +86,7 @@ def amiri_bn2(
     return admit(problem, _largest(shuffled(problem, rng, norm), norm), max_devices=num_selected)
 
 
-@policy("amiri-bc-bn2", needs=_needs, probe=ask_best_channels, asks=_asks)
+@policy("amiri-bc-bn2", needs=needs_norms, probe=ask_best_channels, asks=asks_for_norms)
 def amiri_bc_bn2(
     problem: RoundProblem,
     *,
@@ -119,7 +109,7 @@ def amiri_bc_bn2(
     return admit(problem, _largest(candidates, norm), max_devices=num_selected)
 
 
-@policy("amiri-bn2-c", needs=_needs, probe=ask_everybody, asks=_asks)
+@policy("amiri-bn2-c", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms)
 def amiri_bn2_c(
     problem: RoundProblem,
     *,

@@ -3,7 +3,8 @@ asking them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -49,3 +50,13 @@ def num_candidates(policy: str, wanted: int | None, num_selected: int) -> int:
             "raise num_candidates, or leave it out for twice num_selected"
         )
     return wanted
+
+
+def asks_for_norms(options: Mapping[str, Any]) -> bool:
+    """Whether devices are asked for the norm of their gradient, by the option `norms`."""
+    return bool(options["norms"] != LAST)
+
+
+def needs_norms(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What devices have to tell then (`flare.scheduling.registry.TOLD`)."""
+    return ("norms",) if asks_for_norms(options) else ()

@@ -17,9 +17,10 @@ and their mean is taken (Des Raj, 1956): the device drawn as the k-th counts ((m
 p_i = n_i / n is `history.num_samples` as a share, T_i the upload on the whole band with this round's channel, m
 `num_selected`, rho `rho`, lambda + (1 - rho) min T `root` below.
 
-Decided here. In the paper all devices compute their gradient and tell its norm before one is drawn. With `norms`
-"last", ||g_i|| is the norm of the last update that arrived, the largest of them for a device that has not sent: the
-estimate is unbiased all the same, only its variance is greater. rho weighs a squared norm against seconds; with
+Decided here. In the paper all devices compute their gradient and tell its norm before one is drawn. So they do with
+`norms` "all" or "batch", on all their samples or on a batch, and it is paid (`flare.rounds.probing`). With "last",
+||g_i|| is the norm of the last update that arrived, the largest of them for a device that has not sent: the estimate is
+unbiased all the same, only its variance is greater. rho weighs a squared norm against seconds; with
 `relative` (the default) both terms are divided by what they are without the other (the least variance,
 (sum p ||g||)^2, and the mean sum p T), so that rho = 0.5 means the same in every cell and does not drift as gradients
 shrink; `relative` off is the paper's formula in its units. Devices that must send are there with certainty and count
@@ -36,8 +37,10 @@ from flare.config.option import Limits
 from flare.scheduling.baselines import Number
 from flare.scheduling.history import History
 from flare.scheduling.orders import canonical, drawn
+from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
+from flare.scheduling.systems.known import LAST, Asked, asks_for_norms, needs_norms
 from flare.scheduling.systems.unbiased import (
     Wait,
     can_be_drawn,
@@ -54,23 +57,28 @@ Rho = Annotated[
     float, "how much the variance of the estimate counts against upload time", Limits(above=0.0, at_most=1.0)
 ]
 Relative = Annotated[bool, "whether variance and time are each divided by what they are without the other"]
-Norms = Annotated[str, "where the norms of gradients are from: last, the last update that arrived", Limits(("last",))]
 
 
-@policy("ren", own_deadline=True)
+def ask_everybody(problem: RoundProblem, *, norms: str, wait: bool) -> Probe:
+    """Whoever may be drawn is asked for the norm of its gradient."""
+    return Probe(np.flatnonzero(can_be_drawn(problem, wait=wait)), "gradient", norms)
+
+
+@policy("ren", own_deadline=True, needs=needs_norms, probe=ask_everybody, asks=asks_for_norms)
 def ren(
     problem: RoundProblem,
     *,
     history: History,
+    probed: Probed,
     rng: np.random.Generator,
     num_selected: Number = 10,
     rho: Rho = 0.5,
     relative: Relative = True,
-    norms: Norms = "last",
+    norms: Asked = LAST,
     wait: Wait = True,
 ) -> Choice:
     """Ren: devices by lot, likelier with great gradients and quick uploads, weighed so that the mean is unbiased."""
-    share, norm = shares(history), known_norms(history, norms)
+    share, norm = shares(history), norm_or_largest(history.update_norm if norms == LAST else probed.norm)
     whole_s = upload_s(problem.payload_bits, np.full(problem.num_devices, problem.usable_hz), problem.snr_hz)
     importance = np.where(can_be_drawn(problem, wait=wait), share * norm, 0.0)
     probability = probabilities(importance, whole_s, rho, relative=relative, share=share)
@@ -82,11 +90,6 @@ def ren(
     weight[taken] = des_raj_weights(share[taken], probability[taken], float(probability.sum()))
     senders, end_s = together(problem, np.concatenate((problem.must, taken)), wait=wait)
     return Choice(senders, weights=weight[senders], deadline_s=end_s)
-
-
-def known_norms(history: History, source: str) -> Floats:
-    """||g_i|| of each device, shape (devices,): here is where another source than the last updates belongs."""
-    return norm_or_largest(history.update_norm)
 
 
 def probabilities(
