@@ -54,7 +54,7 @@ def main(address: str, device: int, does: str) -> None:
         context = Context(run_id=0, node_id=node, node_config=config, state=RecordDict(), run_config={})
         while True:
             if (received := receive()) is None:
-                time.sleep(0.5)
+                time.sleep(1.0)
                 continue
             message = whole(*received, pull, confirm)
             kind, number = message.metadata.message_type, message.content.config_records["config"]["round"]

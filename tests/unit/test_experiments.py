@@ -42,7 +42,7 @@ from flare.experiments.trial import Outcome, Trial
 from flare.learning.methods import METHODS
 from flare.report import figures
 from flare.report.curves import Curve
-from flare.report.figures import FIGURE_FORMATS, house_style
+from flare.report.figures import FIGURE_FORMATS, house_style, lay_out
 from flare.report.group_labels import labels_of
 from flare.report.run_groups import settings_table
 from flare.rng import stream
@@ -498,6 +498,7 @@ def test_a_bound_that_is_broken_once_is_broken() -> None:
 def drawn(name: str, results: Results, kind: str) -> None:
     with house_style():
         for figure in EXPERIMENTS[name].draw(results).values():
+            lay_out(figure)
             image = io.BytesIO()
             figure.savefig(image, format=kind)
             assert len(image.getvalue()) > 3000
