@@ -593,8 +593,10 @@ def all_numbers(content: Any) -> list[float]:
 
 @pytest.fixture
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer rounds, and fewer points on the longest axes."""
+    """Fewer rounds, fewer steps in them, and fewer points on the longest axes."""
     monkeypatch.setattr(settings, "QUICK_ROUNDS", 3)
+    monkeypatch.setattr(uplink, "_QUICK_ROUNDS", 3)
+    monkeypatch.setattr(settings, "_QUICK", (*settings._QUICK, "wireless.tau_mean=1.0"))
     monkeypatch.setattr(fig8, "QUICK_SECONDS", 2.0)
     monkeypatch.setattr(rates, "RATES", (0.005, 0.64))
     monkeypatch.setattr(uplink, "RATES", {dataset: tried[:1] for dataset, tried in uplink.RATES.items()})
