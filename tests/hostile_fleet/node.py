@@ -1,5 +1,5 @@
-"""Nodes, each of them one process: the connection of Flower's SuperNode, and the app in the same process, so that it can
-fail at any moment of an exchange.
+"""Nodes, each of them one process: the connection of Flower's SuperNode, and the app in the same process, so that it
+can fail at any moment of an exchange.
 
     python node.py ADDRESS DEVICE DOES [DEVICE DOES ...]
 
