@@ -45,7 +45,7 @@ def check(config: Any, section: str) -> None:
     """Bring every setting of a dataclass to the type of its default (a whole number may stand for a number, a text such
     as "400ms" for a number with a unit in its name, a list for a tuple, a table for `Options`); ValueError that names
     the setting and what it may be."""
-    for option, measured in _checked(type(config)):  # type: ignore[arg-type] (mypy doubts that classes are hashable)
+    for option, measured in _checked(type(config)):  # type: ignore[arg-type]  # a class is hashable
         given, name = getattr(config, option.name), dotted(section, option.name)
         if isinstance(option.default, Options):
             value: Any = _options(given, name)
