@@ -29,7 +29,6 @@ SECONDS = {
     "test_cli_hostile": 15.0,
     "test_cli": 14.0,
     "test_killed_runs": 12.0,
-    "test_paper_figures": 10.0,
     "test_cli_cost": 9.0,
     "test_batched": 8.0,
     "test_trials": 7.0,
