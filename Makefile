@@ -22,8 +22,13 @@ demo: $(VENV)/.package
 # than there are cores, for tests that wait; tests/conftest.py says who begins with what.
 WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 2 )))
 
-test: $(VENV)/.test
+test: $(VENV)/.imported
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Once: what the tests import is compiled by one process, and not by all of them at the same time.
+$(VENV)/.imported: $(VENV)/.test
+	-$(BIN)/python -m pytest --collect-only -qq >/dev/null
+	touch $@
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

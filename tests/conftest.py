@@ -17,21 +17,21 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 SECONDS = {
-    "test_docs": 75.0,
-    "test_experiments": 65.0,
-    "test_cli_reproduce": 50.0,
-    "test_extreme_cells": 37.0,
-    "test_run_report": 28.0,
-    "test_cli_run": 28.0,
-    "test_trials": 25.0,
+    "test_docs": 60.0,
+    "test_experiments": 45.0,
+    "test_extreme_cells": 36.0,
+    "test_cli_reproduce": 30.0,
+    "test_cli_run": 22.0,
     "test_notebooks": 21.0,
-    "test_killed_runs": 20.0,
-    "test_benchmarks": 20.0,
+    "test_run_report": 20.0,
+    "test_benchmarks": 17.0,
     "test_schedule_plot": 16.0,
     "test_cli_hostile": 15.0,
     "test_cli": 14.0,
-    "test_batched": 11.0,
+    "test_killed_runs": 12.0,
     "test_cli_cost": 9.0,
+    "test_batched": 8.0,
+    "test_trials": 7.0,
 }
 """What the files take that take long: of computing, roughly, the longest first."""
 

@@ -13,6 +13,7 @@ import atexit
 import json
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -55,6 +56,17 @@ class Started:
         """Its exit code, minus the signal that ended it; None while it runs."""
         return _asked(self.imported, poll=self.pid)
 
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code, where it ends within so many seconds; asked for once, it is not to be asked for again."""
+        if not hasattr(os, "pidfd_open"):
+            time.sleep(min(seconds, 0.005))
+            return self.poll()
+        end = os.pidfd_open(self.pid)
+        try:
+            return self.poll() if select.select([end], [], [], seconds)[0] else None
+        finally:
+            os.close(end)
+
     def said(self) -> list[str]:
         """Standard output and standard error."""
         return [path.read_text(errors="replace") for path in (self.out, self.err)]
@@ -91,11 +103,10 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         process = start(command, Path(folder), cwd=cwd, env=env, imported=imported)
         end = time.monotonic() + timeout
-        while (code := process.poll()) is None:
+        while (code := process.wait(1.0)) is None:
             if time.monotonic() > end:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(list(map(str, command)), timeout, *process.said())
-            time.sleep(0.005)
         return subprocess.CompletedProcess(list(map(str, command)), code, *process.said())
 
 

@@ -97,6 +97,32 @@ def run_rounds(policy: str, problems: list[RoundProblem]) -> list[Schedule]:
     return schedules
 
 
+def first_round(policy: str, problem: RoundProblem) -> Schedule:
+    """What `run` gives without a memory: computed once for all checks that only look at it."""
+    return _first_round(POLICIES[policy].function, policy, problem)
+
+
+@functools.cache
+def _first_round(_: object, policy: str, problem: RoundProblem) -> Schedule:
+    return run(policy, problem)
+
+
+def all_rounds(policy: str, problem: RoundProblem) -> list[tuple[RoundProblem, Schedule]]:
+    """A run of several rounds with the channels that come and go, computed once as well."""
+    return _all_rounds(POLICIES[policy].function, policy, problem)
+
+
+@functools.cache
+def _all_rounds(_: object, policy: str, problem: RoundProblem) -> list[tuple[RoundProblem, Schedule]]:
+    rounds = fading(problem)
+    return list(zip(rounds, run_rounds(policy, rounds), strict=True))
+
+
+@functools.cache
+def fading(problem: RoundProblem) -> list[RoundProblem]:
+    return fading_rounds(problem, NUM_ROUNDS)
+
+
 def finish_s(problem: RoundProblem, schedule: Schedule) -> np.ndarray:
     """When each selected device has computed and sent, Eqs. (5)-(7), shape (num_selected,)."""
     at = schedule.selected
@@ -123,7 +149,7 @@ def min_objective(problem: RoundProblem) -> float:
 
 @check
 def selects_devices_of_the_round_once_and_in_order(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     assert np.issubdtype(schedule.selected.dtype, np.integer)
     assert schedule.selected.tolist() == sorted(set(schedule.selected.tolist()) & set(range(problem.num_devices)))
     assert schedule.num_selected == len(schedule.selected)
@@ -132,7 +158,7 @@ def selects_devices_of_the_round_once_and_in_order(policy: str, problem: RoundPr
 
 @check
 def gives_bandwidth_to_the_selected_alone(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     assert schedule.bandwidth_hz.shape == (problem.num_devices,)
     assert np.flatnonzero(schedule.bandwidth_hz).tolist() == schedule.selected.tolist()
     assert (schedule.bandwidth_hz >= 0.0).all()
@@ -140,20 +166,20 @@ def gives_bandwidth_to_the_selected_alone(policy: str, problem: RoundProblem) ->
 
 @check
 def stays_within_the_band(policy: str, problem: RoundProblem) -> None:
-    total = math.fsum(run(policy, problem).bandwidth_hz)
+    total = math.fsum(first_round(policy, problem).bandwidth_hz)
     assert total <= problem.total_bandwidth_hz * (1.0 + CERTIFICATE)
 
 
 @check
 def everybody_finishes_by_the_deadline(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     assert POLICIES[policy].own_deadline or schedule.problem.deadline_s == problem.deadline_s
     assert (finish_s(problem, schedule) <= due_s(schedule.problem)[schedule.selected] * (1.0 + CERTIFICATE)).all()
 
 
 @check
 def nobody_is_given_a_speed_or_power_that_it_has_not(policy: str, problem: RoundProblem) -> None:
-    schedule, has = run(policy, problem), made_up_hardware(problem)
+    schedule, has = first_round(policy, problem), made_up_hardware(problem)
     others = np.setdiff1d(np.arange(problem.num_devices), schedule.selected)
     for given, most in ((schedule.cpu_hz, has.cpu_hz), (schedule.power_w, has.power_w)):
         if given is not None:
@@ -170,7 +196,7 @@ def due_s(problem: RoundProblem) -> np.ndarray:
 
 @check
 def keeps_what_the_round_asks_for(policy: str, problem: RoundProblem) -> None:
-    selected = set(run(policy, problem).selected.tolist())
+    selected = set(first_round(policy, problem).selected.tolist())
     assert not selected or selected >= set(problem.must.tolist())
     assert not selected & set(problem.never.tolist())
     assert problem.max_devices is None or len(selected) <= problem.max_devices
@@ -179,13 +205,13 @@ def keeps_what_the_round_asks_for(policy: str, problem: RoundProblem) -> None:
 @check
 def gives_whole_blocks(policy: str, problem: RoundProblem) -> None:
     if problem.block_hz is not None:
-        blocks = run(policy, problem).bandwidth_hz / problem.block_hz
+        blocks = first_round(policy, problem).bandwidth_hz / problem.block_hz
         np.testing.assert_allclose(blocks, np.rint(blocks), rtol=1e-14)
 
 
 @check
 def latency_is_the_last_finish(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     if schedule.num_selected == 0:
         assert math.isnan(schedule.latency_s)
     else:
@@ -195,7 +221,7 @@ def latency_is_the_last_finish(policy: str, problem: RoundProblem) -> None:
 
 @check
 def objective_is_that_of_p2(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     number = schedule.num_selected
     if number == 0:
         assert schedule.objective == math.inf
@@ -205,7 +231,7 @@ def objective_is_that_of_p2(policy: str, problem: RoundProblem) -> None:
 
 @check
 def the_division_of_the_band_is_certified(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     if schedule.num_selected == 0:
         return
     whole = problem.block_hz or problem.total_bandwidth_hz
@@ -248,7 +274,7 @@ def certificate(problem: RoundProblem, schedule: Schedule, *, evenly: bool) -> f
 
 @check
 def infeasible_means_that_nobody_sends(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     assert (schedule.status is Status.INFEASIBLE) == (schedule.num_selected == 0)
 
 
@@ -259,14 +285,14 @@ def an_infinite_bound_means_that_nobody_can(policy: str, problem: RoundProblem) 
         nobody_can = next(allowed_sets(problem), None) is None
     else:
         nobody_can = bool((alone_s(problem) > problem.deadline_s * (1.0 + CERTIFICATE)).all())
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     if schedule.problem.deadline_s == problem.deadline_s:  # otherwise the policy has made another round of it
         assert (schedule.lower_bound == math.inf) == nobody_can
 
 
 @check
 def objective_is_not_under_the_proven_bound(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     asked = problem if schedule.problem.deadline_s == problem.deadline_s else schedule.problem
     assert schedule.objective >= proven(asked).lower_bound * (1.0 - SAME)
     if not math.isnan(schedule.lower_bound):
@@ -275,7 +301,7 @@ def objective_is_not_under_the_proven_bound(policy: str, problem: RoundProblem) 
 
 @check
 def optimal_means_the_least_over_all_subsets(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     if schedule.status is Status.OPTIMAL:
         assert schedule.lower_bound == schedule.objective
         if problem.num_devices <= 10:
@@ -284,8 +310,7 @@ def optimal_means_the_least_over_all_subsets(policy: str, problem: RoundProblem)
 
 @check
 def the_same_stream_gives_the_same_schedule(policy: str, problem: RoundProblem) -> None:
-    rounds = fading_rounds(problem, NUM_ROUNDS)
-    for one, other in zip(run_rounds(policy, rounds), run_rounds(policy, rounds), strict=True):
+    for (_, one), other in zip(all_rounds(policy, problem), run_rounds(policy, fading(problem)), strict=True):
         for name in FIELDS:
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
         np.testing.assert_equal(one.memory, other.memory)
@@ -293,9 +318,8 @@ def the_same_stream_gives_the_same_schedule(policy: str, problem: RoundProblem) 
 
 @check
 def the_order_of_the_devices_does_not_matter(policy: str, problem: RoundProblem) -> None:
-    rounds = fading_rounds(problem, NUM_ROUNDS)
     memory = None
-    for turn, (one, schedule) in enumerate(zip(rounds, run_rounds(policy, rounds), strict=True)):
+    for turn, (one, schedule) in enumerate(all_rounds(policy, problem)):
         for seed in range(3):
             order = np.random.default_rng(seed).permutation(problem.num_devices)
             other = reordered(one, order)
@@ -337,18 +361,17 @@ def _remembered(problem: RoundProblem, schedule: Schedule) -> list[tuple[float, 
 
 @check
 def every_round_of_a_run_is_feasible(policy: str, problem: RoundProblem) -> None:
-    rounds = fading_rounds(problem, NUM_ROUNDS)
-    for one, schedule in zip(rounds, run_rounds(policy, rounds), strict=True):
+    for one, schedule in all_rounds(policy, problem):
         assert (schedule.status is Status.INFEASIBLE) == (schedule.num_selected == 0)
         assert (finish_s(one, schedule) <= due_s(schedule.problem)[schedule.selected] * (1.0 + CERTIFICATE)).all()
         assert math.fsum(schedule.bandwidth_hz) <= one.total_bandwidth_hz * (1.0 + CERTIFICATE)
         in_time = replace(one, deadline_s=schedule.problem.deadline_s)
-        assert schedule.objective >= solve(in_time).lower_bound * (1.0 - SAME)
+        assert schedule.objective >= proven(in_time).lower_bound * (1.0 - SAME)
 
 
 @check
 def a_memory_is_made_of_finite_numbers_by_name(policy: str, problem: RoundProblem) -> None:
-    for schedule in run_rounds(policy, fading_rounds(problem, NUM_ROUNDS)):
+    for _, schedule in all_rounds(policy, problem):
         assert bool(schedule.memory) == POLICIES[policy].remembers
         for name, array in schedule.memory.items():
             assert isinstance(name, str)
@@ -357,7 +380,7 @@ def a_memory_is_made_of_finite_numbers_by_name(policy: str, problem: RoundProble
 
 @check
 def utilities_are_chosen_by_a_knapsack_with_proof(policy: str, problem: RoundProblem) -> None:
-    schedule = run(policy, problem)
+    schedule = first_round(policy, problem)
     if math.isnan(schedule.utility):
         assert math.isnan(schedule.utility_bound)
         return

@@ -1,8 +1,9 @@
-"""A node as one process: the connection of Flower's SuperNode, and the app in the same process, so that it can fail at
-any moment of an exchange.
+"""Nodes, each of them one process: the connection of Flower's SuperNode, and the app in the same process, so that it
+can fail at any moment of an exchange.
 
-    python node.py ADDRESS DEVICE DOES
+    python node.py ADDRESS DEVICE DOES [DEVICE DOES ...]
 
+What the nodes import is imported once, before they part; what each says is in `node-DEVICE.log`.
 In round 4 a node that `does` so dies when it is asked, while it trains or after it has sent, is late, or announces an
 answer and never delivers it; in round 3 it may send what cannot be read; and it may send every answer twice.
 """
@@ -13,7 +14,9 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +54,7 @@ def main(address: str, device: int, does: str) -> None:
         context = Context(run_id=0, node_id=node, node_config=config, state=RecordDict(), run_config={})
         while True:
             if (received := receive()) is None:
-                time.sleep(0.5)
+                time.sleep(1.0)
                 continue
             message = whole(*received, pull, confirm)
             kind, number = message.metadata.message_type, message.content.config_records["config"]["round"]
@@ -96,4 +99,31 @@ def deliver(answer: Message, send: Callable[..., Any], push: Callable[..., None]
             push(answer.metadata.run_id, session, name, each.deflate())
 
 
-main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+def begin(address: str, device: int, does: str) -> int:
+    """Start a node in a process of its own; the id of that."""
+    if pid := os.fork():
+        return pid
+    log = os.open(f"node-{device}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        main(address, device, does)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def end_all(*_: object) -> None:
+    for pid in begun:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+address, *nodes = sys.argv[1:]
+begun = [begin(address, int(device), does) for device, does in zip(nodes[::2], nodes[1::2], strict=True)]
+signal.signal(signal.SIGTERM, end_all)
+for pid in begun:
+    os.waitpid(pid, 0)

@@ -56,7 +56,7 @@ def kill_when(
         killed = False
 
         def ended() -> bool:
-            if not code and (polled := process.poll()) is not None:
+            if not code and (polled := process.wait(0.0)) is not None:
                 code.append(polled)
             return bool(code)
 

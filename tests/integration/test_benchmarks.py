@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import ready_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_benchmark_of_the_simulator_writes_numbers_and_a_page(tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/simulation.py", "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = ready_python.run(command, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((tmp_path / "simulation.json").read_text())
     assert 0.0 < results["cost"]["share"] < 1.0
@@ -22,7 +23,7 @@ def test_the_benchmark_of_the_simulator_writes_numbers_and_a_page(tmp_path: Path
 
 def test_the_scheduling_benchmark_writes_numbers_a_page_and_a_picture(tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/scheduling.py", "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = ready_python.run(command, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((tmp_path / "scheduling.json").read_text())
     assert results["proofs"]["unproven"] == 0
@@ -33,7 +34,7 @@ def test_the_scheduling_benchmark_writes_numbers_a_page_and_a_picture(tmp_path: 
 
 def test_the_benchmark_of_the_flower_strategy_writes_numbers_and_a_page(tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/flower.py", "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = ready_python.run(command, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "flower.json").read_text())["rows"]
     assert [(row["nodes"], row["policy"]) for row in rows] == [(5, "exact"), (5, "all")]

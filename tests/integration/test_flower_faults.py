@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ def place(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def node(place: World, device: int, does: str = "is sound") -> None:
-    address = f"127.0.0.1:{place.port('superlink')}"
-    place.start(f"node-{device}", [sys.executable, str(APP / "node.py"), address, str(device), does])
+def nodes(place: World, does: Mapping[int, str]) -> None:
+    """Start nodes, given what each device does."""
+    words = [word for device, one in does.items() for word in (str(device), one)]
+    command = [sys.executable, str(APP / "node.py"), f"127.0.0.1:{place.port('superlink')}", *words]
+    place.start(f"nodes-from-{words[0]}", command)
 
 
 def start_run(place: World, *settings: str) -> Path:
@@ -62,11 +64,10 @@ def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
         *("answers twice", "never delivers", "is unreadable"),
     ]
     folder = start_run(place, f"min-nodes={len(does)}")
-    for device, name in enumerate(does):
-        node(place, device, name)
+    nodes(place, dict(enumerate(does)))
     wait_until(lambda: rounds(folder) >= 3, 120, "three rounds are over")
     newcomer = len(does)
-    node(place, newcomer)
+    nodes(place, {newcomer: "is sound"})
     wait_until(
         lambda: rounds(folder) >= 7 and newcomer in RunFolder.open(folder).records()[-1]["sent"], 120, "it is in"
     )
@@ -116,8 +117,7 @@ def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
 @pytest.mark.waits(seconds=40)
 def test_a_killed_server_continues_after_the_last_finished_round(place: World) -> None:
     folder = start_run(place, "run.rounds=12", "min-nodes=2")
-    for device in (0, 1):
-        node(place, device)
+    nodes(place, {0: "is sound", 1: "is sound"})
     wait_until(lambda: rounds(folder) >= 3, 120, "three rounds are over")
     place.kill([pid for name in ("serverapp", "superlink", "superexec") for pid in place.alive(name)])
     place.kill(place.alive("node.py"))
@@ -128,8 +128,7 @@ def test_a_killed_server_continues_after_the_last_finished_round(place: World) -
     assert RunFolder.open(folder).manifest["status"] == "running"
 
     start_run(place, "run.rounds=12", "min-nodes=2")
-    for device in (0, 1):  # with new ids: they take over the devices that they say to be
-        node(place, device)
+    nodes(place, {0: "is sound", 1: "is sound"})  # with new ids: they take over the devices that they say to be
     wait_until(lambda: ended(folder), 120, "the run is finished")
     recorded = RunFolder.open(folder).records()
     assert (folder / "rounds.jsonl").read_bytes().splitlines(keepends=True)[:finished] == before[:finished]

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from flare.uplink.air import air_key, normal
 from flare.uplink.air.noise import _table
@@ -38,6 +37,8 @@ def test_the_same_on_a_gpu() -> None:
 
 def test_the_law_is_normal() -> None:
     """A million numbers, five deviations of each statistic; Kolmogorov's distance 1.95 / sqrt(n) has p = 0.001."""
+    from scipy import stats  # here, because it takes its time to import
+
     drawn = normal(KEYS, 500_000).double().numpy().ravel()
     n = drawn.size
     assert abs(drawn.mean()) < 5 / math.sqrt(n)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
 from flare.learning.models import make_model
 from flare.rng import stream, torch_stream
+from tests import ready_python
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
@@ -462,7 +462,7 @@ def test_on_a_gpu_our_windows_have_the_accuracy_of_float32(shape: tuple[int, ...
 
 def test_the_benchmark_writes_numbers_and_a_page(tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/engine.py", "--quick", "--models", "mnist-cnn", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = ready_python.run(command, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((tmp_path / "engine.json").read_text())
     assert not results["errors"]

@@ -43,7 +43,7 @@ from flare.experiments.trial import Outcome, Trial
 from flare.learning.methods import METHODS
 from flare.report import figures
 from flare.report.curves import Curve
-from flare.report.figures import FIGURE_FORMATS, house_style
+from flare.report.figures import FIGURE_FORMATS, house_style, lay_out
 from flare.report.group_labels import labels_of
 from flare.report.run_groups import settings_table
 from flare.rng import stream
@@ -512,6 +512,7 @@ def test_a_bound_that_is_broken_once_is_broken() -> None:
 def drawn(name: str, results: Results, kind: str) -> None:
     with house_style():
         for figure in EXPERIMENTS[name].draw(results).values():
+            lay_out(figure)
             image = io.BytesIO()
             figure.savefig(image, format=kind)
             assert len(image.getvalue()) > 3000
@@ -606,8 +607,10 @@ def all_numbers(content: Any) -> list[float]:
 
 @pytest.fixture
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer rounds, and fewer points on the longest axes."""
+    """Fewer rounds, fewer steps in them, and fewer points on the longest axes."""
     monkeypatch.setattr(settings, "QUICK_ROUNDS", 3)
+    monkeypatch.setattr(uplink, "_QUICK_ROUNDS", 3)
+    monkeypatch.setattr(settings, "_QUICK", (*settings._QUICK, "wireless.tau_mean=1.0"))
     monkeypatch.setattr(fig8, "QUICK_SECONDS", 2.0)
     monkeypatch.setattr(rates, "RATES", (0.005, 0.64))
     monkeypatch.setattr(uplink, "RATES", {dataset: tried[:1] for dataset, tried in uplink.RATES.items()})

@@ -26,7 +26,7 @@ def test_a_pipe_of_another_kind_is_listened_to(monkeypatch: pytest.MonkeyPatch) 
     tell.close()
     ended = cast("BaseProcess", SimpleNamespace(join=lambda timeout: None, exitcode=0))
     task, heard = Task("run", Config(), Path("nowhere")), []
-    shared = processes._Work([[task]], Place(), lambda *_: None, None, SimpleNamespace(set=lambda: None))
+    shared = processes._Work([[task]], Place(), lambda *_: None, None, SimpleNamespace(set=lambda: None), {})
 
     def callback(*told: Any) -> None:
         heard.append(told)

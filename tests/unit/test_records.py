@@ -20,6 +20,7 @@ import flare
 from flare.config import Config, RunConfig, to_toml
 from flare.records import RunFolder
 from flare.records import folder as folder_module
+from flare.records import manifest as manifests
 from flare.records.locking import lock
 from tests.record_writer import CONFIG, snapshot, start
 from tests.run_folders import assert_restored, checkpoint_names, expected, lines, written
@@ -52,6 +53,7 @@ def test_the_commit_is_that_of_the_checkout_and_not_of_where_it_is_called(path, 
     if not (ROOT / ".git").exists():
         pytest.skip("this is not a checkout")
     monkeypatch.setenv("GIT_DIR", os.devnull)
+    manifests._commit.cache_clear()  # not what an earlier test was told
     with RunFolder.create(path, CONFIG) as folder:
         commit = folder.manifest["commit"]
     monkeypatch.delenv("GIT_DIR")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, field, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from flare.config.option import REFUSED, Limits, Option, option_of
@@ -44,18 +45,21 @@ def check(config: Any, section: str) -> None:
     """Bring every setting of a dataclass to the type of its default (a whole number may stand for a number, a text such
     as "400ms" for a number with a unit in its name, a list for a tuple, a table for `Options`); ValueError that names
     the setting and what it may be."""
-    for each in fields(config):
-        if "limits" not in each.metadata:
-            continue
-        given, name = getattr(config, each.name), dotted(section, each.name)
-        if isinstance(each.default, Options):
+    for option, measured in _checked(type(config)):  # type: ignore[arg-type]  # a class is hashable
+        given, name = getattr(config, option.name), dotted(section, option.name)
+        if isinstance(option.default, Options):
             value: Any = _options(given, name)
         else:
-            option = declared(each)
-            value = option.converted(_without_unit(given, name, each))
+            value = option.converted(_without_unit(given, name, measured))
             if value is REFUSED:
                 raise ValueError(f"{name} is {shown(given)}; it must be {option.in_words()}")
-        object.__setattr__(config, each.name, value)
+        object.__setattr__(config, option.name, value)
+
+
+@cache
+def _checked(section: type) -> list[tuple[Option, str | None]]:
+    """The settings of a dataclass that have limits, each with what it measures: found once for all configurations."""
+    return [(declared(each), quantity(each)) for each in fields(section) if "limits" in each.metadata]
 
 
 def dotted(section: str, key: str) -> str:
@@ -83,9 +87,8 @@ def quantity(each: Field[Any]) -> str | None:
     return quantity_of(each.name) if isinstance(each.default, float) else None
 
 
-def _without_unit(given: Any, name: str, each: Field[Any]) -> Any:
-    """The number that a text such as "400ms" means in the unit of the setting's name; anything else as it is."""
-    measured = quantity(each)
+def _without_unit(given: Any, name: str, measured: str | None) -> Any:
+    """The number that a text such as "400ms" means for a setting that measures this; anything else as it is."""
     if measured is None or not isinstance(given, str):
         return given
     try:

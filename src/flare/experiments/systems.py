@@ -3,7 +3,7 @@
 A system is a method with a policy: every policy with `fedavg`, every method with `exact`, and a few pairs more, among
 them policies that ask devices before they select, as in their papers, beside those that go by what was last heard.
 Which rate is its best is decided in each cell by other seeds than those it is judged by, over a part of the rounds;
-then it is run at that rate alone. What a system needs of the settings stands beside its name; everything else is the default.
+then it is run at that rate alone. What a system needs of the settings stands beside its name; all else is the default.
 """
 
 from __future__ import annotations

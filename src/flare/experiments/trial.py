@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +39,7 @@ class Trial:
         """The seed of all that is drawn."""
         return self.config.seed
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The name of the run: the same for the same settings, wherever and by whatever engine it is computed."""
         text = "\n".join([f"{_FORMAT} {self.plan_only}", *_changes(anywhere(self.config))])
@@ -151,13 +153,19 @@ def outcome_of(run: RunNumbers) -> Outcome:
 
 def _changes(config: Config) -> list[str]:
     """The settings that are not the default: one that is added some day changes no name."""
-    usual = settings_of(Config())
+    usual = _usual()
     return [
         line
         for name, value in settings_of(config).items()
         if value != usual[name]
         for line in (_option_lines(name, value) if isinstance(value, Options) else [f"{name}={value!r}"])
     ]
+
+
+@cache
+def _usual() -> dict[str, Any]:
+    """The defaults of all settings."""
+    return settings_of(Config())
 
 
 def _option_lines(name: str, options: Options) -> list[str]:

@@ -9,6 +9,7 @@ import platform
 import subprocess
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,12 @@ def _refuse_odd_values(path: Path, manifest: dict[str, Any]) -> None:
             raise ValueError(f'{path} is damaged: its "{name}" is not what flare writes; put it back from a copy')
 
 
+@cache
 def _commit() -> str | None:
-    """The commit of the checkout that the package runs from ("-dirty" where files differ from it), if it is one."""
+    """The commit of the checkout that the package runs from ("-dirty" where files differ from it), if it is one.
+
+    Asked once in a process: what it has imported stays the code that it runs, whatever becomes of the checkout.
+    """
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None

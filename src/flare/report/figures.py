@@ -70,8 +70,17 @@ def write_figures(folder: Path, draw: Callable[[], dict[str, Figure]]) -> None:
     """Draw several figures, by name, and write each in every format; as `write_figure` otherwise."""
     with house_style():
         for name, figure in draw().items():
+            lay_out(figure)
             for kind in FIGURE_FORMATS:
                 save(figure, folder / f"{name}{kind}")
+
+
+def lay_out(figure: Figure) -> None:
+    """Give the axes their places, once for all formats; saving would do it for each, and draw the figure for it."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def save(figure: Figure, path: Path) -> None:

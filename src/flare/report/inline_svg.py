@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from flare.report.figures import BLUE, FAINT, GREY, INK, ORANGE, PALE, PAPER, house_style
+from flare.report.figures import BLUE, FAINT, GREY, INK, ORANGE, PALE, PAPER, house_style, lay_out
 
 GREEN, VERMILION, PURPLE, SKY, BROWN = "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A4B1E"
 # Colour of a figure -> (variable of the style sheet, its value on a dark page).
@@ -53,7 +53,9 @@ def inline_svg(name: str, alt: str, draw: Callable[[], Figure]) -> str:
     image = io.StringIO()
     with house_style(), matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # a name in a script it lacks
-        draw().savefig(image, format="svg", transparent=True, metadata={"Date": None})
+        figure = draw()
+        lay_out(figure)
+        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None})
     text = image.getvalue()
     box = re.search(r'viewBox="[^"]*"', text)
     body = text[text.index(">", text.index("<svg")) + 1 :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -127,8 +128,16 @@ def read_style(style: str) -> dict[str, Any]:
     if complaints:
         raise ValueError(f"--style {style}: {complaints[0]}; give a matplotlib style file (KEY: VALUE, a line each)")
     settings: dict[str, Any] = {str(key): value for key, value in found.items()}
+    _refuse_infinite(style, settings)
     _refuse_huge(style, settings)
     return {key: value for key, value in settings.items() if not key.startswith(("backend", "interactive", "toolbar"))}
+
+
+def _refuse_infinite(style: str, settings: Mapping[str, Any]) -> None:
+    """ValueError where a number is infinite, or none: matplotlib draws for seconds before it finds out."""
+    for name, value in settings.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"--style {style}: {name} is {value:g}, and figures cannot be drawn with it; change it")
 
 
 def _refuse_huge(style: str, settings: Mapping[str, Any]) -> None:

@@ -63,6 +63,17 @@ class _Work:
     work: Work
     taken: Any  # how many batches are taken: a number with a lock
     stop: Any  # an event
+    environment: dict[str, str]  # as it is now
+
+
+def _context() -> Any:
+    """How processes are started: from one that has imported what all of them use and computed nothing, where the system
+    can do that; it takes them no time then, and memory that they share. Each imports all by itself otherwise."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def in_processes(
@@ -74,15 +85,15 @@ def in_processes(
     stopping: Callable[[], bool],
 ) -> None:
     """Carry out all batches; raises what a process raised, and OSError where one was killed."""
-    spawn = multiprocessing.get_context("spawn")
-    shared = _Work(batches, place, work, spawn.Value("l", 0), spawn.Event())
+    context = _context()
+    shared = _Work(batches, place, work, context.Value("l", 0), context.Event(), dict(os.environ))
     task_of = {task.key: task for batch in batches for task in batch}
     processes: dict[Connection, BaseProcess] = {}
     try:
         with _ctrl_c_held():  # a process that is still starting would end by it
             for _ in range(min(place.processes, len(batches))):
-                listen, tell = spawn.Pipe(duplex=False)
-                process = spawn.Process(target=_process, args=(shared, tell), daemon=True)
+                listen, tell = context.Pipe(duplex=False)
+                process = context.Process(target=_process, args=(shared, tell), daemon=True)
                 process.start()
                 tell.close()  # the process has the only end left: when it is gone, the pipe says so
                 processes[listen] = process
@@ -146,6 +157,8 @@ def _process(shared: _Work, tell: Connection) -> None:
     """Carry out batches until none is left, or until it is time to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.clear()  # of the process that all come from, which may be older
+    os.environ.update(shared.environment)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from flare.rng import stream
 from flare.theory.bounds import corollary_1, corollary_rates
@@ -74,7 +74,7 @@ def speedup_study(
         for m, count in enumerate(counts):
             errors[s, m], bounds[s, m] = _corollary_error(problem, seed, count, rounds, tau_bar, tau_mean)
     slopes = np.polyfit(np.log(counts), np.log(errors).T, 1)[0]
-    half = float(stats.t.ppf(0.975, len(seeds) - 1) * slopes.std(ddof=1) / math.sqrt(len(seeds)))
+    half = float(stdtrit(len(seeds) - 1, 0.975) * slopes.std(ddof=1) / math.sqrt(len(seeds)))
     slope = float(slopes.mean())
     return SpeedUp(np.array(counts, dtype=np.float64), errors, bounds, slopes, slope, slope - half, slope + half)
 
