@@ -20,7 +20,7 @@ OF_OTHER_AUTHORS = [
 ]
 # `lp` calls a solver that takes milliseconds; the systems of other authors end as the usual policies do, in `admit`.
 NUM_ROUNDS = {"lp": 1_000} | dict.fromkeys(OF_OTHER_AUTHORS, 1_000)
-NUM_ROUNDS |= {"xu": 300, "tran": 60}  # they search for milliseconds, and here longer
+NUM_ROUNDS |= {"xu": 300, "tran": 40}  # they search for milliseconds, and here longer
 PATIENCE_S = 5.0  # of computing, for a round of a few devices that takes a millisecond
 
 
@@ -97,13 +97,15 @@ def test_policy_ends_and_keeps_its_promises_in_extreme_rounds(name: str) -> None
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_policy_ends_and_keeps_its_promises_in_extreme_rounds_of_whole_blocks(name: str) -> None:
     served = 0
-    for turn, problem in enumerate(extreme_rounds_in_blocks(list(POLICIES).index(name), 80)):
+    number = min(NUM_ROUNDS.get(name, 80), 80)
+    for turn, problem in enumerate(extreme_rounds_in_blocks(list(POLICIES).index(name), number)):
         with watchdog(name, problem, patience_s=1.0):
             known = {"history": needed_history(name, problem), "hardware": made_up_hardware(problem)}
             schedule = solve(problem, name, rng=stream(turn, "policy") if POLICIES[name].draws else None, **known)
         assert_promises(name, problem, schedule)
         served += schedule.num_selected > 0
-    assert served > (10 if name == "chen" else 15)  # who has one block alone is late more often
+    least = 10 if name == "chen" else 15  # who has one block alone is late more often
+    assert served > least * number // 80
 
 
 @pytest.mark.filterwarnings("error")

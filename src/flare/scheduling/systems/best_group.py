@@ -29,7 +29,7 @@ from flare.types import Floats, Indices
 
 MAX_TRIED = 24
 """Sets whose band is divided to find the best one."""
-_MAX_LISTED = 3_000  # sets that are looked at, those that do not fit among them
+_MAX_LISTED = 1_000  # sets that are looked at, those that do not fit among them
 _PRICE_STEP = 1e-4  # of the logarithm of a price: any price gives a bound, and this one is within 1e-8 of the least
 
 

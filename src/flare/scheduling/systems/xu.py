@@ -81,7 +81,8 @@ def xu(
     if strict:
         left_j = np.maximum(allowance_j * horizon - spent_j - computing_j, 0.0)
         senders = _within(problem, senders, left_j / unit_j)
-    able = canonical(problem, queue_j)
+    past = np.unique(np.stack((queue_j, spent_j), axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    able = canonical(problem, past.astype(np.float64))
     able = able[senders.least_hz[able] <= problem.capacity_hz]
     worths = worth - (senders.cost * computing_j / unit_j)[able]
     best = best_group(
