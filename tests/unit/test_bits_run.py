@@ -13,7 +13,6 @@ import torch
 
 import flare
 from flare.config import Config, override
-from flare.flower.settings import refuse_settings
 from flare.learning.engine import make_engine
 from flare.records import RunFolder
 from flare.rounds import RoundRecord
@@ -146,8 +145,3 @@ def test_what_does_not_go_together_is_refused_with_the_remedy(
     assert code == 2
     assert words in " ".join(said.split())
     assert not (tmp_path / "run").exists()
-
-
-def test_a_fleet_refuses_it() -> None:
-    with pytest.raises(ValueError, match="all nodes of a fleet code with the same; set it to a number"):
-        refuse_settings(chosen())

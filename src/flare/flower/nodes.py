@@ -93,7 +93,7 @@ def train_message(
     return Message(content, node, MessageType.TRAIN, ttl=ttl_s, group_id=str(work.round))
 
 
-def beside_work(station: BaseStation, index: int, rules: Mapping[int, LocalRule], layout: Layout) -> dict[int, Beside]:
+def beside_work(station: BaseStation, plan: Plan, rules: Mapping[int, LocalRule], layout: Layout) -> dict[int, Beside]:
     """The records that go to each device beside its work: its drift and, where vectors are coded, how, and the control
     variate that it needs for the change of its own. A vector that devices share is made into arrays once."""
     made: dict[int, ArrayRecord] = {}
@@ -108,7 +108,7 @@ def beside_work(station: BaseStation, index: int, rules: Mapping[int, LocalRule]
         if rule.drift is not None:
             told[device][DRIFT] = arrays(rule.drift)
         if station.codes:
-            told[device][UPLINK] = coding_record(station, index, device)
+            told[device][UPLINK] = coding_record(station, plan, device)
             if station.method.sends_control:
                 told[device][CONTROL] = arrays(control_of(station, rule))
     return told
@@ -130,12 +130,13 @@ def gradients(
     """The sound gradients with their devices, one at a time: each lies in the same room until the next is asked for.
     `devices` has the device of each node."""
     for answer in answers:
+        device = devices[answer.node]
         try:
-            gradient, _ = reader.read(answer.message, Part.GRADIENT)
+            gradient, _ = reader.read(answer.message, Part.GRADIENT, device)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        yield devices[answer.node], gradient
+        yield device, gradient
 
 
 def take_in(
@@ -154,13 +155,13 @@ def take_in(
             if work is None:
                 raise ValueError("it was not asked")
             with one_thread(_CPU):  # threads cost more than they save on sums this short
-                trained = _read_trained(answer.message, reader, steps=work.steps)
+                trained = _read_trained(answer.message, reader, work)
                 upload_s = fleet.uplink(answer.node).upload_s(answer.after_s - trained.work_s)
                 arrivals.add(work.device, trained.update, compute_s=trained.work_s, upload_s=upload_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        fleet.uplink(answer.node).sent(work.round, reader.bits, answer.after_s - trained.work_s)
+        fleet.uplink(answer.node).sent(work.round, reader.bits(work.device), answer.after_s - trained.work_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,26 +186,26 @@ def _ask(config: Config, index: int, uplink_bps: float, needs_samples: bool) -> 
     )
 
 
-def _read_trained(answer: Message, reader: Reader, *, steps: int) -> Trained:
+def _read_trained(answer: Message, reader: Reader, work: Work) -> Trained:
     """The update in a node's answer, until the next is read; ValueError says why it is not to be used."""
     metrics = answer.content.get("metrics")
     if not isinstance(metrics, MetricRecord):
         raise ValueError("its answer lacks the record 'metrics'")
     done, loss, work_s = (metrics.get(name) for name in ("steps", "loss", "work_s"))
-    if done != steps:
-        raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {steps}")
+    if done != work.steps:
+        raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {work.steps}")
     if not _sensible(loss, -_MAX) or not _sensible(work_s, 0.0):
         said = f"its loss is {str(loss)[:40]} and its work_s {str(work_s)[:40]}"
         raise ValueError(f"{said}; both must be finite numbers up to {_MAX:g}, and work_s not negative")
     squared = metrics.get("squared_loss")
     if squared is not None and not _sensible(squared, 0.0, _MAX**2):
         raise ValueError(f"its squared_loss is {str(squared)[:40]}; it must be a finite number, not negative")
-    delta, norm = reader.read(answer, Part.UPDATE)
+    delta, norm = reader.read(answer, Part.UPDATE, work.device)
     change = None
     if reader.coded:
         norm = _told_norm(metrics, reader.max_norm)
         if reader.station.method.sends_control:
-            change, _ = reader.read(answer, Part.CONTROL)
+            change, _ = reader.read(answer, Part.CONTROL, work.device)
     squared_loss = math.nan if squared is None else float(squared)  # type: ignore[arg-type]
     return Trained(Update(delta, float(loss), squared_loss, norm, change), float(work_s))  # type: ignore[arg-type]
 

@@ -9,6 +9,7 @@ from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
 from flare.records.run_keeper import RunKeeper, refuse_other_driver
 from flare.rounds import BaseStation
+from flare.rounds.bits import facts_of_bits
 from flare.rounds.identity import code_identity
 
 
@@ -22,9 +23,8 @@ def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper
         return RunKeeper(None, checkpoint_every=1)
     shapes = [[name, list(shape)] for name, shape in layout.shapes.items()]  # in their order, which the weights have
     if not is_run_folder(path):
-        folder = RunFolder.create(
-            path, station.config, facts={"driver": "flower", "arrays": shapes}, identity=code_identity(station)
-        )
+        facts = {"driver": "flower", "arrays": shapes, **facts_of_bits(station)}
+        folder = RunFolder.create(path, station.config, facts=facts, identity=code_identity(station))
         return RunKeeper(folder, checkpoint_every=1)
     folder = RunFolder.open(path)
     refuse_other_driver(folder, "flower")

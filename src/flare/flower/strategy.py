@@ -209,14 +209,15 @@ class FlareStrategy(Strategy):
         known = {device: said[node] for device, node in nodes.items()}
         run.present = len(known)
         plan = plan_round(run.station, run.state, observation(known, self._fleet.size, self.config.wireless))
-        rules = self._rules(grid, run, plan, nodes, ttl_s)
-        self._round = _Round(began, Arrivals(run.station, run.state, plan, rules), {})
+        reader = self._reader(run, plan)
+        rules = self._rules(grid, run, plan, reader, nodes, ttl_s)
+        self._round = _Round(began, Arrivals(run.station, run.state, plan, rules), reader, {})
         if plan is None or not rules:
             return []
         tau_bar = run.station.method.reference_steps(plan.method, plan.now)
         work = works(self.config, index, plan, rules, tau_bar)
         self._round.works.update((nodes[device], each) for device, each in work.items())
-        model, beside = run.arrays(), beside_work(run.station, index, rules, run.layout)
+        model, beside = run.arrays(), beside_work(run.station, plan, rules, run.layout)
         return [
             train_message(nodes[device], each, model, beside[device], config, ttl_s=ttl_s)
             for device, each in work.items()
@@ -266,7 +267,7 @@ class FlareStrategy(Strategy):
         return run
 
     def _rules(
-        self, grid: Grid, run: _Run, plan: Plan | None, nodes: Mapping[int, int], ttl_s: float
+        self, grid: Grid, run: _Run, plan: Plan | None, reader: Reader, nodes: Mapping[int, int], ttl_s: float
     ) -> dict[int, LocalRule]:
         """How each selected device steps; where the method needs their gradients, they are asked for those first."""
         if plan is None:
@@ -274,12 +275,12 @@ class FlareStrategy(Strategy):
         if not run.station.method.needs_gradients:
             return local_rules(run.station, plan)
         index, arrays, devices = run.state.rounds_done, run.arrays(), plan.selected.tolist()
-        codings = {each: coding_record(run.station, index, each) for each in devices if run.station.codes}
+        codings = {each: coding_record(run.station, plan, each) for each in devices if run.station.codes}
         asked = [gradient_message(nodes[each], index, arrays, codings.get(each), ttl_s=ttl_s) for each in devices]
         answers = self._exchange(grid, asked, "train")
         with one_thread(_CPU):
             device_of = {node: device for device, node in nodes.items()}
-            told = gradients(answers, device_of, self._reader(run), faults=self._faults)
+            told = gradients(answers, device_of, reader, faults=self._faults)
             return local_rules(run.station, plan, told)
 
     def _end_round(self, answers: Iterable[Answer]) -> tuple[MetricRecord | None, MetricRecord | None]:
@@ -289,14 +290,7 @@ class FlareStrategy(Strategy):
         if run is None or this is None:  # the run is over
             return None, None
         self._round = None
-        take_in(
-            answers,
-            this.arrivals,
-            this.works,
-            self._reader(run),
-            fleet=self._fleet,
-            faults=self._faults,
-        )
+        take_in(answers, this.arrivals, this.works, this.reader, fleet=self._fleet, faults=self._faults)
         with one_thread(_CPU):
             state, record = this.arrivals.end(faults=self._faults_by_device())
         score = None
@@ -329,9 +323,9 @@ class FlareStrategy(Strategy):
     def _patience_s(self, when: str) -> float:
         return self.query_timeout_s if when == "query" and self.query_timeout_s is not None else self._timeout_s
 
-    def _reader(self, run: _Run) -> Reader:
+    def _reader(self, run: _Run, plan: Plan | None) -> Reader:
         max_norm = 10.0 * max(1.0, run.first_norm) if self.max_update_norm is None else self.max_update_norm
-        return Reader(run.station, run.layout, max_norm)
+        return Reader(run.station, run.layout, max_norm, {} if plan is None else plan.own_codecs)
 
     def _wait_for_nodes(self, grid: Grid) -> None:
         """Until there are enough of them, or the timeout is over."""
@@ -367,10 +361,10 @@ class _Run:
 
 @final
 class _Round:
-    """A round under way: when it began, what takes in its updates, and the work of each node."""
+    """A round under way: when it began, what takes in its updates, what reads them, and the work of each node."""
 
-    def __init__(self, began: float, arrivals: Arrivals, works: dict[int, Work]) -> None:
-        self.began, self.arrivals, self.works = began, arrivals, works
+    def __init__(self, began: float, arrivals: Arrivals, reader: Reader, works: dict[int, Work]) -> None:
+        self.began, self.arrivals, self.reader, self.works = began, arrivals, reader, works
 
 
 def _refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:

@@ -26,7 +26,7 @@ from flare.scheduling import RoundProblem, Schedule, solve
 from flare.scheduling.history import History
 from flare.types import Floats, Indices
 from flare.units import dbm_to_watt
-from flare.uplink import Codec
+from flare.uplink import Qsgd
 from flare.uplink.air import AirLink, AirPlan
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import downlink_snr_hz, upload_energy_j, upload_s
@@ -50,7 +50,7 @@ class Plan:
     compute_energy_j: Floats  # (present,)
     index: int  # of the round
     start: Tensor  # (weights,), the global weights as they reach the devices
-    codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
+    codecs: tuple[Qsgd, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
 
@@ -60,7 +60,7 @@ class Plan:
         return self.now.selected
 
     @property
-    def own_codecs(self) -> dict[int, Codec]:
+    def own_codecs(self) -> dict[int, Qsgd]:
         """The codecs of the selected devices by device, where each has its own."""
         return dict(zip(self.selected.tolist(), self.codecs, strict=True)) if self.codecs else {}
 
@@ -178,7 +178,7 @@ def _schedule(
     problem: RoundProblem,
     history: History,
     link: AirLink | None,
-) -> tuple[Schedule, float, tuple[Codec, ...]]:
+) -> tuple[Schedule, float, tuple[Qsgd, ...]]:
     """The schedule by the policy of the settings, which draws from the stream of the round, a proven bound on the
     objective (nan where the policy proves none and the settings ask for none), and the codecs of the selected where
     they are chosen with the schedule."""

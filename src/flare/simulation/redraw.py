@@ -16,7 +16,7 @@ from flare.config import Config
 from flare.learning.methods import METHODS, make_method
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.air import BEST
-from flare.rounds.bits import model_of_bits, schedule_with_bits
+from flare.rounds.bits import facts_of_bits, schedule_with_bits
 from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut, explain
@@ -35,9 +35,7 @@ def facts_of(simulation: Simulation) -> dict[str, Any]:
     facts: dict[str, Any] = {"num_weights": simulation.model.num_weights, "split_evenly": policy.split_evenly}
     if simulation.station.method.needs_gradients and len(simulation.held) <= _MAX_LISTED:
         facts["num_samples"] = [len(samples) for samples in simulation.held]
-    if simulation.station.codecs:
-        facts["model_of_bits"] = model_of_bits(simulation.station)
-    return facts
+    return facts | facts_of_bits(simulation.station)
 
 
 @final
