@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -32,7 +33,7 @@ from flare.flower.nodes import (
     works,
 )
 from flare.flower.resources import observation
-from flare.flower.run_folder import opened
+from flare.flower.run_folder import opened, state_in
 from flare.flower.settings import refuse_settings
 from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
@@ -254,7 +255,7 @@ class FlareStrategy(Strategy):
         keeper = opened(self.folder, station, layout)
         run = _Run(station, layout, keeper, first_norm, first_state(weights, method.start(len(weights), 0), 0))
         try:
-            restored = keeper.restored("flower", code_identity(station))
+            restored = keeper.restored("flower", code_identity(station), partial(state_in, station))
         except BaseException:
             keeper.close()
             raise

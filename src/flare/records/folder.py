@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,9 @@ class RunFolder:
         """ValueError where config.toml is no longer what the run began with."""
         manifests.refuse_changed_config(self.manifest, self.path / CONFIG)
 
-    def restore(self) -> Snapshot | None:
+    def restore(self, refuse: Callable[[Snapshot], object] = lambda _: None) -> Snapshot | None:
         """The newest snapshot that fits to the records, and the records cut back to its round; None: start from the
-        beginning.
+        beginning. A snapshot that `refuse` raises ValueError of counts as damaged.
 
         What is damaged is logged and kept beside under a name that ends in ".aside-1", records that are cut off with it
         too (flare.records.recovery). Raises ValueError where another process writes, the configuration was changed,
@@ -171,16 +171,16 @@ class RunFolder:
         self.refuse_changed_config()
         try:
             with self._resumable("the run folder", self.path):
-                return self._restored()
+                return self._restored(refuse)
         except BaseException:
             self.close()
             raise
 
-    def _restored(self) -> Snapshot | None:
+    def _restored(self, refuse: Callable[[Snapshot], object]) -> Snapshot | None:
         rounds, checkpoint_folder = self.path / ROUNDS, self.path / CHECKPOINTS
         if self._records is None:
             self._held.callback(lock(self.path))
-        recovery = find_recovery(rounds, checkpoint_folder, self._first_mark(), self._max_line_bytes)
+        recovery = find_recovery(rounds, checkpoint_folder, self._first_mark(), self._max_line_bytes, refuse)
         remove_partial(self.path)
         put_aside(recovery, rounds, had_checkpoints=bool(self.manifest.get("has_checkpoints")))
         self._make_checkpoint_folder()
