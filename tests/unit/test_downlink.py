@@ -359,6 +359,7 @@ TABLE = "tau,compute_s,power_dbm,gain_db\n3,0.1,20,-95\n4,0.1,10,-90\n"
     [
         (TABLE, ("--downlink", "sometimes"), "'sometimes' is not one of"),
         (TABLE, ("--downlink-power", "1W"), "--downlink-power is of a broadcast, and none counts"),
+        (TABLE, ("--downlink-power", "10"), "none counts; add --downlink broadcast"),
         (TABLE, ("--downlink", "broadcast", "--downlink-power", "-300dBm"), "it must be from -200 to 200"),
         (TABLE, ("--downlink", "broadcast", "--downlink-power", "-5W"), "--downlink-power: "),
         (TABLE, ("--downlink", "broadcast", "--downlink-payload", "0bit"), "it must be greater than 0"),
@@ -387,6 +388,18 @@ def test_unequal_updates_do_not_tell_how_long_the_model_is(tmp_path: Path, capsy
     told = asked(capsys, *arguments, "--downlink-payload", "3Mbit")
     rate = min(10e6 * math.log2(1.0 + 10.0 * 10**gain / (10**-20.4 * 10e6)) for gain in (-9.5, -9.0))
     assert told["broadcast_s"] == pytest.approx(3e6 / rate)  # both send
+
+
+def test_an_option_of_the_broadcasts_codec_is_said_to_be_a_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coded = ("--set", BROADCAST, "--set", "wireless.downlink_codec=qsgd", "-o", "bits=4")
+    for asked_for in (("run",), ("compare", "--policies", "exact,greedy")):
+        code, _, error = command(capsys, *asked_for, *coded, "--out", str(tmp_path / "run"))
+        assert code == 2
+        words = "the codec of the broadcast, 'qsgd', has: write --set wireless.downlink_options.bits=4"
+        assert words in " ".join(error.split())
+    assert not (tmp_path / "run").exists()
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
