@@ -247,7 +247,7 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
     if str(path) == "-" and sys.stdin is None:
         raise ValueError("standard input is closed; send a table of devices to it, or name a CSV file")
     table = read_table(sys.stdin.buffer if str(path) == "-" else path, surroundings)
-    for remark in table.remarks:
+    for remark in table.remarks(settings.get("deadline_s")):
         say(f"warning: {remark}", stderr=True)
     if "payload_bits" in settings and table.payload_bits is not None:
         raise ValueError("--payload and the column 'payload_bits' say the same twice; leave one of them out")
