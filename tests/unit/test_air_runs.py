@@ -28,6 +28,7 @@ from flare.research import Runs
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
 from flare.simulation import Member, Simulation, drive, resume
+from flare.sweeps.entries import policies_in_vain
 from flare.uplink.air import AIR_SCHEMES, AirScheme, Precoding, air_key, air_objective, air_scheme, normal
 from tests.driving import followed
 from tests.hostile import flare as command
@@ -184,6 +185,31 @@ def test_who_computes_until_the_symbols_must_go_out_does_not_send() -> None:
     assert max(record.compute_s) == compute_s[2]
     why = run.devices()["why_left_out"]
     assert sorted(why) == [""] * 3 + ["too slow to compute"] * 3
+
+
+def test_a_comparison_of_policies_that_nobody_asks_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [*SMALL, OTA, "uplink.air_senders=best", "run.rounds=1"]
+    changes = [part for each in given for part in ("--set", each)]
+    monkeypatch.setattr("flare.report.run_report.write_page", lambda runs, page: None)  # it takes its time
+    code, _, said = command(
+        capsys, "compare", "--policies", "all,greedy", "--seeds", "2", "--quiet", *changes, "--out", str(tmp_path / "a")
+    )
+    assert code == 0
+    assert said.splitlines() == [
+        'warning: uplink.air_senders is "best": the best senders are chosen in the place of a policy, so that runs '
+        'that differ in their policy alone (all, greedy) are alike; set it to "policy" to compare policies'
+    ]
+    with pytest.warns(UserWarning, match=r"\(all, greedy\) are alike"):
+        flare.compare(["flare:all", "flare:greedy"], config=override(Config(), given), progress=False)
+
+
+@pytest.mark.parametrize("asked", [(OTA,), ("uplink.air_senders=best",), (OTA, "uplink.air_senders=policy")])
+def test_nothing_is_said_where_policies_are_asked(asked: tuple[str, ...]) -> None:
+    assert policies_in_vain([small(*asked, f"scheduling.policy={name}") for name in ("all", "greedy")]) is None
+    best = small(OTA, "uplink.air_senders=best")
+    assert policies_in_vain([best, replace(best, seed=1), small("scheduling.policy=greedy")]) is None  # one of them
 
 
 def test_the_best_senders_have_the_least_objective_with_the_noise() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flare.cli.console import say_json
+from flare.cli.console import say, say_json
 from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
 
@@ -124,7 +124,7 @@ def compare(
     from flare.records.run import read_run
     from flare.report.run_report import write_page
     from flare.sweeps import begun, listed
-    from flare.sweeps.entries import name_of
+    from flare.sweeps.entries import name_of, policies_in_vain
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
@@ -144,6 +144,8 @@ def compare(
         _refuse_allowing(allow_changed)
         whole = _settings_of(config_file, settings or [], plugin)
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
+        if (in_vain := policies_in_vain(configs)) is not None:
+            say(f"warning: {in_vain}", stderr=True)
         base = out or run_setup.new_folder(Path("runs"), "compare")
         folders = [base / name_of(one) for one in configs]
         tasks = run_setup.created(folders, configs, force, listing=base)
