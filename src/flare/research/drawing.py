@@ -33,7 +33,8 @@ def draw_run(
 def draw_groups(
     groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any], *, legend: bool = True
 ) -> Axes:
-    """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go; the axes."""
+    """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go (`along` says
+    where a curve begins and ends that is not against rounds); the axes."""
     curves = [_curve(group, quantity, x) for group in groups]
     axes = _axes(ax, quantity, x)
     for group, curve in zip(groups, curves, strict=True):

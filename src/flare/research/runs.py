@@ -83,7 +83,8 @@ class Runs(Sequence[Run]):
         **style: Any,
     ) -> Axes:
         """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, as far as half
-        of its seeds go, and return the matplotlib axes.
+        of its seeds go, and return the matplotlib axes. Against anything but rounds, where each seed begins and ends
+        elsewhere, a curve goes from where all have begun to where the first of those with the most rounds ends.
 
         quantity   as for `Run.plot`
         x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; nothing
