@@ -309,6 +309,19 @@ def test_tables_of_a_run_over_the_air(run: Any) -> None:
     assert np.asarray(line.get_ydata()).tolist() == rounds["noise_std"].tolist()
 
 
+def test_what_is_sent_over_the_air_is_not_drawn_against_bits(run: Any) -> None:
+    refused = r'over the air, analog and not in bits; take one of "rounds", "time", "energy"'
+    with pytest.raises(ValueError, match=f'x is "bits", but the run sends {refused}'):
+        run.plot(x="bits")
+    with pytest.raises(ValueError, match=f'x is "bits", but all runs send {refused}'):
+        Runs([run, flare.simulate(small(OTA, "seed=1", "run.rounds=1"), progress=False)]).plot(x="bits")
+    divided = flare.simulate(small("run.rounds=2"), progress=False)
+    assert len(divided.plot("train_loss", x="bits").get_lines()[0].get_xdata()) == 2
+    axes = Runs([run, divided]).plot("train_loss", x="bits")  # in company the others are drawn
+    assert [len(line.get_xdata()) > 0 for line in axes.lines] == [False, True]
+    assert len(run.plot("train_loss").get_lines()[0].get_xdata()) == len(run.records)
+
+
 def test_older_records_say_nothing_of_noise(run: Any) -> None:
     told = run.records[0].to_json()
     del told["noise_std"]
@@ -433,13 +446,3 @@ def test_a_scheme_of_ones_own_is_part_of_the_run() -> None:
         assert "over the air plain" in repr(member.simulation)
         assert member.simulation.identity["air scheme code"]
     assert "air scheme" not in Simulation(small()).identity
-
-
-def test_curves_against_bits_leave_out_what_sends_none() -> None:
-    air, divided = (flare.simulate(config=small(*settings, "run.rounds=2")) for settings in ((OTA,), ()))
-    (nothing,), (line,) = (run.plot("train_loss", x="bits").get_lines() for run in (air, divided))
-    assert len(nothing.get_xdata()) == 0
-    assert len(line.get_xdata()) == 2
-    labels = Runs([air, divided]).plot("train_loss", x="bits").get_lines()
-    assert [len(each.get_xdata()) > 0 for each in labels] == [False, True]
-    assert len(air.plot("train_loss").get_lines()[0].get_xdata()) == 2
