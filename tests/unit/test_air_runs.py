@@ -27,7 +27,7 @@ from flare.report.run_sections import _accuracy as accuracy_section
 from flare.research import Runs
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
-from flare.simulation import Member, Simulation, drive, resume
+from flare.simulation import Member, Simulation
 from flare.sweeps.entries import policies_in_vain
 from flare.uplink.air import AIR_SCHEMES, AirScheme, Precoding, air_key, air_objective, air_scheme, normal
 from tests.driving import followed
@@ -240,22 +240,6 @@ def test_a_run_gives_the_same_bits_alone_and_in_company() -> None:
     (first, *_), (together, *_) = ended(own, *company)
     assert together == records
     assert torch.equal(first.state.weights, alone.state.weights)
-
-
-def test_a_resumed_run_is_the_run_never_interrupted(tmp_path: Path) -> None:
-    config = small(OTA, LOUD, "run.rounds=5")
-    (whole,), (records,) = ended(config)
-    turns = itertools.count()
-    with RunFolder.create(tmp_path / "run", config) as folder:
-        drive([Member(Simulation(config), folder)], stopping=lambda: next(turns) >= 2)
-    with RunFolder.open(tmp_path / "run") as folder:
-        member = Member(Simulation(config), folder)
-        resume(member)
-        assert member.state.rounds_done == 2
-        drive([member])
-        again = [replace(RoundRecord.from_json(each), wall_s=None) for each in folder.records()]
-    assert again == records
-    assert torch.equal(member.state.weights, whole.state.weights)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
