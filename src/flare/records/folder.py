@@ -27,9 +27,10 @@ from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
 from flare.records.checkpoints import checkpoint_path, checkpoints, drop_old
 from flare.records.disk_errors import explained
-from flare.records.layout import CHECKPOINTS, CONFIG, ROUNDS, refuse_occupied, remove_partial, remove_run
+from flare.records.layout import refuse_occupied, remove_partial, remove_run
 from flare.records.lines import Mark, first_mark, max_line_bytes, to_json
 from flare.records.locking import lock
+from flare.records.manifest import CHECKPOINTS, CONFIG, ROUNDS
 from flare.records.old_format import FORMAT_1, refuse_to_continue
 from flare.records.plugin_files import ChangedPlugin, changed_plugins, refuse_changed
 from flare.records.record_file import RecordFile, read_file, survey
@@ -97,6 +98,11 @@ class RunFolder:
         """A run that is there, to read; call `restore` to continue it. ValueError where it is damaged or no run."""
         path = Path(path).absolute()
         manifest = manifests.read_manifest(path)
+        if manifests.never_began(path):
+            raise ValueError(
+                f"{path} holds no run: a process was killed when it had just made the folder, and nothing is lost; "
+                "start the run again (its folder is taken as it is), or delete the folder"
+            )
         try:
             return cls(path, manifests.read_config(path / CONFIG), manifest)
         except ValueError as error:
