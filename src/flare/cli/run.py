@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flare.cli.console import say, say_json
+from flare.cli.console import say_json
 from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
 
@@ -124,31 +124,19 @@ def compare(
     from flare.records.run import read_run
     from flare.report.run_report import write_page
     from flare.sweeps import begun, listed
-    from flare.sweeps.entries import name_of, policies_in_vain
+    from flare.sweeps.entries import name_of
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
-        changes = [
-            *(settings or []),
-            *(option or []),
-            *(plugin or []),
-            *(entry or []),
-            methods,
-            policies,
-            "" if seeds is None else "seeds",
-        ]
-        _refuse_changes(config_file, changes, out, force)
-        folders = listed(resume_)
-        base, tasks = resume_, [begun(folder, allow_changed_plugins=allow_changed) for folder in folders]
+        changes = [*(settings or []), *(option or []), *(entry or []), methods, policies, str(seeds or "")]
+        _refuse_changes(config_file, [*changes, *(plugin or [])], out, force)
+        base, tasks = resume_, [begun(folder, allow_changed_plugins=allow_changed) for folder in listed(resume_)]
     else:
         _refuse_allowing(allow_changed)
         whole = _settings_of(config_file, settings or [], plugin)
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
-        if (in_vain := policies_in_vain(configs)) is not None:
-            say(f"warning: {in_vain}", stderr=True)
         base = out or run_setup.new_folder(Path("runs"), "compare")
-        folders = [base / name_of(one) for one in configs]
-        tasks = run_setup.created(folders, configs, force, listing=base)
+        tasks = run_setup.created([base / name_of(one) for one in configs], configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]
     carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)

@@ -131,9 +131,7 @@ def schedule(
     options = _options(whole.scheduling, policy, option or [], time_limit, compare=compare)
     texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload, "--block": block}
     settings = quantities.settings_of(texts)
-    law = None if path_loss is None else path_loss.value
-    radio = _given(batch_size=batch_size, path_loss=law, path_loss_exponent=path_loss_exponent)
-    radio |= quantities.settings_of({"--noise": noise})
+    radio = _radio(batch_size, path_loss, path_loss_exponent) | quantities.settings_of({"--noise": noise})
     if table is not None:
         this = _from_table(table, replace(whole.wireless, **radio), settings, gamma)
     else:
@@ -212,6 +210,12 @@ def _options(
     if not ((compare or policy == "exact") and "time_limit_s" in named):
         options["exact"] |= _given(time_limit_s=time_limit_s)
     return options
+
+
+def _radio(batch_size: int | None, path_loss: PathLoss | None, exponent: float | None) -> dict[str, Any]:
+    """The settings of a table's physical columns that are given."""
+    law = None if path_loss is None else path_loss.value
+    return _given(batch_size=batch_size, path_loss=law, path_loss_exponent=exponent)
 
 
 def _given(**values: Any) -> dict[str, Any]:
