@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from flare.config import LearningConfig
+import numpy as np
+from torch import Tensor
+
+from flare.config import Config, LearningConfig
 from flare.learning.methods import make_method
-from flare.simulation import Member, RoundRecord, drive
+from flare.records import RunFolder
+from flare.rounds import RunState
+from flare.rounds.state import to_tensors
+from flare.simulation import Member, RoundRecord, Simulation, drive, resume
 
 
 def settings_of_method(name: str) -> tuple[str, ...]:
@@ -24,3 +32,31 @@ def followed(members: Sequence[Member]) -> list[list[RoundRecord]]:
         seen[member.key] = []
     drive(members, callback=lambda member, record: seen[member.key].append(replace(record, wall_s=None)))
     return list(seen.values())
+
+
+def stop_after(config: Config, folder: Path, rounds: int) -> None:
+    """Begin a run in a folder, and leave it after so many rounds."""
+    turns = itertools.count()
+    with RunFolder.create(folder, config) as made:
+        drive([Member(Simulation(config), made)], stopping=lambda: next(turns) >= rounds)
+
+
+def continued(config: Config, folder: Path) -> tuple[Member, list[RoundRecord], int]:
+    """A run that was left in a folder, driven to its end; all records, and after how many rounds it was left."""
+    with RunFolder.open(folder) as found:
+        resume(member := Member(Simulation(config), found))
+        done = member.state.rounds_done
+        drive([member])
+        return member, [replace(RoundRecord.from_json(each), wall_s=None) for each in found.records()], done
+
+
+def same_state(one: RunState, other: RunState) -> bool:
+    """Whether two states are the same bit for bit; nan is nan."""
+    return same_tensors(to_tensors(one)[0], to_tensors(other)[0])
+
+
+def same_tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two sets of tensors are the same bit for bit; nan is nan."""
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name].numpy(), other[name].numpy(), equal_nan=one[name].is_floating_point()) for name in one
+    )

@@ -41,6 +41,45 @@ def test_columns_are_those_of_the_devices(capsys: pytest.CaptureFixture[str]) ->
     assert {device["deadline_s"] for device in earlier["devices"]} == {0.2}
 
 
+@pytest.mark.parametrize(
+    ("payload_bits", "deadline_s", "given", "warnings"),
+    [
+        ("1e6", "500", ("--deadline", "400ms"), [
+            "one device has more than 4 s in deadline_s, such as 500 of 'a'; it is read as seconds, and changes "
+            "nothing where the round ends after 0.4 s"
+        ]),
+        ("1e6", "500", (), [
+            "one device has more than 60 s in deadline_s, such as 500 of 'a'; it is read as seconds; check the unit "
+            "of the column"
+        ]),
+        ("10", "0.3", (), [
+            "one device has less than 1000 bit in payload_bits, such as 10 of 'a'; it is read as bit; check the unit "
+            "of the column"
+        ]),
+        ("1e6", "3", ("--deadline", "400ms"), []),
+        ("1000", "60", (), []),
+        ("1e6", "70", ("--deadline", "100s"), []),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_perhaps_in_another_unit_are_taken_with_a_warning(
+    payload_bits: str,
+    deadline_s: str,
+    given: tuple[str, ...],
+    warnings: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = tmp_path / "devices.csv"
+    table.write_text(
+        "name,tau,compute_s,snr_hz,payload_bits,deadline_s\n"
+        f"a,3,0.1,1e10,{payload_bits},{deadline_s}\nb,3,0.1,1e10,1e6,0.3\n"
+    )
+    code, out, err = flare(capsys, "schedule", str(table), *BAND, *given, "--json")
+    assert code == 0
+    assert json.loads(out)["devices"][0]["payload_bits"] == float(payload_bits)
+    assert err.splitlines() == [f"warning: {table}: {words}" for words in warnings]
+
+
 def test_must_never_and_the_limit_are_kept_and_told(capsys: pytest.CaptureFixture[str]) -> None:
     answer = answered(capsys, "--must", "meter-1, meter-2", "--never", "gateway-1", "--max-devices", "4")
     assert {"meter-1", "meter-2"} <= senders(answer)

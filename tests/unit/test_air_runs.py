@@ -27,7 +27,8 @@ from flare.report.run_sections import _accuracy as accuracy_section
 from flare.research import Runs
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
-from flare.simulation import Member, Simulation, drive, resume
+from flare.simulation import Member, Simulation
+from flare.sweeps.entries import policies_in_vain
 from flare.uplink.air import AIR_SCHEMES, AirScheme, Precoding, air_key, air_objective, air_scheme, normal
 from tests.driving import followed
 from tests.hostile import flare as command
@@ -204,6 +205,31 @@ def test_who_computes_until_the_symbols_must_go_out_does_not_send() -> None:
     assert sorted(why) == [""] * 3 + ["too slow to compute"] * 3
 
 
+def test_a_comparison_of_policies_that_nobody_asks_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [*SMALL, OTA, "uplink.air_senders=best", "run.rounds=1"]
+    changes = [part for each in given for part in ("--set", each)]
+    monkeypatch.setattr("flare.report.run_report.write_page", lambda runs, page: None)  # it takes its time
+    code, _, said = command(
+        capsys, "compare", "--policies", "all,greedy", "--seeds", "2", "--quiet", *changes, "--out", str(tmp_path / "a")
+    )
+    assert code == 0
+    assert said.splitlines() == [
+        'warning: uplink.air_senders is "best": the best senders are chosen in the place of a policy, so that runs '
+        'that differ in their policy alone (all, greedy) are alike; set it to "policy" to compare policies'
+    ]
+    with pytest.warns(UserWarning, match=r"\(all, greedy\) are alike"):
+        flare.compare(["flare:all", "flare:greedy"], config=override(Config(), given), progress=False)
+
+
+@pytest.mark.parametrize("asked", [(OTA,), ("uplink.air_senders=best",), (OTA, "uplink.air_senders=policy")])
+def test_nothing_is_said_where_policies_are_asked(asked: tuple[str, ...]) -> None:
+    assert policies_in_vain([small(*asked, f"scheduling.policy={name}") for name in ("all", "greedy")]) is None
+    best = small(OTA, "uplink.air_senders=best")
+    assert policies_in_vain([best, replace(best, seed=1), small("scheduling.policy=greedy")]) is None  # one of them
+
+
 def test_the_best_senders_have_the_least_objective_with_the_noise() -> None:
     config = small(OTA, LOUD, "uplink.air_senders=best", "uplink.air_noise=5", "uplink.air_options.max_mse=1e9")
     simulation = Simulation(config)
@@ -232,22 +258,6 @@ def test_a_run_gives_the_same_bits_alone_and_in_company() -> None:
     (first, *_), (together, *_) = ended(own, *company)
     assert together == records
     assert torch.equal(first.state.weights, alone.state.weights)
-
-
-def test_a_resumed_run_is_the_run_never_interrupted(tmp_path: Path) -> None:
-    config = small(OTA, LOUD, "run.rounds=5")
-    (whole,), (records,) = ended(config)
-    turns = itertools.count()
-    with RunFolder.create(tmp_path / "run", config) as folder:
-        drive([Member(Simulation(config), folder)], stopping=lambda: next(turns) >= 2)
-    with RunFolder.open(tmp_path / "run") as folder:
-        member = Member(Simulation(config), folder)
-        resume(member)
-        assert member.state.rounds_done == 2
-        drive([member])
-        again = [replace(RoundRecord.from_json(each), wall_s=None) for each in folder.records()]
-    assert again == records
-    assert torch.equal(member.state.weights, whole.state.weights)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -299,6 +309,19 @@ def test_tables_of_a_run_over_the_air(run: Any) -> None:
     assert devices["why_left_out"].str.contains("weak").any()
     (line,) = run.plot("noise_std").get_lines()
     assert np.asarray(line.get_ydata()).tolist() == rounds["noise_std"].tolist()
+
+
+def test_what_is_sent_over_the_air_is_not_drawn_against_bits(run: Any) -> None:
+    refused = r'over the air, analog and not in bits; take one of "rounds", "time", "energy"'
+    with pytest.raises(ValueError, match=f'x is "bits", but the run sends {refused}'):
+        run.plot(x="bits")
+    with pytest.raises(ValueError, match=f'x is "bits", but all runs send {refused}'):
+        Runs([run, flare.simulate(small(OTA, "seed=1", "run.rounds=1"), progress=False)]).plot(x="bits")
+    divided = flare.simulate(small("run.rounds=2"), progress=False)
+    assert len(divided.plot("train_loss", x="bits").get_lines()[0].get_xdata()) == 2
+    axes = Runs([run, divided]).plot("train_loss", x="bits")  # in company the others are drawn
+    assert [len(line.get_xdata()) > 0 for line in axes.lines] == [False, True]
+    assert len(run.plot("train_loss").get_lines()[0].get_xdata()) == len(run.records)
 
 
 def test_older_records_say_nothing_of_noise(run: Any) -> None:
@@ -425,13 +448,3 @@ def test_a_scheme_of_ones_own_is_part_of_the_run() -> None:
         assert "over the air plain" in repr(member.simulation)
         assert member.simulation.identity["air scheme code"]
     assert "air scheme" not in Simulation(small()).identity
-
-
-def test_curves_against_bits_leave_out_what_sends_none() -> None:
-    air, divided = (flare.simulate(config=small(*settings, "run.rounds=2")) for settings in ((OTA,), ()))
-    (nothing,), (line,) = (run.plot("train_loss", x="bits").get_lines() for run in (air, divided))
-    assert len(nothing.get_xdata()) == 0
-    assert len(line.get_xdata()) == 2
-    labels = Runs([air, divided]).plot("train_loss", x="bits").get_lines()
-    assert [len(each.get_xdata()) > 0 for each in labels] == [False, True]
-    assert len(air.plot("train_loss").get_lines()[0].get_xdata()) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from dataclasses import replace
@@ -23,15 +22,14 @@ from flare.learning.job import GradientJob, LocalRule
 from flare.learning.methods import PlainMethod, method
 from flare.records import RunFolder
 from flare.records.run import read_run, run_of
-from flare.rounds import BaseStation, RoundRecord, RunState
+from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.base_station import downlink_codec_of
 from flare.rounds.residuals import Part
-from flare.rounds.state import to_tensors
-from flare.simulation import Member, Simulation, drive, resume
+from flare.simulation import Member, Simulation
 from flare.units import dbm_to_watt
 from flare.uplink import Codec, arrive, keys, make_codec
 from flare.wireless.rate import downlink_snr_hz
-from tests.driving import followed, settings_of_method
+from tests.driving import followed, same_state, settings_of_method
 from tests.hostile import flare as command
 from tests.method_rounds import OF_ANY_MODEL
 from tests.plugin_files import registries_as_they_were
@@ -54,14 +52,6 @@ def small(*settings: str) -> Config:
 def ended(*configs: Config) -> tuple[list[Member], list[list[RoundRecord]]]:
     members = [Member(Simulation(config)) for config in configs]
     return members, followed(members)
-
-
-def same(one: RunState, other: RunState) -> bool:
-    mine, theirs = to_tensors(one)[0], to_tensors(other)[0]
-    return mine.keys() == theirs.keys() and all(
-        np.array_equal(mine[name].numpy(), theirs[name].numpy(), equal_nan=mine[name].is_floating_point())
-        for name in mine
-    )
 
 
 # --- how long it takes -------------------------------------------------------------------------------------------
@@ -232,23 +222,7 @@ def test_a_run_gives_the_same_bits_alone_and_in_company() -> None:
     for config, member, together in zip(configs, members, records, strict=True):
         (alone,), (own,) = ended(config)
         assert together == own
-        assert same(member.state, alone.state)
-
-
-def test_a_resumed_run_is_the_run_never_interrupted(tmp_path: Path) -> None:
-    config = small(*QSGD, "uplink.codec=topk", "run.rounds=4")
-    (whole,), (records,) = ended(config)
-    turns = itertools.count()
-    with RunFolder.create(tmp_path / "run", config) as folder:
-        drive([Member(Simulation(config), folder)], stopping=lambda: next(turns) >= 2)
-    with RunFolder.open(tmp_path / "run") as folder:
-        member = Member(Simulation(config), folder)
-        resume(member)
-        assert member.state.rounds_done == 2
-        drive([member])
-        again = [replace(RoundRecord.from_json(each), wall_s=None) for each in folder.records()]
-    assert again == records
-    assert same(member.state, whole.state)
+        assert same_state(member.state, alone.state)
 
 
 def test_a_run_that_diverges_ends_as_one() -> None:
@@ -360,6 +334,7 @@ TABLE = "tau,compute_s,power_dbm,gain_db\n3,0.1,20,-95\n4,0.1,10,-90\n"
     [
         (TABLE, ("--downlink", "sometimes"), "'sometimes' is not one of"),
         (TABLE, ("--downlink-power", "1W"), "--downlink-power is of a broadcast, and none counts"),
+        (TABLE, ("--downlink-power", "10"), "none counts; add --downlink broadcast"),
         (TABLE, ("--downlink", "broadcast", "--downlink-power", "-300dBm"), "it must be from -200 to 200"),
         (TABLE, ("--downlink", "broadcast", "--downlink-power", "-5W"), "--downlink-power: "),
         (TABLE, ("--downlink", "broadcast", "--downlink-payload", "0bit"), "it must be greater than 0"),
@@ -388,6 +363,18 @@ def test_unequal_updates_do_not_tell_how_long_the_model_is(tmp_path: Path, capsy
     told = asked(capsys, *arguments, "--downlink-payload", "3Mbit")
     rate = min(10e6 * math.log2(1.0 + 10.0 * 10**gain / (10**-20.4 * 10e6)) for gain in (-9.5, -9.0))
     assert told["broadcast_s"] == pytest.approx(3e6 / rate)  # both send
+
+
+def test_an_option_of_the_broadcasts_codec_is_said_to_be_a_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coded = ("--set", BROADCAST, "--set", "wireless.downlink_codec=qsgd", "-o", "bits=4")
+    for asked_for in (("run",), ("compare", "--policies", "exact,greedy")):
+        code, _, error = command(capsys, *asked_for, *coded, "--out", str(tmp_path / "run"))
+        assert code == 2
+        words = "the codec of the broadcast, 'qsgd', has: write --set wireless.downlink_options.bits=4"
+        assert words in " ".join(error.split())
+    assert not (tmp_path / "run").exists()
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------

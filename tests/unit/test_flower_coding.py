@@ -19,6 +19,7 @@ from flare.config import Config, override
 from flare.flower import FlareStrategy, from_run_config, trained_arrays
 from flare.flower.arrays import Layout
 from flare.flower.coding import UPLINK, Coding, Sender
+from flare.flower.vectors import Reader
 from flare.rounds.residuals import Part
 from flare.simulation import Member, Simulation
 from flare.uplink import NotFiniteError, keys, make_codec
@@ -184,7 +185,6 @@ def test_a_hostile_answer_is_a_fault_of_its_node_alone(kind: str, scaffold: Conf
 
 
 def test_bytes_of_a_wrong_length_lead_to_no_allocation(scaffold: Config) -> None:
-    from flare.flower.vectors import Reader
     from flare.learning.methods import make_method
     from flare.rounds import BaseStation
 
@@ -194,7 +194,7 @@ def test_bytes_of_a_wrong_length_lead_to_no_allocation(scaffold: Config) -> None
     hostile = Message(RecordDict({UPLINK: ConfigRecord({"update": bytes(50_000_000)})}), 5, "train")
     tracemalloc.start()
     with pytest.raises(ValueError, match="cannot be decoded"):
-        reader.read(hostile, Part.UPDATE)
+        reader.read(hostile, Part.UPDATE, 0)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 1_000_000
@@ -210,6 +210,54 @@ def test_a_hostile_gradient_is_a_fault_too() -> None:
     ]
     assert records[0]["sent"] == [0, 2, 3]
     assert bool(torch.isfinite(weights).all())
+
+
+# --- bits chosen for each device ------------------------------------------------------------------------------------
+
+AUTO = ("uplink.codec=qsgd", "uplink.bits=auto", "scheduling.policy=exact", "wireless.deadline_s=0.5",
+        "wireless.total_bandwidth_hz=2e3", "wireless.batch_size=10", "run.rounds=1", "seed=5")  # fmt: skip
+
+
+def test_each_node_is_told_the_bits_that_were_chosen_for_it_and_sends_as_many() -> None:
+    config = settings(*AUTO, "learning.method=fedlin")
+    simulation, nodes = fleet(config)
+    grid = FakeGrid(nodes)
+    FlareStrategy(config, poll_s=0.001).start(grid, trained_arrays(simulation.module), timeout=30)
+    chosen = simulation.plan(simulation.start()).own_codecs
+    assert len({codec.bits_per_weight for codec in chosen.values()}) > 1
+    for action in ("train", "train.gradient"):
+        asked = [each for each in grid.pushed if each.metadata.message_type == action]
+        told = {each.metadata.dst_node_id - 10: json.loads(each.content[UPLINK]["options"])["bits"] for each in asked}
+        assert told == {device: codec.bits_per_weight for device, codec in chosen.items()}
+
+
+@pytest.mark.parametrize(
+    ("part", "action"), [("update", "train"), ("control", "train"), ("gradient", "train.gradient")]
+)
+def test_a_node_that_sends_with_other_bits_than_it_was_told_is_at_fault(part: str, action: str) -> None:
+    """The bytes would have been right of another device, and of the codec in the settings."""
+    config = settings(*AUTO, f"learning.method={'fedlin' if part == 'gradient' else 'scaffold'}")
+    simulation, nodes = fleet(config)
+    chosen = simulation.plan(simulation.start()).own_codecs
+    liar, length = next(iter(chosen)), chosen[next(iter(chosen))].bits(SIZE) // 8
+    other = next(codec for codec in simulation.station.codecs if codec.bits(SIZE) // 8 != length)
+    nodes[10 + liar] = changed(nodes[10 + liar], put(part, bytes(other.bits(SIZE) // 8)), action)
+    records, weights = run(config, nodes, simulation)
+    (fault,) = records[0]["faults"]
+    assert fault["device"] == liar
+    assert f"has {other.bits(SIZE) // 8} bytes; Qsgd sends {length} for 650 weights" in fault["why"]
+    sound = [device for device in chosen if device != liar]
+    assert records[0]["sent"] == sound
+    assert records[0]["payload_bits"] == [2.0 * chosen[device].bits(SIZE) for device in sound]
+    assert bool(torch.isfinite(weights).all())
+
+
+def test_the_rate_of_a_node_is_measured_with_the_bits_that_it_sent() -> None:
+    config = settings(*AUTO)
+    simulation, _ = fleet(config)
+    plan = simulation.plan(simulation.start())
+    reader = Reader(simulation.station, Layout(trained_arrays(simulation.module)), 10.0, plan.own_codecs)
+    assert [reader.bits(device) for device in plan.selected.tolist()] == plan.payload_bits.tolist()
 
 
 # --- what a node keeps -------------------------------------------------------------------------------------------

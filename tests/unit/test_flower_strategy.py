@@ -9,6 +9,7 @@ import math
 import sys
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.serverapp.strategy import Strategy
 from torch import nn
 
+from flare.atomic import write_whole
 from flare.config import Config, override
 from flare.flower import FlareStrategy, trained_arrays
 from flare.flower.arrays import Layout
 from flare.records import RunFolder
+from flare.records.checkpoint import encode
+from flare.records.checkpoints import checkpoints, read_checkpoint
 from tests import ready_python
 from tests.fleets import FakeGrid, Node
 
@@ -469,6 +473,33 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, round
     assert torch.equal(run(nodes(None), config, tmp_path / "cut"), whole)
     ours, theirs = records(tmp_path / "cut"), records(tmp_path / "whole")
     assert [{**each, "wall_s": 0} for each in ours] == [{**each, "wall_s": 0} for each in theirs]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"fleet": None}, "what it says of the fleet cannot be read"),
+        (
+            {"fleet": {"size": 1, "device_of": {"1": 0, "2": 0}, "overhead_s": {}, "rates": {}}},
+            "nodes for devices [0, 0]",
+        ),
+        ({"fleet": {"size": 1, "device_of": {"1": 7}, "overhead_s": {}, "rates": {}}}, "has nodes for devices [7]"),
+        ({"fleet": {"size": 0, "device_of": {}, "overhead_s": {}, "rates": {}}}, "its history is of 2 devices"),
+        ({"first_norm": "much"}, "its first_norm is 'much'"),
+        ({"clock_s": -1.0}, "its clock_s is -1"),
+    ],
+)
+def test_of_an_edited_checkpoint_the_one_before_is_taken(
+    tmp_path: Path, change: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, nodes = settings(), {1: node(), 2: node(value=2.0)}
+    whole = run(nodes, config, tmp_path / "run")
+    newest = checkpoints(tmp_path / "run" / "checkpoints")[0][1]
+    snapshot, check = read_checkpoint(newest)
+    write_whole(newest, *encode(replace(snapshot, numbers=snapshot.numbers | change), check))
+    assert torch.equal(run(nodes, config, tmp_path / "run"), whole)
+    assert why in caplog.text
+    assert newest.with_name(f"{newest.name}.aside-1").exists()
 
 
 def test_a_finished_run_stays_as_it_is(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import torch
 
 from flare.config import Config, override
 from flare.records import RunFolder
-from flare.simulation import Member, Simulation, drive, resume
+from flare.simulation import Member, Simulation, drive
 from tests import hostile
-from tests.driving import followed
+from tests.driving import continued, followed, same_state, stop_after
 
 RUNS = {
     "fedavgm": ["learning.method=fedavgm", "learning.options.inner=scaffold"],
@@ -50,17 +50,10 @@ def test_a_run_that_was_stopped_continues_to_the_last_bit(name: str, tmp_path: P
     config = small(name)
     whole = Member(Simulation(config))
     drive([whole])
-    with RunFolder.create(tmp_path / "run", config) as begun:
-        turns = iter(range(100))
-        drive([Member(Simulation(config), begun)], stopping=lambda: next(turns) >= 2)
-    with RunFolder.open(tmp_path / "run") as again:
-        member = Member(Simulation(config), again)
-        resume(member)
-        assert member.state.rounds_done == 2
-        drive([member])
-    assert torch.equal(member.state.weights, whole.state.weights)
-    assert member.state.method.keys() == whole.state.method.keys()
-    assert all(torch.equal(value, whole.state.method[part]) for part, value in member.state.method.items())
+    stop_after(config, tmp_path / "run", 2)
+    member, _, left_after = continued(config, tmp_path / "run")
+    assert left_after == 2
+    assert same_state(member.state, whole.state)
 
 
 @each_run

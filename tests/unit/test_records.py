@@ -22,6 +22,7 @@ from flare.records import RunFolder
 from flare.records import folder as folder_module
 from flare.records import manifest as manifests
 from flare.records.locking import lock
+from flare.records.manifest import is_run_folder
 from tests.record_writer import CONFIG, snapshot, start
 from tests.run_folders import assert_restored, checkpoint_names, expected, lines, written
 
@@ -127,6 +128,43 @@ def test_a_damaged_folder_is_named_with_its_damage(path, damage, message):
     damage(written(path, 1))
     with pytest.raises(ValueError, match=message):
         RunFolder.open(path)
+
+
+def never_begun(path):
+    """What is left where a process is killed between manifest and configuration."""
+    with RunFolder.create(path, CONFIG):
+        pass
+    for name in ("config.toml", "rounds.jsonl"):
+        (path / name).unlink()
+    return path
+
+
+def test_a_folder_whose_run_never_began_is_taken_for_a_new_one(path):
+    never_begun(path)
+    with pytest.raises(ValueError, match=r"holds no run: a process was killed .* nothing is lost; start the run again"):
+        RunFolder.open(path)
+    assert not is_run_folder(path)
+    with RunFolder.create(path, CONFIG) as folder:
+        folder.append({"round": 0})
+    assert len(RunFolder.open(path).records()) == 1
+
+
+@pytest.mark.parametrize("left", ["config.toml", "rounds.jsonl", "checkpoints/round-000001.safetensors"])
+def test_a_folder_with_anything_of_a_run_is_not_taken(path, left):
+    (never_begun(path) / left).write_text("something")
+    assert is_run_folder(path)
+    with pytest.raises(ValueError, match=r"already holds a run"):
+        RunFolder.create(path, CONFIG)
+    with pytest.raises(ValueError, match=r"damaged"):
+        RunFolder.open(path)
+
+
+def test_a_folder_whose_run_never_began_with_files_of_others_is_not_taken(path):
+    (never_begun(path) / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="is not empty: it holds files beside a run that never began"):
+        RunFolder.create(path, CONFIG)
+    with RunFolder.create(path, CONFIG, force=True):
+        assert (path / "mine.txt").read_text() == "mine"
 
 
 def test_a_folder_of_another_version_is_refused(path):

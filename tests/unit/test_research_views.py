@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -230,8 +231,9 @@ def test_curves_are_means_over_seeds_with_their_bands(compared: tuple[flare.Runs
     assert not axes.collections  # of two seeds no interval is told
     timed = runs.plot("accuracy", x="time").lines[0]
     clocks = [runs[f"flare-greedy-seed{seed}"].frame().dropna(subset="test_accuracy") for seed in (0, 1)]
-    assert timed.get_xdata()[0] == min(frame.clock_s.iloc[0] for frame in clocks)  # one of two seeds is half of them
-    assert timed.get_xdata()[-1] == max(frame.clock_s.iloc[-1] for frame in clocks)
+    (begin, end), first = ends_of(timed), sorted(frame.clock_s.iloc[0] for frame in clocks)
+    assert first[1] <= begin < first[1] + (end - first[0]) / 119  # on a grid of 120 points
+    assert end == min(frame.clock_s.iloc[-1] for frame in clocks)
 
 
 def test_the_band_is_the_interval_over_three_seeds(tmp_path: Path) -> None:
@@ -256,6 +258,29 @@ def test_curves_go_as_far_as_those_of_a_report(x: str, tmp_path: Path) -> None:
     wanted = curve(runs.groups[0])
     assert line.get_xdata().max() == pytest.approx(wanted.x.max())
     assert line.get_ydata()[-1] == pytest.approx(wanted.mean[-1])
+
+
+def ends_of(drawn: Any) -> tuple[float, float]:
+    """Where a line, or a band, begins and ends."""
+    x = drawn.get_xdata() if hasattr(drawn, "get_xdata") else drawn.get_paths()[0].vertices[:, 0]
+    return float(x.min()), float(x.max())
+
+
+def test_mean_and_band_go_from_where_all_seeds_have_begun_to_where_the_first_ends(tmp_path: Path) -> None:
+    for seed in range(4):
+        write_run(tmp_path / str(seed), settings(seed=seed), rounds=20)
+    runs = flare.load(tmp_path)
+    tests = [run.frame().dropna(subset="test_accuracy").clock_s.to_numpy() for run in runs]
+    first, last = max(each[0] for each in tests), min(each[-1] for each in tests)
+    step = (last - min(each[0] for each in tests)) / 119  # of the grid
+    assert max(each[-1] for each in tests) > last + step  # they do not end at the same time
+    axes = runs.plot("accuracy", x="time")
+    for drawn in (axes.lines[0], axes.collections[0]):
+        begin, end = ends_of(drawn)
+        assert first <= begin < first + step
+        assert end == pytest.approx(last, rel=1e-12)
+    write_run(tmp_path / "stopped early", settings(seed=4), rounds=7)  # the others go on without it
+    assert ends_of(flare.load(tmp_path).plot("accuracy", x="time").lines[0])[1] == pytest.approx(last, rel=1e-12)
 
 
 def test_curves_on_given_axes_are_named_unless_their_drawer_will(

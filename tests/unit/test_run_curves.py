@@ -295,7 +295,7 @@ def test_few_tests_are_marked_where_they_are_and_many_are_not(tmp_path: Path) ->
     assert by_time.tests is not None
     np.testing.assert_array_equal(by_rounds.tests, [5.0, 10.0, 15.0, 20.0])
     clocks = np.array([run.of_round["clock_s"][[4, 9, 14, 19]] for run in few.runs]).mean(axis=0)
-    np.testing.assert_allclose(by_time.tests, clocks[clocks <= by_time.x[-1]], rtol=1e-12)
+    np.testing.assert_allclose(by_time.tests, clocks[(by_time.x[0] <= clocks) & (clocks <= by_time.x[-1])], rtol=1e-12)
     marked = lines(ROUND, "accuracy", [by_rounds], looks(1)).axes[0].lines[-1]
     np.testing.assert_array_equal(marked.get_xdata(), by_rounds.tests)
     np.testing.assert_array_equal(marked.get_ydata(), by_rounds.mean)

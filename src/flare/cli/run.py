@@ -128,25 +128,15 @@ def compare(
 
     require_tensorboard(tensorboard_)
     if resume_ is not None:
-        changes = [
-            *(settings or []),
-            *(option or []),
-            *(plugin or []),
-            *(entry or []),
-            methods,
-            policies,
-            "" if seeds is None else "seeds",
-        ]
-        _refuse_changes(config_file, changes, out, force)
-        folders = listed(resume_)
-        base, tasks = resume_, [begun(folder, allow_changed_plugins=allow_changed) for folder in folders]
+        changes = [*(settings or []), *(option or []), *(entry or []), methods, policies, str(seeds or "")]
+        _refuse_changes(config_file, [*changes, *(plugin or [])], out, force)
+        base, tasks = resume_, [begun(folder, allow_changed_plugins=allow_changed) for folder in listed(resume_)]
     else:
         _refuse_allowing(allow_changed)
         whole = _settings_of(config_file, settings or [], plugin)
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or run_setup.new_folder(Path("runs"), "compare")
-        folders = [base / name_of(one) for one in configs]
-        tasks = run_setup.created(folders, configs, force, listing=base)
+        tasks = run_setup.created([base / name_of(one) for one in configs], configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]
     carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)

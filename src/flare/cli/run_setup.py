@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from flare.cli.console import say
 from flare.cli.data import watched
 from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.sweeps import Task, begin
-from flare.sweeps.entries import of_pairs, pair_of, refuse_twins, run_name
+from flare.sweeps.entries import of_pairs, pair_of, policies_in_vain, refuse_twins, run_name
 from flare.sweeps.parts import PARTS
 
 
 def combinations(
     whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int, texts: Sequence[str] = ()
 ) -> list[Config]:
-    """One configuration for each pair of method and policy and each seed; `texts` are options, `name=value`."""
+    """One configuration for each pair of method and policy and each seed; `texts` are options, `name=value`. Where
+    policies are not asked, a line on standard error says so."""
     pairs = [pair_of(entry, "--entry: ") for entry in entries]
     if methods or policies or not pairs:
         pairs += [
@@ -28,6 +30,8 @@ def combinations(
         ]
     refuse_twins([(run_name(*pair, whole.seed), ":".join(pair)) for pair in pairs], "name it once")
     configs = of_pairs(whole, pairs, texts)
+    if (in_vain := policies_in_vain(configs)) is not None:
+        say(f"warning: {in_vain}", stderr=True)
     return [replace(one, seed=whole.seed + seed) for one in configs for seed in range(seeds)]
 
 

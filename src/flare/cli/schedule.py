@@ -152,9 +152,7 @@ def schedule(
     options = _options(whole.scheduling, policy, option or [], time_limit, compare=compare)
     texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload, "--block": block}
     settings = quantities.settings_of(texts)
-    law = None if path_loss is None else path_loss.value
-    radio = _given(batch_size=batch_size, path_loss=law, path_loss_exponent=path_loss_exponent)
-    radio |= quantities.settings_of({"--noise": noise})
+    radio = _radio(batch_size, path_loss, path_loss_exponent) | quantities.settings_of({"--noise": noise})
     if table is not None:
         this = _from_table(table, replace(whole.wireless, **radio), settings, gamma)
     else:
@@ -238,6 +236,12 @@ def _options(
     return options
 
 
+def _radio(batch_size: int | None, path_loss: PathLoss | None, exponent: float | None) -> dict[str, Any]:
+    """The settings of a table's physical columns that are given."""
+    law = None if path_loss is None else path_loss.value
+    return _given(batch_size=batch_size, path_loss=law, path_loss_exponent=exponent)
+
+
 def _given(**values: Any) -> dict[str, Any]:
     """Those that are not None."""
     return {name: value for name, value in values.items() if value is not None}
@@ -272,7 +276,7 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
     if str(path) == "-" and sys.stdin is None:
         raise ValueError("standard input is closed; send a table of devices to it, or name a CSV file")
     table = read_table(sys.stdin.buffer if str(path) == "-" else path, surroundings)
-    for remark in table.remarks:
+    for remark in table.remarks(settings.get("deadline_s")):
         say(f"warning: {remark}", stderr=True)
     if "payload_bits" in settings and table.payload_bits is not None:
         raise ValueError("--payload and the column 'payload_bits' say the same twice; leave one of them out")

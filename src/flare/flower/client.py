@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -107,40 +107,58 @@ def client_app(
         gradient of all data first, and to know how many samples there are.
     loss_of : the mean loss of a batch.
     """
-    app = ClientApp()
-    one_step = partial(sgd_step, loss_of=loss_of) if train_step is None else train_step
+    step = partial(sgd_step, loss_of=loss_of) if train_step is None else train_step
+    node, app = _Node(model, batches, step, resources, all_batches, loss_of), ClientApp()
+    app.query()(node.query)
+    app.train(GRADIENT)(node.gradient)
+    app.train()(node.train)
+    return app
 
-    @app.query()
-    def query(message: Message, context: Context) -> Message:
+
+@final
+@dataclass(frozen=True)
+class _Node:
+    """What a node answers, with the parts that its user gave."""
+
+    model: MakeModel
+    batches: Batches
+    step: TrainStep
+    resources: OwnResources
+    all_batches: AllBatches | None
+    loss_of: Loss
+
+    def query(self, message: Message, context: Context) -> Message:
+        """What this device can do."""
         ask = _read(Ask, message)
-        answer = dict(resources(context, ask))
-        if ask.needs_samples and all_batches is not None and "num_samples" not in answer:
-            answer["num_samples"] = sum(len(batch[1]) for batch in all_batches(context))
+        answer = dict(self.resources(context, ask))
+        if ask.needs_samples and self.all_batches is not None and "num_samples" not in answer:
+            answer["num_samples"] = sum(len(batch[1]) for batch in self.all_batches(context))
         numbers = MetricRecord({name: float(value) for name, value in answer.items()})
         return Message(RecordDict({RECORD: numbers}), reply_to=message)
 
-    @app.train(GRADIENT)
-    def gradient(message: Message, context: Context) -> Message:
-        if all_batches is None:
+    def gradient(self, message: Message, context: Context) -> Message:
+        """The gradient of all its data, which it keeps until it trains."""
+        if self.all_batches is None:
             raise ValueError("this method needs the gradient of all data: give client_app all_batches")
-        own = _gradient_arrays(model(context), message.content.array_records["arrays"], all_batches(context), loss_of)
+        arrays = message.content.array_records["arrays"]
+        own = _gradient_arrays(self.model(context), arrays, self.all_batches(context), self.loss_of)
         context.state[_KEPT] = own
         context.state[f"{_KEPT}.round"] = ConfigRecord({"round": _round_of(message)})
         sender = Sender.asked(message, context)
         if sender is None:
             return Message(RecordDict({"arrays": own}), reply_to=message)
-        sender.add(Part.GRADIENT, Layout(message.content.array_records["arrays"]).flatten(own))
+        sender.add(Part.GRADIENT, Layout(arrays).flatten(own))
         return Message(RecordDict({UPLINK: sender.record()}), reply_to=message)
 
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(self, message: Message, context: Context) -> Message:
+        """The difference to the model that it was sent, after the steps that it was asked for."""
         start = time.perf_counter()
         work = _read(Work, message)
         arrays = message.content.array_records["arrays"]
-        module = model(context)
+        module = self.model(context)
         load_arrays(module, arrays)
-        step = _correcting(one_step, module, work, _drift(message, context, work, module))
-        losses = [step(batch) for batch in itertools.islice(batches(context, work), work.steps)]
+        step = _correcting(self.step, module, work, _drift(message, context, work, module))
+        losses = [step(batch) for batch in itertools.islice(self.batches(context, work), work.steps)]
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
         told: dict[str, float] = {"steps": work.steps}
@@ -154,8 +172,6 @@ def client_app(
             content = RecordDict({UPLINK: _coded(sender, work, message, Layout(arrays).flatten(update), told)})
         content["metrics"] = MetricRecord({**told, "work_s": time.perf_counter() - start})
         return Message(content, reply_to=message)
-
-    return app
 
 
 def _coded(sender: Sender, work: Work, message: Message, update: Tensor, told: dict[str, float]) -> ConfigRecord:

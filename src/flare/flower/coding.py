@@ -16,7 +16,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from torch import Tensor
 
-from flare.rounds import BaseStation
+from flare.rounds import BaseStation, Plan
 from flare.rounds.coding import encoded
 from flare.rounds.residuals import Part
 from flare.uplink import make_codec
@@ -37,10 +37,11 @@ class Coding:
     device: int
 
 
-def coding_record(station: BaseStation, index: int, device: int) -> ConfigRecord:
-    """What a node is told that is this device."""
-    uplink = station.config.uplink
-    told = Coding(uplink.codec, json.dumps(uplink.given), station.config.seed, index, device)
+def coding_record(station: BaseStation, plan: Plan, device: int) -> ConfigRecord:
+    """What a node is told that is this device; its bits are those of the plan where they were chosen for it."""
+    uplink, own = station.config.uplink, plan.own_codecs.get(device)
+    options = uplink.given if own is None else {**uplink.given, "bits": own.bits_per_weight}
+    told = Coding(uplink.codec, json.dumps(options), station.config.seed, plan.index, device)
     return ConfigRecord(dict(vars(told)))
 
 

@@ -111,11 +111,17 @@ class Fleet:
             "rates": {str(node): list(each.rates.items()) for node, each in known.items()},
         }
 
-    def restore(self, numbers: Mapping[str, Any]) -> None:
-        """From a checkpoint."""
-        self.device_of = {int(node): int(device) for node, device in numbers["device_of"].items()}
-        self.size = int(numbers["size"])
-        for node, overhead_s in numbers["overhead_s"].items():
-            self.uplink(int(node)).overhead_s = float(overhead_s)
-        for node, rates in numbers["rates"].items():
-            self.uplink(int(node)).rates = {int(then): float(rate) for then, rate in rates}
+    def restore(self, numbers: Any) -> None:
+        """From a checkpoint; ValueError where it has no fleet."""
+        try:
+            self.device_of = {int(node): int(device) for node, device in numbers["device_of"].items()}
+            self.size = int(numbers["size"])
+            for node, overhead_s in numbers["overhead_s"].items():
+                self.uplink(int(node)).overhead_s = float(overhead_s)
+            for node, rates in numbers["rates"].items():
+                self.uplink(int(node)).rates = {int(then): float(rate) for then, rate in rates}
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"what it says of the fleet cannot be read ({error})") from None
+        devices = self.device_of.values()
+        if len(set(devices)) < len(devices) or not all(0 <= device < self.size for device in devices):
+            raise ValueError(f"its fleet of {self.size} devices has nodes for devices {sorted(devices)}; each has one")

@@ -94,7 +94,7 @@ def train_message(
     return Message(content, node, MessageType.TRAIN, ttl=ttl_s, group_id=str(work.round))
 
 
-def beside_work(station: BaseStation, index: int, rules: Mapping[int, LocalRule], layout: Layout) -> dict[int, Beside]:
+def beside_work(station: BaseStation, plan: Plan, rules: Mapping[int, LocalRule], layout: Layout) -> dict[int, Beside]:
     """The records that go to each device beside its work: its drift and, where vectors are coded, how, and the control
     variate that it needs for the change of its own. A vector that devices share is made into arrays once."""
     made: dict[int, ArrayRecord] = {}
@@ -109,7 +109,7 @@ def beside_work(station: BaseStation, index: int, rules: Mapping[int, LocalRule]
         if rule.drift is not None:
             told[device][DRIFT] = arrays(rule.drift)
         if station.codes:
-            told[device][UPLINK] = coding_record(station, index, device)
+            told[device][UPLINK] = coding_record(station, plan, device)
             if station.method.sends_control:
                 told[device][CONTROL] = arrays(control_of(station, rule))
     return told
@@ -131,12 +131,13 @@ def gradients(
     """The sound gradients with their devices, one at a time: each lies in the same room until the next is asked for.
     `devices` has the device of each node."""
     for answer in answers:
+        device = devices[answer.node]
         try:
-            gradient, _ = reader.read(answer.message, Part.GRADIENT)
+            gradient, _ = reader.read(answer.message, Part.GRADIENT, device)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        yield devices[answer.node], gradient
+        yield device, gradient
 
 
 def take_in(
@@ -155,13 +156,13 @@ def take_in(
             if work is None:
                 raise ValueError("it was not asked")
             with one_thread(_CPU):  # threads cost more than they save on sums this short
-                trained = _read_trained(answer.message, reader, steps=work.steps)
+                trained = _read_trained(answer.message, reader, work)
                 upload_s = fleet.uplink(answer.node).upload_s(answer.after_s - trained.work_s)
                 arrivals.add(work.device, trained.update, compute_s=trained.work_s, upload_s=upload_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        fleet.uplink(answer.node).sent(work.round, reader.bits, answer.after_s - trained.work_s)
+        fleet.uplink(answer.node).sent(work.round, reader.bits(work.device), answer.after_s - trained.work_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,23 +187,23 @@ def _ask(config: Config, index: int, uplink_bps: float, needs_samples: bool) -> 
     )
 
 
-def _read_trained(answer: Message, reader: Reader, *, steps: int) -> Trained:
+def _read_trained(answer: Message, reader: Reader, work: Work) -> Trained:
     """The update in a node's answer, until the next is read; ValueError says why it is not to be used."""
     metrics = answer.content.get("metrics")
     if not isinstance(metrics, MetricRecord):
         raise ValueError("its answer lacks the record 'metrics'")
     done, work_s = metrics.get("steps"), metrics.get("work_s")
-    if done != steps:
-        raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {steps}")
+    if done != work.steps:
+        raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {work.steps}")
     if not _sensible(work_s, 0.0):
         raise ValueError(f"its work_s is {str(work_s)[:40]}; it must be a finite number up to {_MAX:g}, not negative")
     losses = _told_losses(metrics) if reader.station.config.data.share_losses else (math.nan, math.nan)
-    delta, norm = reader.read(answer, Part.UPDATE)
+    delta, norm = reader.read(answer, Part.UPDATE, work.device)
     change = None
     if reader.coded:
         norm = _told_norm(metrics, reader.max_norm)
         if reader.station.method.sends_control:
-            change, _ = reader.read(answer, Part.CONTROL)
+            change, _ = reader.read(answer, Part.CONTROL, work.device)
     return Trained(Update(delta, *losses, norm, change), float(work_s))  # type: ignore[arg-type]
 
 

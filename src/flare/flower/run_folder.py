@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from flare.flower.arrays import Layout
-from flare.records import RunFolder
+from flare.flower.fleet import Fleet
+from flare.records import RunFolder, Snapshot
 from flare.records.manifest import is_run_folder
 from flare.records.run_keeper import RunKeeper, refuse_other_driver
-from flare.rounds import BaseStation
+from flare.rounds import BaseStation, RunState
+from flare.rounds.bits import facts_of_bits
 from flare.rounds.identity import code_identity
+from flare.rounds.restored import restored_state
 
 
 def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper:
@@ -22,9 +26,8 @@ def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper
         return RunKeeper(None, checkpoint_every=1)
     shapes = [[name, list(shape)] for name, shape in layout.shapes.items()]  # in their order, which the weights have
     if not is_run_folder(path):
-        folder = RunFolder.create(
-            path, station.config, facts={"driver": "flower", "arrays": shapes}, identity=code_identity(station)
-        )
+        facts = {"driver": "flower", "arrays": shapes, **facts_of_bits(station)}
+        folder = RunFolder.create(path, station.config, facts=facts, identity=code_identity(station))
         return RunKeeper(folder, checkpoint_every=1)
     folder = RunFolder.open(path)
     refuse_other_driver(folder, "flower")
@@ -33,3 +36,17 @@ def opened(path: Path | None, station: BaseStation, layout: Layout) -> RunKeeper
     if folder.manifest.get("arrays") != shapes:
         raise ValueError(f"{path} holds a run of a model with other arrays; give another folder")
     return RunKeeper(folder, checkpoint_every=1)
+
+
+def state_in(station: BaseStation, snapshot: Snapshot) -> RunState:
+    """The state in a checkpoint of a fleet; ValueError where it, or what lies beside it, cannot be of this run."""
+    numbers = snapshot.numbers
+    state = restored_state(station, snapshot.rounds_done, snapshot.tensors, numbers, fleet=True)
+    fleet = Fleet(station.config.wireless.num_devices)
+    fleet.restore(numbers.get("fleet"))
+    if state.history.num_devices > fleet.size:
+        raise ValueError(f"its history is of {state.history.num_devices} devices, its fleet of {fleet.size}")
+    norm = numbers.get("first_norm")
+    if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0.0 <= norm < math.inf:
+        raise ValueError(f"its first_norm is {norm!r:.40}; it must be a number")
+    return state

@@ -35,11 +35,6 @@ def refuse_settings(config: Config) -> None:
             'signals that add up in the air; set it to "fdma", or simulate the run (flare run)'
         )
     codec_of(config, method)
-    if config.uplink.bits == "auto":
-        raise ValueError(
-            'uplink.bits is "auto", a number of bits for each device and round, but all nodes of a fleet code with the '
-            "same; set it to a number from 2 to 16, or simulate the run (flare run)"
-        )
     downlink_codec_of(config, method)
     if config.wireless.downlink_codec != PLAIN:
         raise ValueError(

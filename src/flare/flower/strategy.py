@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -16,7 +17,6 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.client import Work
 from flare.flower.coding import coding_record
 from flare.flower.exchange import Answer, exchange, refusal
 from flare.flower.faults import Faults, log
@@ -32,20 +32,18 @@ from flare.flower.nodes import (
     works,
 )
 from flare.flower.resources import observation
-from flare.flower.run_folder import opened
+from flare.flower.run_folder import opened, state_in
 from flare.flower.settings import refuse_settings
+from flare.flower.under_way import FleetRound, FleetRun, say_round, score_of, train_metrics
 from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
-from flare.learning.job import LocalRule, Score
+from flare.learning.job import LocalRule
 from flare.learning.methods import make_method
 from flare.plugins import load_plugins
-from flare.records.run_keeper import RunKeeper
 from flare.rounds import (
     Arrivals,
     BaseStation,
     Plan,
-    RoundRecord,
-    RunState,
     RunStatus,
     first_state,
     local_rules,
@@ -123,8 +121,8 @@ class FlareStrategy(Strategy):
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()
         self._timeout_s = 3600.0
-        self._run: _Run | None = None
-        self._round: _Round | None = None
+        self._run: FleetRun | None = None
+        self._round: FleetRound | None = None
 
     def summary(self) -> None:
         """Say what will be done."""
@@ -209,14 +207,15 @@ class FlareStrategy(Strategy):
         known = {device: said[node] for device, node in nodes.items()}
         run.present = len(known)
         plan = plan_round(run.station, run.state, observation(known, self._fleet.size, self.config.wireless))
-        rules = self._rules(grid, run, plan, nodes, ttl_s)
-        self._round = _Round(began, Arrivals(run.station, run.state, plan, rules), {})
+        reader = self._reader(run, plan)
+        rules = self._rules(grid, run, plan, reader, nodes, ttl_s)
+        self._round = FleetRound(began, Arrivals(run.station, run.state, plan, rules), reader, {})
         if plan is None or not rules:
             return []
         tau_bar = run.station.method.reference_steps(plan.method, plan.now)
         work = works(self.config, index, plan, rules, tau_bar)
         self._round.works.update((nodes[device], each) for device, each in work.items())
-        model, beside = run.arrays(), beside_work(run.station, index, rules, run.layout)
+        model, beside = run.arrays(), beside_work(run.station, plan, rules, run.layout)
         return [
             train_message(nodes[device], each, model, beside[device], config, ttl_s=ttl_s)
             for device, each in work.items()
@@ -240,7 +239,7 @@ class FlareStrategy(Strategy):
         """None, as above."""
         return None
 
-    def _begin(self, arrays: ArrayRecord) -> _Run:
+    def _begin(self, arrays: ArrayRecord) -> FleetRun:
         """Start the run, or continue the one in the folder."""
         layout = Layout(arrays)
         weights = layout.flatten(arrays)
@@ -251,9 +250,9 @@ class FlareStrategy(Strategy):
         if not math.isfinite(first_norm):
             raise ValueError("the initial arrays hold numbers that are not finite; give those of a sound model")
         keeper = opened(self.folder, station, layout)
-        run = _Run(station, layout, keeper, first_norm, first_state(weights, method.start(len(weights), 0), 0))
+        run = FleetRun(station, layout, keeper, first_norm, first_state(weights, method.start(len(weights), 0), 0))
         try:
-            restored = keeper.restored("flower", code_identity(station))
+            restored = keeper.restored("flower", code_identity(station), partial(state_in, station))
         except BaseException:
             keeper.close()
             raise
@@ -266,7 +265,7 @@ class FlareStrategy(Strategy):
         return run
 
     def _rules(
-        self, grid: Grid, run: _Run, plan: Plan | None, nodes: Mapping[int, int], ttl_s: float
+        self, grid: Grid, run: FleetRun, plan: Plan | None, reader: Reader, nodes: Mapping[int, int], ttl_s: float
     ) -> dict[int, LocalRule]:
         """How each selected device steps; where the method needs their gradients, they are asked for those first."""
         if plan is None:
@@ -274,12 +273,12 @@ class FlareStrategy(Strategy):
         if not run.station.method.needs_gradients:
             return local_rules(run.station, plan)
         index, arrays, devices = run.state.rounds_done, run.arrays(), plan.selected.tolist()
-        codings = {each: coding_record(run.station, index, each) for each in devices if run.station.codes}
+        codings = {each: coding_record(run.station, plan, each) for each in devices if run.station.codes}
         asked = [gradient_message(nodes[each], index, arrays, codings.get(each), ttl_s=ttl_s) for each in devices]
         answers = self._exchange(grid, asked, "train")
         with one_thread(_CPU):
             device_of = {node: device for device, node in nodes.items()}
-            told = gradients(answers, device_of, self._reader(run), faults=self._faults)
+            told = gradients(answers, device_of, reader, faults=self._faults)
             return local_rules(run.station, plan, told)
 
     def _end_round(self, answers: Iterable[Answer]) -> tuple[MetricRecord | None, MetricRecord | None]:
@@ -289,29 +288,22 @@ class FlareStrategy(Strategy):
         if run is None or this is None:  # the run is over
             return None, None
         self._round = None
-        take_in(
-            answers,
-            this.arrivals,
-            this.works,
-            self._reader(run),
-            fleet=self._fleet,
-            faults=self._faults,
-        )
+        take_in(answers, this.arrivals, this.works, this.reader, fleet=self._fleet, faults=self._faults)
         with one_thread(_CPU):
             state, record = this.arrivals.end(faults=self._faults_by_device())
         score = None
         if self.evaluate_fn is not None and wants_score(self.config.run, state):
             score = self.evaluate_fn(state.rounds_done, run.layout.arrays(state.weights))
             if score is not None:
-                state, record = with_score(run.station, state, record, _score(score))
+                state, record = with_score(run.station, state, record, score_of(score))
         record = replace(record, wall_s=time.monotonic() - this.began)
         run.state = state
         run.keeper.append(record)
         run.keeper.save(state, self._numbers())
         if state.status is not RunStatus.RUNNING:
             run.keeper.close()
-        _say(record)
-        return _train_metrics(record), score
+        say_round(record)
+        return train_metrics(record), score
 
     def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""
@@ -329,9 +321,9 @@ class FlareStrategy(Strategy):
     def _patience_s(self, when: str) -> float:
         return self.query_timeout_s if when == "query" and self.query_timeout_s is not None else self._timeout_s
 
-    def _reader(self, run: _Run) -> Reader:
+    def _reader(self, run: FleetRun, plan: Plan | None) -> Reader:
         max_norm = 10.0 * max(1.0, run.first_norm) if self.max_update_norm is None else self.max_update_norm
-        return Reader(run.station, run.layout, max_norm)
+        return Reader(run.station, run.layout, max_norm, {} if plan is None else plan.own_codecs)
 
     def _wait_for_nodes(self, grid: Grid) -> None:
         """Until there are enough of them, or the timeout is over."""
@@ -348,31 +340,6 @@ class FlareStrategy(Strategy):
         return {"fleet": self._fleet.to_numbers(), "first_norm": self._run.first_norm if self._run else 0.0}
 
 
-@final
-class _Run:
-    """A run that has begun: where it stands, and what it is made of."""
-
-    def __init__(
-        self, station: BaseStation, layout: Layout, keeper: RunKeeper, first_norm: float, state: RunState
-    ) -> None:
-        self.station, self.layout, self.keeper = station, layout, keeper
-        self.first_norm = first_norm
-        self.state = state
-        self.present = 0  # nodes that answered last
-
-    def arrays(self) -> ArrayRecord:
-        """The global model."""
-        return self.layout.arrays(self.state.weights)
-
-
-@final
-class _Round:
-    """A round under way: when it began, what takes in its updates, and the work of each node."""
-
-    def __init__(self, began: float, arrivals: Arrivals, works: dict[int, Work]) -> None:
-        self.began, self.arrivals, self.works = began, arrivals, works
-
-
 def _refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
     """ValueError where a parameter is not a finite number greater than 0, or None where that is allowed."""
     for name, (value, may_be_none) in given.items():
@@ -380,31 +347,3 @@ def _refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
             raise ValueError(f"{name} is {value!r:.40}; it must be a number greater than 0")
-
-
-def _score(metrics: MetricRecord) -> Score:
-    accuracy, loss = metrics.get("accuracy"), metrics.get("loss", math.nan)
-    if not isinstance(accuracy, int | float) or not isinstance(loss, int | float):
-        given = ", ".join(metrics) or "nothing"
-        raise ValueError(f"evaluate_fn gave {given}; it must give the number 'accuracy', or None for no test")
-    return Score(float(accuracy), float(loss))
-
-
-def _train_metrics(record: RoundRecord) -> MetricRecord | None:
-    if not record.sent:
-        return None
-    loss = {} if record.train_loss is None else {"train_loss": record.train_loss}  # nodes may keep it to themselves
-    return MetricRecord({**loss, "num_devices": len(record.sent)})
-
-
-def _say(record: RoundRecord) -> None:
-    log.info(
-        "round %d: %d nodes, %d selected, %d sent; clock %.3g s, loss %s, accuracy %s",
-        record.round + 1,
-        record.available,
-        len(record.selected),
-        len(record.sent),
-        record.clock_s,
-        record.train_loss,
-        record.test_accuracy,
-    )

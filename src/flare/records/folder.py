@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from flare.records import manifest as manifests
 from flare.records.checkpoint import Snapshot, encode
 from flare.records.checkpoints import checkpoint_path, checkpoints, drop_old
 from flare.records.disk_errors import explained
-from flare.records.layout import CHECKPOINTS, CONFIG, ROUNDS, refuse_occupied, remove_partial, remove_run
+from flare.records.layout import refuse_occupied, remove_partial, remove_run
 from flare.records.lines import Mark, first_mark, max_line_bytes, to_json
 from flare.records.locking import lock
+from flare.records.manifest import CHECKPOINTS, CONFIG, ROUNDS
 from flare.records.old_format import FORMAT_1, refuse_to_continue
 from flare.records.plugin_files import ChangedPlugin, changed_plugins, refuse_changed
 from flare.records.record_file import RecordFile, read_file, survey
@@ -97,6 +98,11 @@ class RunFolder:
         """A run that is there, to read; call `restore` to continue it. ValueError where it is damaged or no run."""
         path = Path(path).absolute()
         manifest = manifests.read_manifest(path)
+        if manifests.never_began(path):
+            raise ValueError(
+                f"{path} holds no run: a process was killed when it had just made the folder, and nothing is lost; "
+                "start the run again (its folder is taken as it is), or delete the folder"
+            )
         try:
             return cls(path, manifests.read_config(path / CONFIG), manifest)
         except ValueError as error:
@@ -159,9 +165,9 @@ class RunFolder:
         """ValueError where config.toml is no longer what the run began with."""
         manifests.refuse_changed_config(self.manifest, self.path / CONFIG)
 
-    def restore(self) -> Snapshot | None:
+    def restore(self, refuse: Callable[[Snapshot], object] = lambda _: None) -> Snapshot | None:
         """The newest snapshot that fits to the records, and the records cut back to its round; None: start from the
-        beginning.
+        beginning. A snapshot that `refuse` raises ValueError of counts as damaged.
 
         What is damaged is logged and kept beside under a name that ends in ".aside-1", records that are cut off with it
         too (flare.records.recovery). Raises ValueError where another process writes, the configuration was changed,
@@ -171,16 +177,16 @@ class RunFolder:
         self.refuse_changed_config()
         try:
             with self._resumable("the run folder", self.path):
-                return self._restored()
+                return self._restored(refuse)
         except BaseException:
             self.close()
             raise
 
-    def _restored(self) -> Snapshot | None:
+    def _restored(self, refuse: Callable[[Snapshot], object]) -> Snapshot | None:
         rounds, checkpoint_folder = self.path / ROUNDS, self.path / CHECKPOINTS
         if self._records is None:
             self._held.callback(lock(self.path))
-        recovery = find_recovery(rounds, checkpoint_folder, self._first_mark(), self._max_line_bytes)
+        recovery = find_recovery(rounds, checkpoint_folder, self._first_mark(), self._max_line_bytes, refuse)
         remove_partial(self.path)
         put_aside(recovery, rounds, had_checkpoints=bool(self.manifest.get("has_checkpoints")))
         self._make_checkpoint_folder()

@@ -7,10 +7,10 @@ import stat
 from pathlib import Path
 
 from flare.atomic import PART
-from flare.records.manifest import is_run_folder
+from flare.records.manifest import CHECKPOINTS, CONFIG, FILE, ROUNDS, is_run_folder, never_began
 from flare.records.regular_files import folder_is_there
 
-CONFIG, ROUNDS, CHECKPOINTS, LOCK = "config.toml", "rounds.jsonl", "checkpoints", ".lock"
+LOCK = ".lock"
 _PARTIAL = re.compile(
     r"\.(config\.toml|manifest\.json|rounds\.jsonl\.aside-\d+|round-\d+\.safetensors)\.\d+" + re.escape(PART)
 )
@@ -42,10 +42,13 @@ def refuse_occupied(path: Path, force: bool) -> None:
         return
     if not path.is_dir():
         raise ValueError(f"{path} is a file; give a folder for the run")
-    if all(_is_remains(each) for each in path.iterdir()):
+    begun = not never_began(path)
+    if all(_is_remains(each) or (not begun and each.name in (FILE, CHECKPOINTS)) for each in path.iterdir()):
         return
-    if not is_run_folder(path):
+    if begun and not is_run_folder(path):
         raise ValueError(f"{path} is not empty and not a run folder, so that nothing is written there; give another")
+    if not force and not begun:
+        raise ValueError(f"{path} is not empty: it holds files beside a run that never began; give another, or --force")
     if not force:
         raise ValueError(
             f"{path} already holds a run; continue it with --resume, write over it with --force, or give another folder"

@@ -24,7 +24,7 @@ from flare.records.old_format import FORMAT_1
 from flare.records.plugin_files import are_sound, used_checksum
 from flare.records.regular_files import read_regular, refuse_irregular
 
-FILE = "manifest.json"
+FILE, CONFIG, ROUNDS, CHECKPOINTS = "manifest.json", "config.toml", "rounds.jsonl", "checkpoints"
 FORMAT, FORMAT_VERSION = "flare-run", 2
 _MAX_BYTES = 4 << 20  # the names and shapes of some ten thousand arrays; what else is in it is small
 
@@ -103,12 +103,29 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether the folder holds a run, of whatever version."""
+    """Whether the folder holds a run, of whatever version; false of one that never began."""
+    return _has_manifest(folder) and _has_begun(folder)
+
+
+def never_began(folder: Path) -> bool:
+    """Whether the folder is what a process leaves that is killed while it makes it: the manifest, which is the first to
+    be written, and nothing of a run. It may be taken for a new one."""
+    return _has_manifest(folder) and not _has_begun(folder)
+
+
+def _has_manifest(folder: Path) -> bool:
     try:
         manifest = _parsed(read_regular(folder / FILE, _MAX_BYTES))
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether there is a configuration, a record or a checkpoint."""
+    inner = folder / CHECKPOINTS
+    written = inner.is_symlink() or (inner.exists() and not inner.is_dir()) or (inner.is_dir() and any(inner.iterdir()))
+    return written or any(os.path.lexists(folder / name) for name in (CONFIG, ROUNDS))
 
 
 def read_config(path: Path) -> Config:

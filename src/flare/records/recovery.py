@@ -1,8 +1,8 @@
 """Where a run can be continued: what its records and its checkpoints agree on, found first and carried out then.
 
-A checkpoint after n rounds is used where it is as it was written, the first n records are too, and it carries the
-check of record n: it is the state after these very records. The newest such checkpoint is taken; the records after
-it are cut off, and the run computes them again.
+A checkpoint after n rounds is used where it is as it was written, the first n records are too, it carries the check of
+record n, and it holds a state of this run: it is the state after these very records. The newest such checkpoint is
+taken; the records after it are cut off, and the run computes them again.
 
 Nothing is cut off before that is certain, and nothing is lost that may be missed:
 - Where the records or a newer checkpoint are damaged, the records are first copied (rounds.jsonl.aside-1), and the
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,8 +40,11 @@ class Recovery:
     unusable: dict[Path, str]  # newer checkpoints, and why each cannot be used
 
 
-def find_recovery(records: Path, checkpoint_folder: Path, first: Mark, max_line_bytes: int) -> Recovery:
-    """The newest checkpoint that fits to the records; nothing is changed.
+def find_recovery(
+    records: Path, checkpoint_folder: Path, first: Mark, max_line_bytes: int, refuse: Callable[[Snapshot], object]
+) -> Recovery:
+    """The newest checkpoint that fits to the records; nothing is changed. One of which `refuse` raises ValueError is
+    as good as damaged: somebody edited it and put its checksum right.
 
     Raises ValueError where there are sound checkpoints but none fits.
     """
@@ -51,14 +55,13 @@ def find_recovery(records: Path, checkpoint_folder: Path, first: Mark, max_line_
     for rounds, path in found:
         try:
             snapshot, check = read_checkpoint(path)
+            misfit = _misfit(rounds, snapshot.rounds_done, check, surveyed)
+            if not misfit:
+                refuse(snapshot)
+                return Recovery(snapshot, surveyed.marks[rounds], surveyed, unusable)
+            any_sound, unusable[path] = True, misfit
         except ValueError as error:
             unusable[path] = str(error)
-            continue
-        any_sound = True
-        misfit = _misfit(rounds, snapshot.rounds_done, check, surveyed)
-        if not misfit:
-            return Recovery(snapshot, surveyed.marks[rounds], surveyed, unusable)
-        unusable[path] = misfit
     if any_sound:
         faults = [surveyed.fault, *(f"{path.name} cannot be used: {why}" for path, why in unusable.items())]
         raise ValueError(

@@ -11,7 +11,7 @@ from flare.records.checkpoint import Snapshot
 from flare.records.folder import RunFolder
 from flare.records.plugin_files import excused, refuse_changed
 from flare.rounds.record import RoundRecord
-from flare.rounds.state import RunState, RunStatus, from_tensors, to_tensors
+from flare.rounds.state import RunState, RunStatus, to_tensors
 
 _PATIENCE_S, _WRITING_SHARE = 20.0, 0.002
 """Of a run whose checkpoints go with its end: how long none is written at least, and what writing may take of its time:
@@ -40,12 +40,18 @@ class RunKeeper:
         self._accept_plugins: Callable[[], None] | None = None
 
     def restored(
-        self, driver: str, identity: Mapping[str, str], *, allowed_files: Mapping[str, str | None] | None = None
+        self,
+        driver: str,
+        identity: Mapping[str, str],
+        read: Callable[[Snapshot], RunState],
+        *,
+        allowed_files: Mapping[str, str | None] | None = None,
     ) -> tuple[RunState, dict[str, Any]] | None:
         """Where the newest sound checkpoint left the run, with the numbers kept beside it, and its records cut back to
         that round; None: it starts from the beginning. ValueError where the folder holds another run, or a plugin of
         the run was changed.
 
+        `read` gives the state in a snapshot, or raises ValueError where it cannot be one of this run.
         `allowed_files`: plugins may have changed, and with them the parts of the identity that come from their files.
         """
         if self.folder is None:
@@ -57,8 +63,9 @@ class RunKeeper:
         if self.folder.manifest.get("identity") or next(self.folder.iter_records(), None) is not None:
             but = excused(changed, allowed_files or {})
             self.folder.refuse_other(identity, but=but)  # of a run that was killed before it began nothing is known
-        snapshot = self.folder.restore()
-        state = None if snapshot is None else from_tensors(snapshot.rounds_done, snapshot.tensors, snapshot.numbers)
+        sound: list[RunState] = []
+        snapshot = self.folder.restore(lambda each: sound.append(read(each)))
+        state = None if snapshot is None else sound[-1]
         goes_on = state is None or state.status is RunStatus.RUNNING  # of one that has ended nothing is computed
         if changed and goes_on:  # when a round was computed with them: one that fails changes nothing
             done = 0 if state is None else state.rounds_done

@@ -102,7 +102,7 @@ def _at(curve: Curve, points: Any) -> Curve:
 
 def _with_tests(curve: Curve, tests: Floats) -> Curve:
     """The curve with the tests marked that it reaches, where they are few."""
-    reached = tests[tests <= curve.x.max(initial=-math.inf)]
+    reached = tests[(curve.x.min(initial=math.inf) <= tests) & (tests <= curve.x.max(initial=-math.inf))]
     return replace(curve, tests=reached) if len(reached) <= MAX_MARKS else curve
 
 
@@ -159,19 +159,24 @@ def accuracy_against_bits(group: Group) -> Curve:
 def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[RunNumbers], Floats]) -> Curve:
     """Something of each round against what grows with the rounds (simulated seconds, energy): on a grid, since every
     seed has its own; on a straight line between two values, nothing before the first and after the last. Rounds in
-    which one of them is no number are left out."""
-    seeds = []
+    which one of them is no number are left out.
+
+    Seeds do not begin and end at the same place. The curve begins where the most of them have begun, and ends where
+    the first of those with the most rounds ends: beyond, mean and band would jump with every seed that comes or goes.
+    """
+    seeds, rounds = [], []
     for run in group.runs:
         x, y = axis(run), values(run)
         known = np.isfinite(x) & np.isfinite(y)
         if known.any():
             seeds.append((x[known], y[known]))
+            rounds.append(run.num_rounds)
     if not seeds:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    grid = np.linspace(min(x[0] for x, _ in seeds), max(x[-1] for x, _ in seeds), MAX_POINTS)
-    return of_most_seeds(
-        over_seeds(grid, np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in seeds]))
-    )
+    end = min(x[-1] for (x, _), done in zip(seeds, rounds, strict=True) if done == max(rounds))
+    grid = np.linspace(min(x[0] for x, _ in seeds), end, MAX_POINTS)
+    curve = over_seeds(grid, np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in seeds]))
+    return of_most_seeds(_at(curve, slice(int(np.argmax(curve.seeds)), None)))
 
 
 def times_of_tests(run: RunNumbers) -> Floats:

@@ -53,18 +53,9 @@ def _bins(groups: Sequence[Group], max_points: int = MAX_POINTS) -> str:
     return f" At most {max_points} points, each the mean of the rounds around it."
 
 
-def _since_all_have_begun(curve: Curve) -> Curve:
-    """The curve from where the most seeds have begun: before, each that begins would bend the mean."""
-    if not len(curve.x):
-        return curve
-    rest = slice(int(np.argmax(curve.seeds)), None)
-    tests = None if curve.tests is None else curve.tests[curve.tests >= curve.x[rest.start]]
-    return Curve(curve.x[rest], curve.mean[rest], curve.half[rest], curve.seeds[rest], tests)
-
-
 def _accuracy(groups: Sequence[Group]) -> Section:
     rounds = [accuracy_against_rounds(group) for group in groups]
-    seconds = [_since_all_have_begun(accuracy_against_time(group)) for group in groups]
+    seconds = [accuracy_against_time(group) for group in groups]
     panels = [
         line_panel(
             "accuracy-rounds",
@@ -77,7 +68,8 @@ def _accuracy(groups: Sequence[Group]) -> Section:
         line_panel(
             "accuracy-time",
             "Accuracy against simulated time",
-            "What a second on the air is worth. A curve begins where all of its seeds have been tested.",
+            "What a second on the air is worth. A curve goes from where all of its seeds have been tested to where the "
+            "first of those with the most rounds ends.",
             ("simulated time (s)", "test accuracy (%)"),
             groups,
             seconds,
@@ -91,7 +83,7 @@ def _accuracy(groups: Sequence[Group]) -> Section:
                 "What a bit on the air is worth: those of all devices, scales and places included.",
                 ("sent by all devices (bit)", "test accuracy (%)"),
                 groups,
-                [_since_all_have_begun(accuracy_against_bits(group)) for group in groups],
+                [accuracy_against_bits(group) for group in groups],
             )
         )
     return Section("Accuracy", _band(groups), panels)

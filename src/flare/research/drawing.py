@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flare.config import OTA
 from flare.records.run import RunNumbers
 from flare.report.curves import Curve, against_rounds, along
 from flare.report.run_groups import Group
-from flare.research.quantities import get_axis, get_quantity
+from flare.research.quantities import AXES, get_axis, get_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +24,7 @@ def draw_run(
 ) -> Axes:
     """One run as a line through the rounds that have a value; its axes."""
     values, axis = get_quantity(quantity).values(numbers), get_axis(x).values(numbers)
+    _refuse_analog([numbers], x)
     known = np.isfinite(values) & np.isfinite(axis)
     axes = _axes(ax, quantity, x)
     axes.plot(axis[known], values[known], **({"label": label} | style))
@@ -33,8 +35,10 @@ def draw_run(
 def draw_groups(
     groups: Sequence[Group], quantity: str, x: str, ax: Any, band: bool, style: dict[str, Any], *, legend: bool = True
 ) -> Axes:
-    """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go; the axes."""
+    """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go (`along` says
+    where a curve begins and ends that is not against rounds); the axes."""
     curves = [_curve(group, quantity, x) for group in groups]
+    _refuse_analog([run for group in groups for run in group.runs], x)
     axes = _axes(ax, quantity, x)
     for group, curve in zip(groups, curves, strict=True):
         (line,) = axes.plot(curve.x, curve.mean, **({"label": group.label} | style))
@@ -43,6 +47,14 @@ def draw_groups(
             axes.fill_between(curve.x, low, curve.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
     _name_curves(axes, legend)
     return axes
+
+
+def _refuse_analog(runs: Sequence[RunNumbers], x: str) -> None:
+    """ValueError where runs are to be drawn against bits, and none of them sends any."""
+    if x == "bits" and runs and all(run.config.uplink.air == OTA for run in runs):
+        what = "the run sends" if len(runs) == 1 else "all runs send"
+        others = ", ".join(f'"{name}"' for name in AXES if name != x)
+        raise ValueError(f'x is "bits", but {what} over the air, analog and not in bits; take one of {others}')
 
 
 def _name_curves(axes: Axes, legend: bool) -> None:

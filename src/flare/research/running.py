@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from flare.research.run import Run
 from flare.research.runs import Runs
 from flare.rounds import RoundRecord, RunStatus
 from flare.sweeps import Place, Task, begin, has_ended, run_tasks
-from flare.sweeps.entries import name_of
+from flare.sweeps.entries import name_of, policies_in_vain
 
 Out = str | os.PathLike[str] | None
 
@@ -103,6 +104,8 @@ def compare(
         for one in configs:
             name = entry.name(one.seed)
             tasks.append(Task(name, one, None if base is None else base / name, own=own, label=entry.label))
+    if (in_vain := policies_in_vain([task.config for task in tasks])) is not None:
+        warnings.warn(in_vain, stacklevel=2)
     runs = _carried_out(tasks, "flare.compare", out=out, listing=base, progress=progress, callback=callback)
     return Runs(runs)
 

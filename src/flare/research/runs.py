@@ -83,11 +83,12 @@ class Runs(Sequence[Run]):
         **style: Any,
     ) -> Axes:
         """Draw a quantity of each group, the mean over its seeds with the band of a 95 % t-interval, as far as half
-        of its seeds go, and return the matplotlib axes.
+        of its seeds go, and return the matplotlib axes. Against anything but rounds, where each seed begins and ends
+        elsewhere, a curve goes from where all have begun to where the first of those with the most rounds ends.
 
         quantity   as for `Run.plot`
-        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; nothing
-                   over the air)
+        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; over
+                   the air nothing is)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
         band       False: means alone; a band ends at 0, since no quantity is negative
         legend     False: none, for one of your own; without, there is one where the axes have more than one curve

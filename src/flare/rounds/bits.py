@@ -46,11 +46,14 @@ def reach(station: BaseStation, problem: RoundProblem) -> float:
     return min(STEP_LIMIT, station.smoothness * tau_bar * station.config.learning.local_lr)
 
 
-def model_of_bits(station: BaseStation) -> dict[str, Any]:
-    """What the choice rests on, for the manifest of a run."""
-    return {
+def facts_of_bits(station: BaseStation) -> dict[str, Any]:
+    """What the choice rests on, for the manifest of a run; nothing where there is none."""
+    if not station.codecs:
+        return {}
+    model = {
         "bits": [codec.bits_per_weight for codec in station.codecs],
         "noise": "of independent normal entries, not measured",
         "gradient_sq": f"{GRADIENT_SQ:g}, a guess",
         "reach": f"{STEP_LIMIT:g}, as L is not known" if station.smoothness is None else "from L at the start",
     }
+    return {"model_of_bits": model}

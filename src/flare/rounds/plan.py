@@ -30,7 +30,7 @@ from flare.scheduling.history import History
 from flare.scheduling.schedule import time_of_broadcast
 from flare.types import Floats, Indices
 from flare.units import dbm_to_watt
-from flare.uplink import Codec
+from flare.uplink import Qsgd
 from flare.uplink.air import AirLink, AirPlan
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import downlink_snr_hz, upload_energy_j
@@ -57,7 +57,7 @@ class Plan:
     deadline_s: float  # when the round is over, at the latest: as set, or as the policy sets it
     start: Tensor  # (weights,), the global weights as they reach the devices
     lost: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # of the selected: nothing arrives
-    codecs: tuple[Codec, ...] = ()  # of the selected devices, in their order, where each has its own
+    codecs: tuple[Qsgd, ...] = ()  # of the selected devices, in their order, where each has its own
     air: AirPlan | None = None
     radiated_j: Floats | None = None  # (selected,), what was radiated over the air, when it is known
     underway: Underway | None = None  # what devices compute across rounds, those that receive this model among them
@@ -82,7 +82,7 @@ class Plan:
         return self.schedule.pilot_s + asked_s + self.schedule.broadcast_s
 
     @property
-    def own_codecs(self) -> dict[int, Codec]:
+    def own_codecs(self) -> dict[int, Qsgd]:
         """The codecs of the selected devices by device, where each has its own."""
         return dict(zip(self.selected.tolist(), self.codecs, strict=True)) if self.codecs else {}
 
@@ -315,7 +315,7 @@ def _schedule(
     history: History,
     link: AirLink | None,
     probed: Probed | None = None,
-) -> tuple[Schedule, float, tuple[Codec, ...]]:
+) -> tuple[Schedule, float, tuple[Qsgd, ...]]:
     """The schedule by the policy of the settings, which draws from the stream of the round, a proven bound on the
     objective (nan where the policy proves none and the settings ask for none), and the codecs of the selected where
     they are chosen with the schedule."""

@@ -63,10 +63,21 @@ class Residuals:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Residuals:
-        """What `to_tensors` took apart. Every row is a copy: a view would keep all rows alive as long as one is."""
+        """What `to_tensors` took apart; ValueError where it cannot be that. Every row is a copy: a view would keep all
+        rows alive as long as one is."""
         found = {}
         for part in Part:
-            if f"{part.word}.devices" in tensors:
-                devices, rows = tensors[f"{part.word}.devices"].tolist(), tensors[f"{part.word}.rows"]
-                found[part] = {device: row.clone() for device, row in zip(devices, rows, strict=True)}
+            devices, rows = (tensors.get(f"{part.word}.{name}") for name in ("devices", "rows"))
+            if devices is None and rows is None:
+                continue
+            if devices is None or rows is None:
+                raise ValueError(f"of uplink.{part.word} it has the devices or their rows, and not both")
+            if devices.dtype != torch.int64 or devices.ndim != 1 or rows.ndim != 2 or len(rows) != len(devices):
+                raise ValueError(
+                    f"its uplink.{part.word} has rows of shape {tuple(rows.shape)} for devices of shape "
+                    f"{tuple(devices.shape)}; it must have a row for each device"
+                )
+            found[part] = {device: row.clone() for device, row in zip(devices.tolist(), rows, strict=True)}
+            if len(found[part]) != len(devices):
+                raise ValueError(f"its uplink.{part.word} has two rows of one device")
         return cls(found)

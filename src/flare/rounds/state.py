@@ -83,19 +83,22 @@ def to_tensors(state: RunState) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def from_tensors(rounds_done: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> RunState:
-    """The state that `to_tensors` took apart."""
-    history = _below("history", tensors)
-    return RunState(
-        rounds_done=rounds_done,
-        clock_s=float(numbers["clock_s"]),
-        weights=tensors["weights"],
-        method=_below("method", tensors),
-        memory=PolicyMemory.from_arrays({name: each.numpy() for name, each in tensors.items()}),
-        history=History(**{name: each.numpy() for name, each in history.items()}),
-        status=RunStatus(numbers["status"]),
-        residuals=Residuals.from_tensors(_below("uplink", tensors)),
-        underway=Underway.from_tensors(_below("underway", tensors)),
-    )
+    """The state that `to_tensors` took apart; ValueError where a part of it is missing or none of a state."""
+    arrays = {name: each for name, each in tensors.items() if name.startswith(("memory", "history."))}
+    try:
+        return RunState(
+            rounds_done=rounds_done,
+            clock_s=float(numbers["clock_s"]),
+            weights=tensors["weights"],
+            method=_below("method", tensors),
+            memory=PolicyMemory.from_arrays({name: each.numpy() for name, each in arrays.items()}),
+            history=History(**{name: each.numpy() for name, each in _below("history", arrays).items()}),
+            status=RunStatus(numbers["status"]),
+            residuals=Residuals.from_tensors(_below("uplink", tensors)),
+            underway=Underway.from_tensors(_below("underway", tensors)),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it is no state of a run ({error})") from None
 
 
 def _below(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

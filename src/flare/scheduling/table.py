@@ -18,18 +18,23 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flare.reading import read_capped, read_small
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.text import did_you_mean
 from flare.types import Floats
-from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
+from flare.units import MAX_BARE_TIME_S, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import snr_hz
 from flare.wireless.recorded import QUANTITIES
 
 MAX_TABLE_BYTES = 1 << 28
 """A table of a million devices is smaller."""
+MIN_PLAUSIBLE_BITS = 1000.0
+"""An update of fewer bits was perhaps meant in another unit."""
+MAX_TIMES_LATER = 10.0
+"""A device's own deadline that is so many times the round's was perhaps meant in another unit."""
 _Rule = tuple[Callable[[Any], Any], str]
 _POSITIVE: _Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
 _DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
@@ -70,11 +75,38 @@ class DeviceTable:
     distance_m: Floats | None
     power_w: Floats | None  # None where the table says snr_hz
     compute_energy_j: Floats | None  # None where the table says compute_s
-    remarks: list[str]  # what is taken as it is, and is perhaps not meant
+    source: str  # the file that they are from
     weight: Floats | None = None
     payload_bits: Floats | None = None
     due_s: Floats | None = None  # deadlines of the devices' own
     cpu_hz: Floats | None = None  # None where the table says compute_s
+
+    def remarks(self, deadline_s: float | None) -> list[str]:
+        """What is taken as it is, and is perhaps not meant; `deadline_s` is that of the round, where it is given."""
+        whole = "it counts as it is, but devices do whole steps"
+        found = self._remark("tau", self.tau, self.tau != np.rint(self.tau), "a fraction of a local step", whole)
+        if self.payload_bits is not None:
+            small = f"less than {MIN_PLAUSIBLE_BITS:g} bit"
+            read = "it is read as bit; check the unit of the column"
+            found += self._remark(
+                "payload_bits", self.payload_bits, self.payload_bits < MIN_PLAUSIBLE_BITS, small, read
+            )
+        if self.due_s is not None:
+            late_s, read = MAX_BARE_TIME_S, "it is read as seconds; check the unit of the column"
+            if deadline_s is not None:
+                late_s = MAX_TIMES_LATER * deadline_s
+                read = f"it is read as seconds, and changes nothing where the round ends after {deadline_s:g} s"
+            found += self._remark("deadline_s", self.due_s, self.due_s > late_s, f"more than {late_s:g} s", read)
+        return found
+
+    def _remark(self, column: str, values: Floats, odd: NDArray[np.bool_], what: str, words: str) -> list[str]:
+        """A line about the devices whose value is odd; none where there are none."""
+        devices = np.flatnonzero(odd)
+        if devices.size == 0:
+            return []
+        many = f"{devices.size} devices have" if devices.size > 1 else "one device has"
+        such = f"such as {values[devices[0]]:g} of {self.names[devices[0]]!r:.80}"
+        return [f"{self.source}: {many} {what} in {column}, {such}; {words}"]
 
     def problem(
         self, *, total_bandwidth_hz: float, gamma: float, payload_bits: float | None, deadline_s: float | None
@@ -233,16 +265,4 @@ def _devices(path: str, names: list[str], values: dict[str, Floats], around: Sur
             )
     columns = (values["tau"], values["compute_s"], values["snr_hz"], values.get("distance_m"))
     asked = (values.get("weight"), values.get("payload_bits"), values.get("deadline_s"))
-    remarks = _remarks(path, names, values["tau"])
-    return DeviceTable(names, *columns, power_w, energy_j, remarks, *asked, cpu_hz=values.get("cpu_hz"))
-
-
-def _remarks(path: str, names: list[str], tau: Floats) -> list[str]:
-    parts = np.flatnonzero(tau != np.rint(tau))
-    if parts.size == 0:
-        return []
-    many = f"{parts.size} devices have" if parts.size > 1 else "one device has"
-    return [
-        f"{path}: {many} a fraction of a local step in tau, such as {tau[parts[0]]:g} of {names[parts[0]]!r:.80}; it "
-        "counts as it is, but devices do whole steps"
-    ]
+    return DeviceTable(names, *columns, power_w, energy_j, path, *asked, cpu_hz=values.get("cpu_hz"))

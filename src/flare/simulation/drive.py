@@ -10,13 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
-from flare.records import RunFolder
+from flare.records import RunFolder, Snapshot
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import Plan, RoundRecord, RunState, RunStatus
 from flare.rounds.coding import transmit
+from flare.rounds.restored import restored_state
 from flare.simulation.dealing import dealt
 from flare.simulation.probing import planned
 from flare.simulation.run import Jobs, Simulation
@@ -105,9 +107,14 @@ def resume(member: Member, *, allow_changed_plugins: bool = False) -> None:
     A run whose plugins were changed is refused, unless that is allowed; then the folder says so.
     """
     files = member.simulation.code_files if allow_changed_plugins else None
-    restored = member.keeper.restored("simulation", member.simulation.identity, allowed_files=files)
+    read = partial(_state_in, member.simulation)
+    restored = member.keeper.restored("simulation", member.simulation.identity, read, allowed_files=files)
     if restored is not None:
         member.state = restored[0]
+
+
+def _state_in(simulation: Simulation, snapshot: Snapshot) -> RunState:
+    return restored_state(simulation.station, snapshot.rounds_done, snapshot.tensors, snapshot.numbers, fleet=False)
 
 
 def _going(members: Iterable[Member]) -> Iterable[Member]:

@@ -18,7 +18,7 @@ from flare.learning.widths import Widths
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.air import BEST
 from flare.rounds.asynchrony import is_asynchronous
-from flare.rounds.bits import model_of_bits, schedule_with_bits
+from flare.rounds.bits import facts_of_bits, schedule_with_bits
 from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut, explain
@@ -41,9 +41,7 @@ def facts_of(simulation: Simulation) -> dict[str, Any]:
         facts["num_samples"] = [len(samples) for samples in simulation.held]
     if simulation.widths is not None:
         facts["widths"] = simulation.widths.to_json()
-    if simulation.station.codecs:
-        facts["model_of_bits"] = model_of_bits(simulation.station)
-    return facts
+    return facts | facts_of_bits(simulation.station)
 
 
 @final

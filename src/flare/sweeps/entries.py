@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flare.config import Config
+from flare.config import OTA, Config
 from flare.config.declared import of_each
 from flare.config.options import NO_OPTIONS
+from flare.rounds.air import BEST
 from flare.sweeps.parts import METHOD, PARTS, POLICY, dealt
 
 
@@ -43,6 +44,19 @@ def refuse_twins(named: Sequence[tuple[str, str]], remedy: str) -> None:
 def with_pair(whole: Config, method: str, policy: str) -> Config:
     """The settings with that method and policy, and no options of either."""
     return METHOD.set(POLICY.set(whole, policy, NO_OPTIONS), method, NO_OPTIONS)
+
+
+def policies_in_vain(configs: Sequence[Config]) -> str | None:
+    """What to tell where policies are compared that nobody asks, so that their runs are alike; None: all are asked."""
+    unasked = dict.fromkeys(
+        one.scheduling.policy for one in configs if one.uplink.air == OTA and one.uplink.air_senders == BEST
+    )
+    if len(unasked) < 2:
+        return None
+    return (
+        f'uplink.air_senders is "{BEST}": the best senders are chosen in the place of a policy, so that runs that '
+        f'differ in their policy alone ({", ".join(unasked)}) are alike; set it to "policy" to compare policies'
+    )
 
 
 def of_pairs(whole: Config, pairs: Sequence[tuple[str, str]], texts: Sequence[str] = ()) -> list[Config]:

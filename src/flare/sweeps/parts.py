@@ -56,12 +56,13 @@ DATA = Part(SOURCES, "data", "name", "options")
 CODEC = Part(CODECS, "uplink", "codec", "options")
 AIR = Part(AIR_SCHEMES, "uplink", "air_scheme", "air_options")
 PARTS = (POLICY, METHOD, MODEL, DATA, CODEC, AIR)
+_BROADCAST = Part(CODECS, "wireless", "downlink_codec", "downlink_options")  # none of those that `-o` reaches
 
 
 def with_options(whole: Config, texts: Sequence[str]) -> Config:
     """The settings with options of its parts changed by texts of the form `name=value`."""
     named = {part: [part.name(whole)] for part in PARTS}
-    for part, own in _dealt(named, texts).items():
+    for part, own in _dealt(whole, named, texts).items():
         name = part.name(whole)
         whole = part.set(whole, name, changed(part.options(whole), read(part.registry.find(name), own)))
     return whole
@@ -71,10 +72,10 @@ def dealt(whole: Config, methods: Iterable[str], policies: Iterable[str], texts:
     """The texts `name=value` of a comparison as dicts, by the part that has an option of that name."""
     named = {part: [part.name(whole)] for part in PARTS}
     named |= {METHOD: list(dict.fromkeys(methods)), POLICY: list(dict.fromkeys(policies))}
-    return _dealt(named, texts)
+    return _dealt(whole, named, texts)
 
 
-def _dealt(named: Mapping[Part, Sequence[str]], texts: Sequence[str]) -> dict[Part, dict[str, str]]:
+def _dealt(whole: Config, named: Mapping[Part, Sequence[str]], texts: Sequence[str]) -> dict[Part, dict[str, str]]:
     """Texts by the part that they are for; ValueError where none has such an option, or several parts have."""
     found: dict[Part, dict[str, str]] = {part: {} for part in named}
     for option, text in split_options(texts).items():
@@ -83,16 +84,16 @@ def _dealt(named: Mapping[Part, Sequence[str]], texts: Sequence[str]) -> dict[Pa
         ]
         if len(having) > 1:
             kinds = " and ".join(part.registry.kind for part in having)
-            written = " or ".join(f"--set {part.section}.{part.table}.{option}={text}" for part in having)
+            written = " or ".join(f"--set {_written(part, option, text)}" for part in having)
             raise ValueError(f"--option: {kinds} both have an option {option!r:.80}; write {written}")
         if not having:
-            _refuse(named, option, text)
+            _refuse(whole, named, option, text)
         found[having[0]][option] = text
     return found
 
 
-def _refuse(named: Mapping[Part, Sequence[str]], option: str, text: str) -> None:
-    """ValueError for an option that no part has."""
+def _refuse(whole: Config, named: Mapping[Part, Sequence[str]], option: str, text: str) -> None:
+    """ValueError for an option that no part has; where the codec of the broadcast has it, with how to set it there."""
     (policy, policies), *others = named.items()
     rest = ", ".join(
         f"{part.registry.kind} '{name}' ({', '.join(part.registry.find(name).options) or 'none'})"
@@ -105,7 +106,15 @@ def _refuse(named: Mapping[Part, Sequence[str]], option: str, text: str) -> None
             policy.registry.find(policies[0]).check_options({option: text})
         except ValueError as error:
             words = str(error)
+    codec = _BROADCAST.name(whole)
+    if option in settable(_BROADCAST.registry.find(codec)):
+        rest += f"; the codec of the broadcast, '{codec}', has: write --set {_written(_BROADCAST, option, text)}"
     raise ValueError(f"{words}; nor has {rest}")
+
+
+def _written(part: Part, option: str, text: str) -> str:
+    """An option as a setting."""
+    return f"{part.section}.{part.table}.{option}={text}"
 
 
 def notes() -> dict[str, list[str]]:

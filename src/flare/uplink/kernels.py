@@ -19,8 +19,21 @@ _CHUNK = 8192
 
 
 @triton.jit
-def _is_lost(entries):
-    return (entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF) >= 0x7F800000
+def _read(updates, lost, device, at, inside, num_weights):
+    """Entries of an update, zeros outside; where one of them is not finite, the update is lost."""
+    entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
+    not_finite = (entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF) >= 0x7F800000
+    if tl.max(not_finite.to(tl.int32), 0) > 0:
+        tl.store(lost + device, 1)
+    return entries
+
+
+@triton.jit
+def _places(num_weights, size: tl.constexpr):
+    """Of which device and which chunk this program is, the places of its entries, and which of them there are."""
+    device, chunk = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64)
+    at = chunk * size + tl.arange(0, size)
+    return device, chunk, at, at < num_weights
 
 
 @triton.jit
@@ -36,9 +49,7 @@ def _rounded(updates, keys, out, lost, num_weights, block, levels, draws: tl.con
     place = tl.arange(0, size)
     at = tl.program_id(0).to(tl.int64) * block + place
     inside = (place < block) & (at < num_weights)
-    entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
-    if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
-        tl.store(lost + device, 1)
+    entries = _read(updates, lost, device, at, inside, num_weights)
     scale = tl.max(tl.abs(entries), 0)
     exact = tl.div_rn(entries, tl.where(scale > 0.0, scale, 1.0) + tl.zeros_like(entries)) * levels
     below = tl.floor(exact)
@@ -53,12 +64,8 @@ def _rounded(updates, keys, out, lost, num_weights, block, levels, draws: tl.con
 
 @triton.jit
 def _signs(updates, out, lost, num_weights, count_last, size: tl.constexpr, halvings: tl.constexpr):
-    device = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0).to(tl.int64) * size + tl.arange(0, size)
-    inside = at < num_weights
-    entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
-    if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
-        tl.store(lost + device, 1)
+    device, _, at, inside = _places(num_weights, size)
+    entries = _read(updates, lost, device, at, inside, num_weights)
     sums = tl.abs(entries).to(tl.float64)
     for i in tl.static_range(halvings):
         sums = tl.sum(tl.reshape(sums, (2, size >> (i + 1))), 0)
@@ -70,12 +77,8 @@ def _signs(updates, out, lost, num_weights, count_last, size: tl.constexpr, halv
 
 @triton.jit
 def _halves(updates, exponents, out, lost, num_weights, top, size: tl.constexpr):
-    device = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0).to(tl.int64) * size + tl.arange(0, size)
-    inside = at < num_weights
-    entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
-    if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
-        tl.store(lost + device, 1)
+    device, _, at, inside = _places(num_weights, size)
+    entries = _read(updates, lost, device, at, inside, num_weights)
     up = top - tl.load(exponents + device)
     rounded = (entries * _power(up >> 1) * _power(up - (up >> 1))).to(tl.float16).to(tl.float32)
     down = -up
@@ -91,12 +94,8 @@ def _power(exponent):
 
 @triton.jit
 def _largest(updates, least, out, kept, equals, lost, num_weights, size: tl.constexpr):
-    device, chunk = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64)
-    at = chunk * size + tl.arange(0, size)
-    inside = at < num_weights
-    entries = tl.load(updates + device * num_weights + at, mask=inside, other=0.0)
-    if tl.max(_is_lost(entries).to(tl.int32), 0) > 0:
-        tl.store(lost + device, 1)
+    device, chunk, at, inside = _places(num_weights, size)
+    entries = _read(updates, lost, device, at, inside, num_weights)
     sizes = entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     smallest = tl.load(least + device)
     large = inside & (sizes >= smallest)
@@ -108,15 +107,14 @@ def _largest(updates, least, out, kept, equals, lost, num_weights, size: tl.cons
 
 @triton.jit
 def _drop_last(least, out, kept, equals, num_weights, count, chunks, size: tl.constexpr, width: tl.constexpr):
-    device, chunk = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64)
+    device, chunk, at, inside = _places(num_weights, size)
     each = tl.arange(0, width)
     later = tl.sum(tl.load(equals + device * chunks + each, mask=(each > chunk) & (each < chunks), other=0), 0)
     surplus = tl.load(kept + device) - count - later  # of this chunk and those before it
     if (surplus > 0) & (tl.load(equals + device * chunks + chunk) > 0):
-        at = chunk * size + tl.arange(0, size)
-        entries = tl.load(out + device * num_weights + at, mask=at < num_weights, other=0.0)
+        entries = tl.load(out + device * num_weights + at, mask=inside, other=0.0)
         sizes = entries.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-        equal = (sizes == tl.load(least + device)) & (at < num_weights)
+        equal = (sizes == tl.load(least + device)) & inside
         found = equal.to(tl.int32)
         from_last = tl.sum(found, 0) - tl.cumsum(found, 0)  # 0 for the last of them
         tl.store(out + device * num_weights + at, tl.zeros_like(entries), mask=equal & (from_last < surplus))

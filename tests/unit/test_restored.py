@@ -1,0 +1,247 @@
+"""Checkpoints that somebody edited, with a checksum that is right: what cannot be a state of the run is refused."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from flare.atomic import write_whole
+from flare.config import Config, override
+from flare.learning.methods import METHODS
+from flare.learning.methods.base import PlainMethod
+from flare.records import RunFolder, Snapshot
+from flare.records.checkpoint import encode
+from flare.records.checkpoints import checkpoints, read_checkpoint
+from flare.rounds.restored import restored_state
+from flare.rounds.state import to_tensors
+from flare.simulation import Member, Simulation, drive, resume
+from tests.hostile import flare as command
+
+SETTINGS = (
+    "wireless.num_devices=4", "wireless.deadline_s=5", "wireless.batch_size=5", "learning.model=logistic",
+    "learning.device=cpu", "run.rounds=2", "run.checkpoint_every=1", "scheduling.policy=round-robin",
+    "scheduling.options.num_selected=2",
+)  # fmt: skip
+TOPK = ("uplink.codec=topk", "uplink.share=0.05")
+WEIGHTS = 650
+Tensors = dict[str, Tensor]
+
+
+def small(*settings: str) -> Config:
+    return override(Config(), [*SETTINGS, *settings])
+
+
+def after_two_rounds(*settings: str) -> tuple[Simulation, Tensors, dict[str, Any]]:
+    member = Member(Simulation(small(*settings)))
+    drive([member])
+    return member.simulation, *to_tensors(member.state)
+
+
+def read(simulation: Simulation, tensors: Tensors, numbers: dict[str, Any]) -> None:
+    restored_state(simulation.station, 2, tensors, numbers, fleet=False)
+
+
+@pytest.fixture(scope="module")
+def fedlin() -> tuple[Simulation, Tensors, dict[str, Any]]:
+    return after_two_rounds(*TOPK, "learning.method=fedlin")
+
+
+@pytest.fixture(scope="module")
+def scaffold() -> tuple[Simulation, Tensors, dict[str, Any]]:
+    return after_two_rounds("learning.method=fedadam", "learning.options.inner=scaffold")
+
+
+def put(name: str, value: Any) -> Callable[[Tensors], None]:
+    def change(tensors: Tensors) -> None:
+        tensors[name] = value(tensors[name]) if callable(value) else value
+
+    return change
+
+
+def drop(*names: str) -> Callable[[Tensors], None]:
+    def change(tensors: Tensors) -> None:
+        for name in names:
+            del tensors[name]
+
+    return change
+
+
+def one_row_less(tensors: Tensors) -> None:
+    for name in ("uplink.update.devices", "uplink.update.rows"):
+        tensors[name] = tensors[name][1:]
+
+
+def two_of_one_device(tensors: Tensors) -> None:
+    tensors["uplink.update.devices"][1] = tensors["uplink.update.devices"][0]
+
+
+UNSOUND: dict[str, tuple[str, Callable[[Tensors], None], str]] = {
+    "residuals gone": ("fedlin", drop("uplink.update.devices", "uplink.update.rows"), "lacks uplink.update of device"),
+    "gradients gone": ("fedlin", drop("uplink.gradient.devices", "uplink.gradient.rows"), "lacks uplink.gradient"),
+    "rows gone": ("fedlin", drop("uplink.update.rows"), "the devices or their rows, and not both"),
+    "devices gone": ("fedlin", drop("uplink.update.devices"), "the devices or their rows, and not both"),
+    "a row gone": ("fedlin", one_row_less, "lacks uplink.update of device"),
+    "rows too many": ("fedlin", put("uplink.update.rows", torch.zeros(9, WEIGHTS)), "must have a row for each device"),
+    "rows of a vector": ("fedlin", put("uplink.update.rows", torch.zeros(4)), "must have a row for each device"),
+    "rows short": ("fedlin", put("uplink.update.rows", lambda each: each[:, 1:]), r"float32 (649,); it must be"),
+    "rows of float64": ("fedlin", put("uplink.update.rows", Tensor.double), "is float64 (650,); it must be float32"),
+    "devices of float32": ("fedlin", put("uplink.update.devices", Tensor.float), "must have a row for each device"),
+    "device out of range": (
+        "fedlin",
+        put("uplink.update.devices", lambda each: each + 2),
+        "the run has devices 0 to 3",
+    ),
+    "device negative": ("fedlin", put("uplink.update.devices", lambda each: each - 1), "is of device -1"),
+    "doubled": ("fedlin", two_of_one_device, "two rows of one device"),
+    "held back in vain": (
+        "scaffold",
+        lambda each: each.update(
+            {"uplink.update.devices": torch.tensor([0]), "uplink.update.rows": torch.zeros(1, 650)}
+        ),
+        "of which nothing is held back in this run",
+    ),
+    "weights gone": ("fedlin", drop("weights"), "it is no state of a run ('weights')"),
+    "weights short": ("fedlin", put("weights", torch.zeros(3)), "weights are float32 (3,); the model has 650 numbers"),
+    "weights whole numbers": ("fedlin", put("weights", Tensor.long), "weights are int64 (650,)"),
+    "weights not finite": ("fedlin", put("weights", lambda each: each / 0.0), "its weights are not all finite"),
+    "history gone": ("fedlin", drop("history.last_loss"), "last_loss"),
+    "history short": ("fedlin", put("history.upload_s", lambda each: each[1:]), "upload_s has 3 devices"),
+    "history square": ("fedlin", put("history.times_sent", torch.zeros(2, 2).double()), "times_sent has shape (2, 2)"),
+    "history of float32": ("fedlin", put("history.energy_j", Tensor.float), "history.energy_j is float32 (4,)"),
+    "history of others": (
+        "fedlin",
+        lambda each: each.update({name: old[:3] for name, old in each.items() if name.startswith("history.")}),
+        "its history is of 3 devices; the run has 4",
+    ),
+    "history unknown": ("fedlin", put("history.mood", torch.zeros(4)), "mood"),
+    "memory square": ("fedlin", put("memory.device_place", torch.zeros(4, 4)), "which no policy of flare gives it"),
+    "memory short": ("fedlin", put("memory.device_place", torch.zeros(3)), "memory.device_place has shape (3,)"),
+    "memory of nobody": ("fedlin", drop("memory_known.device_place"), "does not say of which devices it knows"),
+    "known numbers": ("fedlin", put("memory_known.device_place", Tensor.double), "memory_known.device_place"),
+    "known too many": ("fedlin", put("memory_known.device_place", torch.ones(9) > 0.0), "there are 4 devices"),
+    "method gone": ("scaffold", drop("method.inner.control"), "its method keeps inner.device_control, momentum,"),
+    "method more": (
+        "scaffold",
+        put("method.mood", torch.zeros(1)),
+        "device_control, momentum, mood, second_moment; method",
+    ),
+    "method short": ("scaffold", put("method.momentum", torch.zeros(9).double()), "must be float64 (650,)"),
+    "method of float16": (
+        "scaffold",
+        put("method.inner.control", Tensor.half),
+        "is float16 (650,); it must be float32",
+    ),
+    "method rows": (
+        "scaffold",
+        put("method.inner.device_control", lambda each: each[1:]),
+        "it must be float32 (4, 650)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNSOUND)
+def test_what_cannot_be_a_state_of_the_run_is_refused_with_what_is_wrong(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    run, change, why = UNSOUND[kind]
+    simulation, tensors, numbers = request.getfixturevalue(run)
+    edited = {name: each.clone() for name, each in tensors.items()}
+    change(edited)
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 (the words are compared below)
+        read(simulation, edited, numbers)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{}, {"clock_s": 1.0}, {"clock_s": 1.0, "status": "asleep"},
+     {"clock_s": float("nan"), "status": "running"}, {"clock_s": -1.0, "status": "running"}],
+)  # fmt: skip
+def test_numbers_of_no_run_are_refused(numbers: dict[str, Any], fedlin: tuple[Simulation, Tensors, Any]) -> None:
+    simulation, tensors, _ = fedlin
+    with pytest.raises(ValueError, match=r"clock_s|status|asleep"):
+        read(simulation, tensors, numbers)
+
+
+POLICIES = ("round-robin", "oort", "grouped", "proportional-fair")  # what they remember is in the state
+
+
+@pytest.mark.parametrize(("method", "policy"), list(zip(METHODS, itertools.cycle(POLICIES), strict=False)))
+def test_what_methods_and_policies_of_flare_keep_is_taken(method: str, policy: str) -> None:
+    simulation, tensors, numbers = after_two_rounds(f"learning.method={method}", f"scheduling.policy={policy}")
+    read(simulation, tensors, numbers)
+
+
+def test_a_method_of_ones_own_may_keep_what_it_likes(scaffold: tuple[Simulation, Tensors, dict[str, Any]]) -> None:
+    simulation, tensors, numbers = scaffold
+
+    class Own(PlainMethod):
+        pass
+
+    station = replace(simulation.station, method=Own())  # type: ignore[type-var]
+    kept = {name: each for name, each in tensors.items() if not name.startswith("method.")}
+    state = restored_state(station, 2, kept | {"method.grows": torch.zeros(2)}, numbers, fleet=False)
+    assert state.method["grows"].tolist() == [0.0, 0.0]
+
+
+def test_of_an_update_that_was_not_finite_nothing_is_held_back(fedlin: tuple[Simulation, Tensors, Any]) -> None:
+    simulation, tensors, numbers = fedlin
+    edited = {**tensors, "weights": tensors["weights"] / 0.0}
+    drop("uplink.update.devices", "uplink.update.rows")(edited)
+    read(simulation, edited, {**numbers, "status": "diverged"})
+
+
+# --- in the folder of a run --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints after rounds 1 and 2, stopped then."""
+    path = tmp_path_factory.mktemp("restored") / "run"
+    config, turns = small(*TOPK, "run.rounds=3"), itertools.count()
+    with RunFolder.create(path, config) as made:
+        drive([Member(Simulation(config), made)], stopping=lambda: next(turns) >= 2)
+    return path
+
+
+def edit(path: Path, *rounds: int) -> None:
+    """Take what devices hold back out of some checkpoints, and put their checksums right."""
+    for done, file in checkpoints(path / "checkpoints"):
+        if done in rounds:
+            snapshot, check = read_checkpoint(file)
+            kept = {name: each for name, each in snapshot.tensors.items() if not name.startswith("uplink.")}
+            write_whole(file, *encode(Snapshot(snapshot.rounds_done, kept, snapshot.numbers), check))
+
+
+@pytest.mark.parametrize(("edited", "goes_on_after"), [([2], 1), ([1, 2], 0)])
+def test_an_edited_checkpoint_is_set_aside_and_the_one_before_is_taken(
+    edited: list[int], goes_on_after: int, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = Path(shutil.copytree(folder, tmp_path / "run"))
+    edit(path, *edited)
+    with RunFolder.open(path) as opened, caplog.at_level(logging.WARNING):
+        resume(member := Member(Simulation(opened.config), opened))
+    assert member.state.rounds_done == goes_on_after
+    assert "lacks uplink.update of device" in caplog.text
+    assert len(list((path / "checkpoints").glob("*.aside-1"))) == len(edited)
+
+
+def test_a_command_says_why_and_ends_as_the_run_that_nobody_touched(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, edited = (Path(shutil.copytree(folder, tmp_path / name)) for name in ("whole", "edited"))
+    edit(edited, 2)
+    assert command(capsys, "run", "--resume", str(whole), "--quiet")[0] == 0
+    assert command(capsys, "run", "--resume", str(edited), "--quiet")[0] == 0
+    assert "lacks uplink.update of device" in caplog.text
+    ends = [read_checkpoint(checkpoints(path / "checkpoints")[0][1])[0].tensors for path in (whole, edited)]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ("weights", "uplink.update.rows"))
