@@ -205,13 +205,16 @@ def _work(groups: Sequence[Group]) -> Section:
     return Section("Devices, steps and learning rates", text, panels)
 
 
+def _deadline_s(group: Group) -> float:
+    """The mean deadline of the rounds of a group, which policies may set; without rounds, that of its settings."""
+    means_s = [float(run.of_round["deadline_s"].mean()) for run in group.runs if run.num_rounds]
+    return float(np.mean(means_s)) if means_s else group.config.wireless.deadline_s
+
+
 def _time(groups: Sequence[Group]) -> Section:
     splits_s = np.array([np.mean([run.round_split_s() for run in group.runs], axis=0) for group in groups])
     broadcasts_s = splits_s[:, 0].tolist()
-    deadlines_s = [
-        float(np.mean([run.of_round["deadline_s"].mean() if run.num_rounds else np.nan for run in group.runs])) + at
-        for group, at in zip(groups, broadcasts_s, strict=True)
-    ]
+    deadlines_s = [_deadline_s(group) + at for group, at in zip(groups, broadcasts_s, strict=True)]
     parts = [sum(int(run.infeasible.sum()) for run in group.runs) for group in groups]
     wholes = [sum(run.num_rounds for run in group.runs) for group in groups]
     labels = labels_of(groups)
