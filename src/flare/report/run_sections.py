@@ -209,14 +209,17 @@ def _work(groups: Sequence[Group]) -> Section:
     return Section("Devices, steps and learning rates", text, panels)
 
 
+def _deadline_s(group: Group) -> float:
+    """The mean deadline of the rounds of a group, which policies may set; without rounds, that of its settings."""
+    means_s = [float(run.of_round["deadline_s"].mean()) for run in group.runs if run.num_rounds]
+    return float(np.mean(means_s)) if means_s else group.config.wireless.deadline_s
+
+
 def _time(groups: Sequence[Group]) -> Section:
     splits_s = np.array([np.mean([run.round_split_s() for run in group.runs], axis=0) for group in groups])
     asking_s, broadcasts_s = splits_s[:, 0].tolist(), splits_s[:, 1].tolist()
     begins_s = splits_s[:, :2].sum(axis=1).tolist()
-    deadlines_s = [
-        float(np.mean([run.of_round["deadline_s"].mean() if run.num_rounds else np.nan for run in group.runs])) + at
-        for group, at in zip(groups, begins_s, strict=True)
-    ]
+    deadlines_s = [_deadline_s(group) + at for group, at in zip(groups, begins_s, strict=True)]
     before = " and ".join(
         words for words, known in (("the probe", any(asking_s)), ("the broadcast", any(broadcasts_s))) if known
     )
