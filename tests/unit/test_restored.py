@@ -23,8 +23,11 @@ from flare.records.checkpoint import encode
 from flare.records.checkpoints import checkpoints, read_checkpoint
 from flare.rounds.restored import restored_state
 from flare.rounds.state import to_tensors
+from flare.scheduling import POLICIES
 from flare.simulation import Member, Simulation, drive, resume
+from tests.driving import settings_of_method
 from tests.hostile import flare as command
+from tests.method_rounds import OF_ANY_MODEL
 
 SETTINGS = (
     "wireless.num_devices=4", "wireless.deadline_s=5", "wireless.batch_size=5", "learning.model=logistic",
@@ -58,6 +61,11 @@ def fedlin() -> tuple[Simulation, Tensors, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def scaffold() -> tuple[Simulation, Tensors, dict[str, Any]]:
     return after_two_rounds("learning.method=fedadam", "learning.options.inner=scaffold")
+
+
+@pytest.fixture(scope="module")
+def underway() -> tuple[Simulation, Tensors, dict[str, Any]]:
+    return after_two_rounds("learning.asynchronous=true")
 
 
 def put(name: str, value: Any) -> Callable[[Tensors], None]:
@@ -128,6 +136,16 @@ UNSOUND: dict[str, tuple[str, Callable[[Tensors], None], str]] = {
     "memory of nobody": ("fedlin", drop("memory_known.device_place"), "does not say of which devices it knows"),
     "known numbers": ("fedlin", put("memory_known.device_place", Tensor.double), "memory_known.device_place"),
     "known too many": ("fedlin", put("memory_known.device_place", torch.ones(9) > 0.0), "there are 4 devices"),
+    "under way gone": ("underway", drop("underway.tau"), "it is no state of a run ('tau')"),
+    "under way short": ("underway", put("underway.left_s", lambda each: each[1:]), "underway.left_s is float64 (3,)"),
+    "under way not finite": ("underway", put("underway.tau", lambda each: each / 0.0), "it must be finite float64"),
+    "under way whole": ("underway", put("underway.steps", Tensor.double), "underway.steps is float64 (4,)"),
+    "model short": ("underway", put("underway.model.1", torch.zeros(3)), "model of round 1 is float32 (3,)"),
+    "model of another round": (
+        "underway",
+        put("underway.began", lambda each: each + 7),
+        "models that it does not have",
+    ),
     "method gone": ("scaffold", drop("method.inner.control"), "its method keeps inner.device_control, momentum,"),
     "method more": (
         "scaffold",
@@ -172,13 +190,27 @@ def test_numbers_of_no_run_are_refused(numbers: dict[str, Any], fedlin: tuple[Si
         read(simulation, tensors, numbers)
 
 
-POLICIES = ("round-robin", "oort", "grouped", "proportional-fair")  # what they remember is in the state
+@pytest.mark.parametrize("method", METHODS)
+def test_what_methods_of_flare_keep_is_taken(method: str) -> None:
+    model = "learning.model=logistic" if method in OF_ANY_MODEL else "learning.model=mlp"
+    read(*after_two_rounds(*settings_of_method(method), model))
 
 
-@pytest.mark.parametrize(("method", "policy"), list(zip(METHODS, itertools.cycle(POLICIES), strict=False)))
-def test_what_methods_and_policies_of_flare_keep_is_taken(method: str, policy: str) -> None:
-    simulation, tensors, numbers = after_two_rounds(f"learning.method={method}", f"scheduling.policy={policy}")
-    read(simulation, tensors, numbers)
+@pytest.mark.parametrize("policy", [name for name, one in POLICIES.items() if one.remembers or one.asynchronous])
+def test_what_policies_of_flare_keep_is_taken(policy: str) -> None:
+    shared = [f"data.share_{word}=true" for word in POLICIES[policy].needed({})]
+    read(*after_two_rounds(f"scheduling.policy={policy}", *shared, "scheduling.options={}"))
+
+
+def test_a_state_of_devices_that_compute_across_rounds_is_not_one_of_others(
+    underway: tuple[Simulation, Tensors, Any],
+) -> None:
+    simulation, tensors, numbers = underway
+    plain = {name: each for name, each in tensors.items() if not name.startswith("underway.")}
+    with pytest.raises(ValueError, match="has nothing that is under way, and its devices compute across rounds"):
+        read(simulation, plain, numbers)
+    with pytest.raises(ValueError, match="has something that is under way, and its devices begin anew every round"):
+        read(after_two_rounds()[0], tensors, numbers)
 
 
 def test_a_method_of_ones_own_may_keep_what_it_likes(scaffold: tuple[Simulation, Tensors, dict[str, Any]]) -> None:

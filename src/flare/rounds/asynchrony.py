@@ -110,7 +110,7 @@ class Underway:
         energy_j: Floats,
     ) -> Underway:
         """With devices that receive the model of round `index`; their rules, and what these cost, in their order."""
-        new = {name: getattr(self, name).copy() for name in _ARRAYS}
+        new = {name: getattr(self, name).copy() for name in ARRAYS}
         new["began"][devices], new["age"][devices] = index, 0
         new["tau"][devices], new["energy_j"][devices] = tau, energy_j
         new["compute_s"][devices] = new["left_s"][devices] = compute_s
@@ -145,7 +145,7 @@ class Underway:
 
     def to_tensors(self) -> dict[str, Tensor]:
         """For a checkpoint."""
-        arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in _ARRAYS}
+        arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in ARRAYS}
         return arrays | {f"{_MODEL}{number}": model for number, model in self.models.items()}
 
     @classmethod
@@ -154,10 +154,11 @@ class Underway:
         if not tensors:
             return None
         models = {int(name.removeprefix(_MODEL)): each for name, each in tensors.items() if name.startswith(_MODEL)}
-        return cls(**{name: tensors[name].numpy() for name in _ARRAYS}, models=models)
+        return cls(**{name: tensors[name].numpy() for name in ARRAYS}, models=models)
 
 
-_ARRAYS = tuple(each.name for each in fields(Underway) if each.name != "models")
+ARRAYS = tuple(each.name for each in fields(Underway) if each.name != "models")
+"""What has an entry for each device."""
 
 
 def is_asynchronous(config: Config, method: Method) -> bool:
@@ -182,6 +183,14 @@ def refuse_asynchrony(config: Config, method: Method) -> None:
             f"{what_says_so(config, method)}, but method '{config.learning.method}' {why}: devices that compute "
             "across rounds are heard in a later one; take another method (fedbuff, fedavg, flare, fedprox, fednova, "
             "...), or synchronous rounds"
+        )
+    policy = POLICIES.find(config.scheduling.policy)
+    asks = policy.probes(config.scheduling.options)
+    if asks or policy.needs_hardware:
+        does = "asks devices what they know of the new model" if asks else "sets speeds and powers of devices"
+        raise ValueError(
+            f"{what_says_so(config, method)}, but policy '{policy.name}' {does}, which are in the middle of computing "
+            "from an older one; take another policy, or synchronous rounds"
         )
 
 
@@ -217,6 +226,6 @@ def over_all(known: Underway | None, num_devices: int) -> Underway:
     if known is None:
         return everyone
     rows: dict[str, Any] = {
-        name: np.append(getattr(known, name), getattr(everyone, name)[len(known.began) :]) for name in _ARRAYS
+        name: np.append(getattr(known, name), getattr(everyone, name)[len(known.began) :]) for name in ARRAYS
     }
     return replace(known, **rows)

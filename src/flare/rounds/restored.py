@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from flare.learning.methods.base import MethodState
+from flare.rounds.asynchrony import ARRAYS, FREE, Underway
 from flare.rounds.base_station import BaseStation
 from flare.rounds.identity import own_code
 from flare.rounds.memory import PolicyMemory
@@ -42,6 +43,7 @@ def restored_state(
     _refuse_method(station, state.method, state.history.num_devices)
     _refuse_memory(station, state.memory, state.history.num_devices)
     _refuse_residuals(station, state, fleet=fleet)
+    _refuse_underway(station, state)
     return state
 
 
@@ -89,7 +91,7 @@ def _refuse_memory(station: BaseStation, memory: PolicyMemory, num_devices: int)
             raise ValueError(f"its memory_known.{name} has shape {known.shape}, and there are {num_devices} devices")
         if known is not None and array.shape[:1] != known.shape:
             raise ValueError(f"its memory.{name} has shape {array.shape}; it must have {len(known)} rows")
-        if plain and array.ndim != (0 if known is None else 1):
+        if plain and array.ndim > 1:
             raise ValueError(f"its memory.{name} has shape {array.shape}, which no policy of flare gives it")
 
 
@@ -121,6 +123,27 @@ def _refuse_rows(part: Part, rows: Mapping[int, Tensor], num_weights: int, num_d
             )
         if row.shape != (num_weights,) or row.dtype != torch.float32:
             raise ValueError(f"a row of its uplink.{part.word} is {_kind(row)}; it must be float32 ({num_weights},)")
+
+
+def _refuse_underway(station: BaseStation, state: RunState) -> None:
+    """What devices compute across rounds: there where they do, one entry for each device, and no model missing."""
+    underway, num_devices = state.underway, state.history.num_devices
+    if (underway is not None) != station.asynchronous:
+        does = "compute across rounds" if station.asynchronous else "begin anew every round"
+        raise ValueError(f"it has {'something' if underway else 'nothing'} that is under way, and its devices {does}")
+    if underway is None:
+        return
+    like = Underway.nobody(num_devices)
+    for name in ARRAYS:
+        array, must = getattr(underway, name), getattr(like, name)
+        if array.shape != must.shape or array.dtype != must.dtype or not np.isfinite(array).all():
+            raise ValueError(f"its underway.{name} is {array.dtype} {array.shape}; it must be finite {must.dtype}")
+    busy = set(underway.began.tolist()) - {FREE}
+    if not busy <= set(range(state.rounds_done)) or (underway.models and busy != underway.models.keys()):
+        raise ValueError("its devices compute from models that it does not have")
+    for number, model in underway.models.items():
+        if model.shape != (station.num_weights,) or model.dtype != torch.float32:
+            raise ValueError(f"its underway model of round {number} is {_kind(model)}; it must be float32")
 
 
 def _kind(tensor: Tensor) -> str:
