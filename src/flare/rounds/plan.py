@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -20,6 +19,7 @@ from flare.rounds.base_station import BaseStation
 from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
 from flare.rounds.history import informed, with_energy
+from flare.rounds.method_answers import checked_reference, checked_rules, checked_steps
 from flare.rounds.observation import Observation
 from flare.rounds.probing import Answered, Question, asked, asks, unanswered
 from flare.rounds.state import RunState
@@ -182,8 +182,7 @@ def plan_round(
     if underway is not None:
         schedule = replace(schedule, broadcast_s=told_s, downlink_bits=station.downlink_bits if told_s else 0.0)
     elif station.broadcasts:
-        spared = 0.0 if answered is None else answered.question.heard_bits(station, schedule.selected)
-        schedule = schedule.with_broadcast(station.downlink_bits - spared, _downlink_snr_hz(station, seen))
+        schedule = _with_broadcast(station, seen, schedule, answered)
     problem = schedule.problem
     selected = seen.devices[schedule.selected]
     now = _round(station, state, seen, selected, problem.tau)
@@ -256,6 +255,12 @@ def _underway(
         energy_j=energy_j[at],
     )
     return begun, told_s
+
+
+def _with_broadcast(station: BaseStation, seen: Observation, schedule: Schedule, answered: Answered | None) -> Schedule:
+    """The schedule with the broadcast to the selected, less what they have heard with a question."""
+    spared = 0.0 if answered is None else answered.question.heard_bits(station, schedule.selected)
+    return schedule.with_broadcast(station.downlink_bits - spared, _downlink_snr_hz(station, seen))
 
 
 def _downlink_snr_hz(station: BaseStation, seen: Observation) -> Floats:
@@ -393,41 +398,3 @@ def _rules(station: BaseStation, method: MethodState, now: Round, common: Tensor
     name = station.config.learning.method
     checked_reference(name, station.method.reference_steps(method, now))
     return checked_rules(name, station.method.rules(method, now, common), len(now.selected))
-
-
-def checked_steps(method: str, answer: Any, tau: Floats) -> Floats:
-    """The steps that a method asks for; ValueError where it answered no number greater than 0 for each device."""
-    steps = answer if isinstance(answer, np.ndarray) else None
-    if (
-        steps is None
-        or steps.shape != tau.shape
-        or steps.dtype.kind not in "uif"
-        or not (np.isfinite(steps) & (steps > 0.0)).all()
-    ):
-        told = f"an array of shape {steps.shape}" if steps is not None else f"{answer!r:.80}"
-        raise ValueError(
-            f"method '{method}': its steps() answered {told}; it must answer an array with a number greater than 0 for "
-            f"each of the {len(tau)} devices"
-        )
-    return steps.astype(np.float64, copy=False)
-
-
-def checked_reference(method: str, answer: Any) -> None:
-    """ValueError where the reference number of steps of a method is no number greater than 0."""
-    number = isinstance(answer, int | float | np.integer | np.floating) and not isinstance(answer, bool)
-    if not number or not 0.0 < answer < math.inf:
-        raise ValueError(
-            f"method '{method}': its reference_steps() answered {answer!r:.80}; it must answer a finite number greater "
-            "than 0, such as the mean of now.tau[now.selected]"
-        )
-
-
-def checked_rules(method: str, answer: Any, number: int) -> list[LocalRule]:
-    """The rules that a method gives; ValueError where there is not one for each of so many selected devices."""
-    if not isinstance(answer, list) or len(answer) != number:
-        told = f"{len(answer)} rules" if isinstance(answer, list) else f"{answer!r:.80}"
-        raise ValueError(
-            f"method '{method}': its rules() answered {told}; it must answer a list with a LocalRule for each of the "
-            f"{number} selected devices, in their order"
-        )
-    return answer
