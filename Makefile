@@ -38,6 +38,7 @@ lint: $(VENV)/.lint
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/scheduling.py
+	$(BIN)/python benchmarks/policies.py
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/uplink.py
 	$(BIN)/python benchmarks/training.py

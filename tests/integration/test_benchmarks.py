@@ -7,6 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
+from flare.scheduling import POLICIES
 from tests import ready_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,3 +62,10 @@ def test_the_benchmark_of_rules_writes_numbers_and_a_page(tmp_path: Path) -> Non
     ]
     assert all(row["ratio"] > 0.0 for row in rows)
     assert "| ratio |" in (tmp_path / "rules.md").read_text()
+
+
+def test_the_benchmark_of_policies_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "policies.py"))["main"](["--quick", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "policies.json").read_text())["rows"]
+    assert {row["policy"] for row in rows} == set(POLICIES)
+    assert "Above the limit: " in (tmp_path / "policies.md").read_text()

@@ -89,18 +89,19 @@ def chen(
     number, block_hz = blocks_of(problem, num_blocks, interference)
     heard = least_of_exponentials(number, min(number, problem.device_limit), rng)
     noise_hz = block_hz * (1.0 + interference * heard)  # (I_k + B_u N_0) / N_0
-    # On a block with interference a device is as on one without, with a channel that is so much weaker.
-    left_hz = problem.snr_hz[:, None] * (block_hz / noise_hz)
-    room_j = math.inf if max_energy_j is None else (max_energy_j - hardware.compute_energy_j)[:, None]
-    power = power_share(problem.payload_bits[:, None], block_hz, left_hz, hardware.power_w[:, None], room_j)
-    error = packet_error(db_to_linear(waterfall_db) * block_hz / (left_hz * np.maximum(power, TINY)), fading)
-    sending_s = upload_s(problem.payload_bits[:, None], np.full_like(left_hz, block_hz), left_hz * power)
-    allowed = (power > 0.0) & (left_hz >= 1.0 / ABSURD) & (block_hz >= 1.0 / ABSURD) & _in_time(problem, sending_s)
-    allowed[problem.never] = False
     held = samples(history)
     order = canonical(problem, held)
-    worth = held[:, None] * (1.0 - error) * allowed
-    at, block = assigned(worth[order], np.isin(order, problem.must))
+    order = order[_reaches(problem, block_hz, float(noise_hz[0]))[order]]  # rows below; others are late on every block
+    # On a block with interference a device is as on one without, with a channel that is so much weaker.
+    left_hz, bits = problem.snr_hz[order, None] * (block_hz / noise_hz), problem.payload_bits[order, None]
+    power_w = hardware.power_w[order, None]
+    room_j = math.inf if max_energy_j is None else (max_energy_j - hardware.compute_energy_j)[order, None]
+    power = power_share(bits, block_hz, left_hz, power_w, room_j)
+    sending_s = upload_s(bits, np.full_like(left_hz, block_hz), left_hz * power)
+    allowed = (power > 0.0) & (left_hz >= 1.0 / ABSURD) & (sending_s <= _time_left_s(problem)[order, None])
+    error = np.ones_like(left_hz)
+    error[allowed] = packet_error(db_to_linear(waterfall_db) * block_hz / (left_hz * power)[allowed], fading)
+    at, block = assigned(held[order, None] * (1.0 - error) * allowed, np.isin(order, problem.must))
     devices = order[at]
     if np.setdiff1d(problem.must, devices).size:
         return Choice()
@@ -108,12 +109,21 @@ def chen(
     return Choice(
         devices,
         bandwidth_hz=np.full(len(devices), block_hz),
-        snr_hz=left_hz[devices, block],
-        power_w=None if max_energy_j is None else (power * hardware.power_w[:, None])[devices, block],
-        error_rate=error[devices, block],
+        snr_hz=left_hz[at, block],
+        power_w=None if max_energy_j is None else (power * power_w)[at, block],
+        error_rate=error[at, block],
         weights=weights,
         keep_total=weights is not None,
     )
+
+
+def _reaches(problem: RoundProblem, block_hz: float, noise_hz: float) -> NDArray[np.bool_]:
+    """Which devices may send and are in time on the best block at full power, shape (devices,)."""
+    band_hz = np.full(problem.num_devices, block_hz)
+    sending_s = upload_s(problem.payload_bits, band_hz, problem.snr_hz * (block_hz / noise_hz))
+    reaches = np.asarray((sending_s <= _time_left_s(problem)) & (block_hz >= 1.0 / ABSURD))
+    reaches[problem.never] = False
+    return reaches
 
 
 def blocks_of(problem: RoundProblem, wanted: int | None, interference: float) -> tuple[int, float]:
@@ -137,7 +147,7 @@ def _usable_blocks(problem: RoundProblem, interference: float) -> int:
         number = (low + high) // 2
         band_hz = np.full(problem.num_devices, problem.total_bandwidth_hz / number)
         sending_s = upload_s(problem.payload_bits, band_hz, problem.snr_hz / (1.0 + interference))
-        if np.delete(_in_time(problem, sending_s[:, None]), problem.never).sum() >= number:
+        if np.delete(sending_s <= _time_left_s(problem), problem.never).sum() >= number:
             low = number
         else:
             high = number
@@ -191,15 +201,30 @@ def assigned(worth: Floats, must: NDArray[np.bool_]) -> tuple[Indices, Indices]:
         return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
     more_than_all = 2.0 * (min(worth.shape) + 1)
     value = worth / top + more_than_all * (must[:, None] & (worth > 0.0))
-    device, block = linear_sum_assignment(value, maximize=True)
+    able = _able(value)
+    able = able[np.argsort(-value[able, 0], kind="stable")]  # best first, and worst blocks first: found much sooner
+    at, block = linear_sum_assignment(value[able][:, ::-1], maximize=True)
+    device, block = able[at], value.shape[1] - 1 - block
     sends = worth[device, block] > 0.0
     return device[sends].astype(np.intp), block[sends].astype(np.intp)
 
 
-def _in_time(problem: RoundProblem, sending_s: Floats) -> NDArray[np.bool_]:
-    """Whether each device is done in time on each block, shape (devices, blocks)."""
+def _able(value: Floats) -> Indices:
+    """The devices that bring something and are among the R best of some block, of R blocks, ascending: no others are
+    needed. Whoever has a block without being among its R best could leave it to one of them, as R - 1 at most have
+    another block."""
+    able = np.flatnonzero((value > 0.0).any(axis=1))
+    spare = len(able) - value.shape[1]
+    if spare <= 0:
+        return able
+    by_block = np.ascontiguousarray(value[able].T)
+    return able[np.unique(np.argpartition(by_block, spare, axis=1)[:, spare:])]
+
+
+def _time_left_s(problem: RoundProblem) -> Floats:
+    """How long each device may send, shape (devices,)."""
     due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)
-    return np.asarray(sending_s <= (due_s - problem.compute_s)[:, None])
+    return np.asarray(due_s - problem.compute_s)
 
 
 def _by_samples(held: Floats) -> Floats | None:
