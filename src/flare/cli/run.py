@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flare.cli.console import say_json
+from flare.cli.place import On, Processes, RayAddress, place_of
 from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
 
@@ -62,6 +63,8 @@ def run(
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
     allow_changed: AllowChanged = False,
     force: Force = False,
+    on: On = "local",
+    ray_address: RayAddress = None,
     quiet: Quiet = False,
     json_: Json = False,
     tensorboard_: TensorBoard = False,
@@ -75,6 +78,7 @@ def run(
     from flare.sweeps.parts import with_options
 
     require_tensorboard(tensorboard_)
+    place = place_of(None, on, ray_address)
     if resume_ is not None:
         _refuse_changes(config_file, [*(settings or []), *(option or []), *(plugin or [])], out, force)
         folder, tasks = resume_, [begun(resume_, allow_changed_plugins=allow_changed)]
@@ -85,7 +89,7 @@ def run(
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
     label = name_of(tasks[0].config)
-    carry_out(tasks, [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    carry_out(tasks, [label], place, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     made = read_run(folder)
     if json_:
         say_json(run_results.outcome(made))
@@ -114,6 +118,9 @@ def compare(
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the comparison in this folder.")] = None,
     allow_changed: AllowChanged = False,
     force: Force = False,
+    processes: Processes = None,
+    on: On = "local",
+    ray_address: RayAddress = None,
     quiet: Quiet = False,
     json_: Json = False,
     tensorboard_: TensorBoard = False,
@@ -127,6 +134,7 @@ def compare(
     from flare.sweeps.entries import name_of
 
     require_tensorboard(tensorboard_)
+    place = place_of(processes, on, ray_address)
     if resume_ is not None:
         changes = [
             *(settings or []),
@@ -149,7 +157,7 @@ def compare(
         tasks = run_setup.created(folders, configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]
-    carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    carry_out(tasks, labels, place, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     runs = [read_run(Path(task.key)) for task in tasks]
     write_page(runs, page)
     if json_:

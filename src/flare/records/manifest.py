@@ -9,6 +9,7 @@ import platform
 import subprocess
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ FORMAT, FORMAT_VERSION = "flare-run", 2
 _MAX_BYTES = 4 << 20  # the names and shapes of some ten thousand arrays; what else is in it is small
 
 
+def flare_version() -> str:
+    """The version of FLARE; not by an import: the package stands above all its layers."""
+    return str(import_module("flare").__version__)
+
+
 def new_manifest(config: Config, config_toml: str, identity: Mapping[str, str]) -> dict[str, Any]:
     """The manifest of a run that starts now, here, and is made of what `identity` says.
 
@@ -41,7 +47,7 @@ def new_manifest(config: Config, config_toml: str, identity: Mapping[str, str]) 
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "flare": import_module("flare").__version__,  # not an import: the package stands above all its layers
+        "flare": flare_version(),
         "commit": _commit(),
         "seed": config.seed,
         "config_sha256": hashlib.sha256(config_toml.encode()).hexdigest(),
@@ -185,6 +191,7 @@ def _refuse_odd_values(path: Path, manifest: dict[str, Any]) -> None:
             raise ValueError(f'{path} is damaged: its "{name}" is not what flare writes; put it back from a copy')
 
 
+@cache
 def _commit() -> str | None:
     """The commit of the checkout that the package runs from ("-dirty" where files differ from it), if it is one."""
     root = Path(__file__).resolve().parents[3]

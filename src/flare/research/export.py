@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.atomic import write_whole
-from flare.research.extras import imported
+from flare.extras import imported
 from flare.research.run import Run
 from flare.research.runs import Runs
 from flare.research.tables import Columns

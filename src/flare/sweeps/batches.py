@@ -28,8 +28,8 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
     made = []
     for kind in kinds.values():
         kind.sort(key=_cost, reverse=True)
-        on_gpu = compute_device(placed(kind[0], place).learning) == "cuda"
-        size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.processes)))
+        on_gpu = (place.device or compute_device(placed(kind[0], place).learning)) == "cuda"
+        size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.num_processes)))
         made += [kind[first : first + size] for first in range(0, len(kind), size)]
     return sorted(made, key=lambda batch: sum(map(_cost, batch)), reverse=True)
 
