@@ -36,6 +36,10 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a run that is a
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write scalars for TensorBoard.")]
 
 
+_NAMES = (
+    "learning.method", "learning.model", "scheduling.policy", "data.name", "uplink.codec", "uplink.air_scheme",
+)  # fmt: skip
+"""Settings that are the name of something, in which there is no comma."""
 AllowChanged = Annotated[
     bool,
     typer.Option("--allow-changed-plugin", help="With --resume: go on also where a plugin was changed since."),
@@ -171,7 +175,39 @@ def compare(
 
 def _settings_of(config_file: Path | None, settings: Sequence[str], plugins: Sequence[Path] | None) -> Config:
     """The settings of a file, or the default, with those of `--set` changed; all plugins are executed."""
-    return with_plugins(override(load(config_file) if config_file else Config(), settings), plugins)
+    whole = load(config_file) if config_file else Config()
+    try:
+        changed = override(whole, settings)
+    except ValueError as error:
+        raise ValueError(f"{error}{_how_to_sweep(settings)}") from None
+    named = [text for text in settings if text.partition("=")[0].strip() in _NAMES]
+    if how := _how_to_sweep(named):
+        raise ValueError(f"--set {named[0]}: one run has one of them{how}")
+    return with_plugins(changed, plugins)
+
+
+def _how_to_sweep(settings: Sequence[str]) -> str:
+    """What to do for a setting that is given several values, where one is."""
+    for text in settings:
+        name, _, value = text.partition("=")
+        values = [each.strip() for each in value.strip().strip("[]").split(",")]
+        if len(values) > 1:
+            listed = ", ".join(
+                each if _is_number(each) or each.startswith(('"', "'")) else f'"{each}"' for each in values
+            )
+            return (
+                f"; several values of {name.strip()} are a sweep: write them below [product] in a file, "
+                f'"{name.strip()}" = [{listed}], and give it to flare sweep (docs/sweeps.md)'
+            )
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def require_tensorboard(wanted: bool) -> None:

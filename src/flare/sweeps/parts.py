@@ -58,6 +58,12 @@ AIR = Part(AIR_SCHEMES, "uplink", "air_scheme", "air_options")
 PARTS = (POLICY, METHOD, MODEL, DATA, CODEC, AIR)
 
 
+def check_parts(whole: Config) -> None:
+    """ValueError where a configuration names a part that there is not, or gives one an option that it does not have."""
+    for part in PARTS:
+        part.check(whole)
+
+
 def with_options(whole: Config, texts: Sequence[str]) -> Config:
     """The settings with options of its parts changed by texts of the form `name=value`."""
     named = {part: [part.name(whole)] for part in PARTS}

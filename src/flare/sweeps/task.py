@@ -268,6 +268,11 @@ def _simulation(task: Task, config: Config) -> Simulation:
     return Simulation(config, dataset=task.own.dataset, held=task.own.held, module=task.own.module)
 
 
+def check_run(task: Task) -> None:
+    """ValueError where a run cannot have these settings; a round of it is tried, and nothing is written."""
+    _checked(task)
+
+
 def _checked(task: Task) -> dict[str, Any]:
     """What the folder of a run is told of it; ValueError where its settings cannot be."""
     compute_device(task.config.learning)
