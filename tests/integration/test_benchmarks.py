@@ -49,3 +49,13 @@ def test_the_benchmark_of_the_uplink_writes_numbers_and_a_page(tmp_path: Path) -
         assert row["of_round"] == row["arrive_s"] / (core["training_s"] + row["arrive_s"]) > 0.0
         assert row["encode_s"] > 0.0 < row["decode_s"]
     assert "of the round |" in (tmp_path / "uplink.md").read_text()
+
+
+def test_the_benchmark_of_dispatch_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/dispatch.py", "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "dispatch.json").read_text())["rows"]
+    assert [row["by"] for row in rows] == ["this process", "2 processes"]
+    assert all(row["all_s"] > 0.0 for row in rows)
+    assert "| cost of dispatch a run |" in (tmp_path / "dispatch.md").read_text()

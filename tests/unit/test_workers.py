@@ -8,8 +8,10 @@ import os
 import shutil
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,7 +22,7 @@ from flare.records.locking import lock
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
 from flare.sweeps import Place, Task, run_tasks
-from flare.sweeps.order import Fault, Order, go_signal, say_stop, sent_plugins, work
+from flare.sweeps.order import Fault, Order, go_signal, keep_going, say_stop, sent_plugins, work
 from flare.sweeps.tail import Tail
 from tests.hostile import flare
 from tests.small_runs import OPTIONS, SETTINGS, timeless
@@ -140,6 +142,18 @@ def test_a_worker_that_is_told_to_stop_leaves_its_runs_to_be_continued(tmp_path:
     assert not list(tmp_path.glob(".going-on-*"))
 
 
+def test_signals_that_killed_processes_left_are_removed_once_they_are_old(tmp_path: Path) -> None:
+    for name, age_s in (("old", 7200), ("young", 10)):
+        (tmp_path / f".going-on-{name}").write_bytes(b"go")
+        then = time.time() - age_s
+        os.utime(tmp_path / f".going-on-{name}", (then, then))
+    with go_signal(tmp_path) as signal:
+        assert {path.name for path in tmp_path.iterdir()} == {".going-on-young", signal.name}
+        keep_going(tmp_path / ".going-on-young")
+        assert time.time() - (tmp_path / ".going-on-young").stat().st_mtime < 5
+        assert work(order(tmp_path, signal)) is None
+
+
 def test_a_worker_waits_for_one_that_was_killed_to_let_go(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     release = lock(tmp_path / "run")
@@ -209,6 +223,8 @@ def test_a_process_that_is_killed_changes_nothing_but_the_time(tmp_path: Path) -
     [
         (["--on", "moon"], "--on is 'moon'; it must be one of local, ray"),
         (["--ray-address", "10.0.0.1:6379"], "'10.0.0.1:6379' is the address of a Ray cluster; it needs --on ray"),
+        (["--on", "ray", "--ray-address", "127.0.0.1:1"], "there is no Ray cluster at 127.0.0.1:1 that answers"),
+        (["--on", "ray", "--ray-address", "here"], "'here' is not the address of a Ray cluster; give HOST:PORT"),
         (["--on", "ray"], "--on ray needs ray: pip install 'flare-wfl[ray]'"),
     ],
 )
@@ -219,7 +235,8 @@ def test_a_place_that_cannot_be_is_refused_before_anything_is_touched(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
+    ray = ModuleType("ray") if "--ray-address" in options else None  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.chdir(tmp_path)
     code, out, err = flare(capsys, "compare", *OPTIONS, *options)
     assert (code, out) == (2, "")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flare.config import LearningConfig
-from flare.extras import imported
 
 if TYPE_CHECKING:
     from flare.sweeps import Place
@@ -34,13 +33,14 @@ def place_of(processes: int | None, on: str, ray_address: str | None, *, device:
     """Who computes the runs, by the options of a command; `device` where it has one that counts for all runs."""
     from flare.learning.engine import compute_device  # here, because torch takes its time to import
     from flare.sweeps import LOCAL, PLACES, RAY, Place
+    from flare.sweeps.on_ray import require_ray
 
     if on not in PLACES:
         raise ValueError(f"--on is '{on}'; it must be one of {', '.join(PLACES)}")
     if device not in (None, "auto", "cpu", "cuda"):
         raise ValueError(f"--device is '{device}'; it must be one of auto, cpu, cuda")
     if on == RAY:
-        imported("ray", "--on ray", "ray")  # before anything is touched
+        require_ray(ray_address)  # before anything is touched
         return Place(None if device == "auto" else device, processes, on, ray_address)
     if device is None:
         return Place(None, processes, LOCAL, ray_address)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -21,6 +23,8 @@ from flare.sweeps.task import Place
 
 _PER_GPU = 8
 """Processes that share a GPU where nothing else is said, if there are two processors for each."""
+_ANSWER_S = 10.0
+"""For a machine to answer."""
 _PATIENCE_S = 90.0
 """What a machine that is lost, or its disk's server, may take to give up the locks of run folders."""
 
@@ -32,7 +36,7 @@ def ray_workers(place: Place) -> Iterator[RayWorkers]:
     Without an address it is the cluster that this machine belongs to (or that RAY_ADDRESS names); where it belongs to
     none, one of this machine alone is started for as long as it is needed. A program that is connected stays so.
     """
-    ray = imported("ray", "--on ray", "ray")
+    ray = require_ray(place.ray_address)
     connected = ray.is_initialized()
     if not connected:
         _connect(ray, place.ray_address)
@@ -47,20 +51,40 @@ def ray_workers(place: Place) -> Iterator[RayWorkers]:
             ray.shutdown()
 
 
+def require_ray(address: str | None) -> Any:
+    """Ray itself; an error that says what to do where it is not installed, or nobody answers at the address."""
+    ray = imported("ray", "--on ray", "ray")
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal() and int(port) < 1 << 16:  # Ray itself would try for a quarter of an hour
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+        except OSError as error:
+            raise _no_cluster(address, error) from None
+    elif address not in (None, "auto", "local"):
+        raise ValueError(f"{address!r:.80} is not the address of a Ray cluster; give HOST:PORT, such as 10.0.0.1:6379")
+    return ray
+
+
 def _connect(ray: Any, address: str | None) -> None:
     in_main_thread = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what Ray's next versions will do otherwise
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        where = f"at {address}" if address else "that this machine belongs to"
-        raise OSError(
-            f"there is no Ray cluster {where} that answers ({error}); start one with: ray start --head, or give its "
-            "address with --ray-address HOST:PORT"
-        ) from None
+        raise _no_cluster(address, error) from None
     finally:
         if in_main_thread:
             signal.signal(signal.SIGTERM, before)  # Ray takes it, and ends the program at once
+
+
+def _no_cluster(address: str | None, error: Exception) -> OSError:
+    where = f"at {address}" if address else "that this machine belongs to"
+    return OSError(
+        f"there is no Ray cluster {where} that answers ({error}); start one with: ray start --head, or give its "
+        "address with --ray-address HOST:PORT"
+    )
 
 
 @final

@@ -6,6 +6,7 @@ far they are reads the folders (`flare.sweeps.tail`).
 
 from __future__ import annotations
 
+import os
 import platform
 import tempfile
 import time
@@ -27,6 +28,8 @@ from flare.sweeps.task import Place, Task
 GO, _STOP = b"go", b"stop"
 _LOOK_S = 0.5  # how often a worker looks whether it is to stop
 _ENOUGH_BYTES = 100
+_SIGNAL = ".going-on-"
+_STALE_S = 3600.0  # without a sign of life
 
 
 @final
@@ -82,14 +85,24 @@ def sent_plugins(tasks: Sequence[Task]) -> tuple[SentPlugin, ...]:
 
 @contextmanager
 def go_signal(folder: Path) -> Iterator[Path]:
-    """A file in a folder that says "go" for as long as it is wanted, and "stop" before it goes."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".going-on-", delete=False) as made:
+    """A file in a folder that says "go" for as long as it is wanted. Those that killed processes left are removed."""
+    for each in folder.glob(f"{_SIGNAL}*"):
+        with suppress(OSError):
+            if time.time() - each.stat().st_mtime > _STALE_S:
+                each.unlink()
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=_SIGNAL, delete=False) as made:
         made.write(GO)
     path = Path(made.name)
     try:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+def keep_going(signal: Path) -> None:
+    """Show that the signal is somebody's; to be called now and then."""
+    with suppress(OSError):
+        os.utime(signal)
 
 
 def say_stop(signal: Path) -> None:

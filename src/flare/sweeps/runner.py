@@ -19,7 +19,7 @@ from flare.sweeps.batches import batches
 from flare.sweeps.lockstep import run_batch
 from flare.sweeps.on_processes import processes
 from flare.sweeps.on_ray import explained, ray_workers
-from flare.sweeps.order import Fault, Order, go_signal, say_stop, sent_plugins
+from flare.sweeps.order import Fault, Order, go_signal, keep_going, say_stop, sent_plugins
 from flare.sweeps.tail import Tail
 from flare.sweeps.task import LOCAL, Callback, Place, Task
 
@@ -173,6 +173,7 @@ class _Dispatch:
                     batch = self._waiting.popleft()
                     self._going[self._workers.submit(batch.order)] = batch
                 done, _ = wait(self._going, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+                keep_going(self._signal)
                 for batch in self._going.values():
                     tell(batch)
                 for future in done:
