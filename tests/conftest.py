@@ -30,6 +30,7 @@ SECONDS = {
     "test_schedule_plot": 16.0,
     "test_cli_hostile": 15.0,
     "test_cli": 14.0,
+    "test_cli_sweep": 11.0,
     "test_batched": 11.0,
     "test_cli_cost": 9.0,
 }
