@@ -43,6 +43,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/uplink.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/flower.py
+	$(BIN)/python benchmarks/dispatch.py
 
 clean:
 	rm -rf $(VENV) out

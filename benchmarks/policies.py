@@ -23,7 +23,7 @@ import numpy as np
 
 from flare import CELLS, Cell, RoundProblem, round_problem
 from flare.rng import stream
-from flare.scheduling import POLICIES, Hardware, History, Probed, solve
+from flare.scheduling import POLICIES, Hardware, History, Memory, Probed, solve
 from flare.scheduling.hardware import hardware_for
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
@@ -32,8 +32,9 @@ LIMIT_S = 0.05
 
 def a_round(num_devices: int, deadline_s: float, seed: int) -> tuple[RoundProblem, Hardware]:
     """A round of the grown cell, and the hardware of its devices."""
-    grown = {"num_devices": num_devices, "total_bandwidth_hz": 10e6 * num_devices / 40, "deadline_s": deadline_s}
-    drawn = Cell(replace(CELLS["paper"], **grown), seed=seed).draw(0)
+    band_hz = 10e6 * num_devices / 40
+    grown = replace(CELLS["paper"], num_devices=num_devices, total_bandwidth_hz=band_hz, deadline_s=deadline_s)
+    drawn = Cell(grown, seed=seed).draw(0)
     return round_problem(drawn), hardware_for(drawn.compute_s, drawn.cpu_hz, drawn.power_w, drawn.config.capacitance)
 
 
@@ -61,7 +62,8 @@ def what_is_known(num_devices: int, seed: int) -> tuple[History, Probed]:
 
 def times_of(name: str, num_devices: int, deadline_s: float, rounds: int) -> list[float]:
     """Processor seconds of each round, the memory of a policy going along."""
-    taken, memory = [], {}
+    taken: list[float] = []
+    memory: Memory = {}
     for index in range(rounds + 1):
         problem, hardware = a_round(num_devices, deadline_s, index)
         history, probed = what_is_known(num_devices, index)

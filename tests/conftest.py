@@ -29,6 +29,7 @@ SECONDS = {
     "test_cli_hostile": 15.0,
     "test_cli": 14.0,
     "test_killed_runs": 12.0,
+    "test_cli_sweep": 11.0,
     "test_cli_cost": 9.0,
     "test_batched": 8.0,
     "test_trials": 7.0,

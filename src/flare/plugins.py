@@ -43,6 +43,21 @@ class Plugin:
 
 
 _loaded: dict[str, Plugin] = {}  # by the real path
+_sent: dict[str, bytes] = {}  # by the path, the plugins that another process sent
+
+
+def plugin_text(path: str | Path) -> tuple[bytes, str]:
+    """What a plugin's file holds now, to be sent to other machines, and its SHA-256; ValueError where it cannot be
+    read."""
+    content = _content(path)
+    return content, hashlib.sha256(content).hexdigest()
+
+
+def take_plugin(path: str, content: bytes, sha256: str) -> None:
+    """From now on the plugin of that path is this text, whether or not this machine has such a file."""
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError(f"plugin {path} was changed on its way here: its SHA-256 is no longer {sha256}; try again")
+    _sent[path] = content
 
 
 def load_plugins(paths: Iterable[str | Path]) -> list[Plugin]:
@@ -108,6 +123,9 @@ def _words(error: BaseException) -> str:
 
 
 def _content(path: str | Path) -> bytes:
+    sent = _sent.get(os.path.abspath(path))
+    if sent is not None:
+        return sent
     try:
         return read_small(path, MAX_BYTES)
     except ValueError as error:

@@ -69,3 +69,13 @@ def test_the_benchmark_of_policies_writes_numbers_and_a_page(tmp_path: Path) -> 
     rows = json.loads((tmp_path / "policies.json").read_text())["rows"]
     assert {row["policy"] for row in rows} == set(POLICIES)
     assert "Above the limit: " in (tmp_path / "policies.md").read_text()
+
+
+def test_the_benchmark_of_dispatch_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/dispatch.py", "--quick", "--out", str(tmp_path)]
+    done = ready_python.run(command, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "dispatch.json").read_text())["rows"]
+    assert [row["by"] for row in rows] == ["this process", "2 processes"]
+    assert all(row["all_s"] > 0.0 for row in rows)
+    assert "| cost of dispatch a run |" in (tmp_path / "dispatch.md").read_text()

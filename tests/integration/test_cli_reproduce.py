@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from flare.cli.reproduce import chosen, out_of, place_of, scale_of
+from flare.cli.place import place_of
+from flare.cli.reproduce import chosen, out_of, scale_of
 from flare.experiments import EXPERIMENTS, FIGURES
 from flare.records.run import read_run
 from flare.sweeps import Place
@@ -255,5 +256,5 @@ def test_defaults_of_scale_and_place() -> None:
     assert out_of(None, quick=False) == Path("results")
     assert out_of(None, quick=True) == Path("results-quick")
     assert out_of(Path("x"), quick=True) == Path("x")
-    assert place_of("cpu", 3) == Place("cpu", 3)
-    assert place_of("cpu", None).processes == 1
+    assert place_of(3, "local", None, device="cpu") == Place("cpu", 3)
+    assert place_of(None, "local", None, device="cpu").processes == 1

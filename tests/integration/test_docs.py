@@ -30,7 +30,7 @@ COMMANDS = [
     (page, [line.split("#")[0].strip() for line in text.splitlines() if line.split("#")[0].strip()])
     for page, text in blocks("sh")
     # The one starts servers (tests/integration/test_flower_guide.py follows it), of the other each step needs the last.
-    if page not in ("flower.md", "for-researchers.md")
+    if page not in ("flower.md", "for-researchers.md") and "ray start" not in text  # tests/integration/test_ray.py does
 ]
 
 

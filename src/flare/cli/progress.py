@@ -22,7 +22,15 @@ CountCallback = Callable[[str, int, bool], None]
 """Sees the key of a run, how many rounds it has done, and whether it has ended."""
 
 
-def carry_out(tasks: Sequence[Task], labels: Sequence[str], *, again: str, quiet: bool, with_tensorboard: bool) -> None:
+def carry_out(
+    tasks: Sequence[Task],
+    labels: Sequence[str],
+    place: Place,
+    *,
+    again: str,
+    quiet: bool,
+    with_tensorboard: bool,
+) -> None:
     """Drive the runs to their end, or to the first Ctrl-C. `again` is the command that continues them."""
     with (
         interruptible() as stopping,
@@ -35,7 +43,7 @@ def carry_out(tasks: Sequence[Task], labels: Sequence[str], *, again: str, quiet
             show(task, record, status)
 
         try:
-            run_tasks(tasks, Place(), callback=callback, stopping=stopping)
+            run_tasks(tasks, place, callback=callback, stopping=stopping)
         except OSError as error:
             raise OSError(f"{error} Continue with: {again}") from None
 

@@ -5,7 +5,6 @@ What is imported inside the functions brings torch and matplotlib along, which t
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,8 @@ from rich.table import Table
 from flare.atomic import write_whole
 from flare.cli.console import add_row, console, say, say_json
 from flare.cli.guard import INTERRUPTED
+from flare.cli.place import On, Processes, RayAddress, place_of
 from flare.cli.plugins import Plugins, load_named
-from flare.config import LearningConfig
 from flare.reading import read_small
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from flare.experiments.trial import Trial
     from flare.sweeps import Place
 
-MAX_PROCESSES = 8
 _MAX_PAGE_BYTES = 1 << 24
 
 
@@ -47,9 +45,9 @@ def reproduce(
         bool, typer.Option("--quick", help="Small settings on embedded data: checks that everything runs, no more.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
-    processes: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Processes that share the work. (default: 1, on a GPU up to 8)")
-    ] = None,
+    processes: Processes = None,
+    on: On = "local",
+    ray_address: RayAddress = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results. (default: results, with --quick results-quick)")
     ] = None,
@@ -59,7 +57,8 @@ def reproduce(
 ) -> None:
     """Reproduce figures of the paper and put its claims to the test. Started again, it does what is missing."""
     load_named(plugin)
-    wanted, scale, place = chosen(names), scale_of(seeds, quick), place_of(device, processes)
+    place = place_of(processes, on, ray_address, device=device)
+    wanted, scale = chosen(names), scale_of(seeds, quick)
     _go(wanted, scale, out_of(out, quick), place, quiet=quiet, as_json=json_)
 
 
@@ -85,18 +84,6 @@ def scale_of(seeds: int | None, quick: bool) -> Scale:
     from flare.experiments.experiment import Scale
 
     return Scale(tuple(range(seeds or (2 if quick else 5))), quick)
-
-
-def place_of(device: str, processes: int | None) -> Place:
-    """Who computes the runs."""
-    from flare.learning.engine import compute_device
-    from flare.sweeps import Place
-
-    if device not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"--device is '{device}'; it must be one of auto, cpu, cuda")
-    where = compute_device(LearningConfig(device=device))
-    shared = min(MAX_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if where == "cuda" else 1
-    return Place(where, processes or shared)
 
 
 def out_of(out: Path | None, quick: bool) -> Path:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flare.cli.console import say_json
+from flare.cli.place import On, Processes, RayAddress, place_of
 from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
 
@@ -35,6 +36,10 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a run that is a
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write scalars for TensorBoard.")]
 
 
+_NAMES = (
+    "learning.method", "learning.model", "scheduling.policy", "data.name", "uplink.codec", "uplink.air_scheme",
+)  # fmt: skip
+"""Settings that are the name of something, in which there is no comma."""
 AllowChanged = Annotated[
     bool,
     typer.Option("--allow-changed-plugin", help="With --resume: go on also where a plugin was changed since."),
@@ -62,6 +67,8 @@ def run(
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
     allow_changed: AllowChanged = False,
     force: Force = False,
+    on: On = "local",
+    ray_address: RayAddress = None,
     quiet: Quiet = False,
     json_: Json = False,
     tensorboard_: TensorBoard = False,
@@ -75,6 +82,7 @@ def run(
     from flare.sweeps.parts import with_options
 
     require_tensorboard(tensorboard_)
+    place = place_of(None, on, ray_address)
     if resume_ is not None:
         _refuse_changes(config_file, [*(settings or []), *(option or []), *(plugin or [])], out, force)
         folder, tasks = resume_, [begun(resume_, allow_changed_plugins=allow_changed)]
@@ -85,7 +93,7 @@ def run(
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
     label = name_of(tasks[0].config)
-    carry_out(tasks, [label], again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    carry_out(tasks, [label], place, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     made = read_run(folder)
     if json_:
         say_json(run_results.outcome(made))
@@ -114,6 +122,9 @@ def compare(
     resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the comparison in this folder.")] = None,
     allow_changed: AllowChanged = False,
     force: Force = False,
+    processes: Processes = None,
+    on: On = "local",
+    ray_address: RayAddress = None,
     quiet: Quiet = False,
     json_: Json = False,
     tensorboard_: TensorBoard = False,
@@ -127,6 +138,7 @@ def compare(
     from flare.sweeps.entries import name_of
 
     require_tensorboard(tensorboard_)
+    place = place_of(processes, on, ray_address)
     if resume_ is not None:
         changes = [*(settings or []), *(option or []), *(entry or []), methods, policies, str(seeds or "")]
         _refuse_changes(config_file, [*changes, *(plugin or [])], out, force)
@@ -139,7 +151,7 @@ def compare(
         tasks = run_setup.created([base / name_of(one) for one in configs], configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]
-    carry_out(tasks, labels, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
+    carry_out(tasks, labels, place, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     runs = [read_run(Path(task.key)) for task in tasks]
     write_page(runs, page)
     if json_:
@@ -153,7 +165,39 @@ def compare(
 
 def _settings_of(config_file: Path | None, settings: Sequence[str], plugins: Sequence[Path] | None) -> Config:
     """The settings of a file, or the default, with those of `--set` changed; all plugins are executed."""
-    return with_plugins(override(load(config_file) if config_file else Config(), settings), plugins)
+    whole = load(config_file) if config_file else Config()
+    try:
+        changed = override(whole, settings)
+    except ValueError as error:
+        raise ValueError(f"{error}{_how_to_sweep(settings)}") from None
+    named = [text for text in settings if text.partition("=")[0].strip() in _NAMES]
+    if how := _how_to_sweep(named):
+        raise ValueError(f"--set {named[0]}: one run has one of them{how}")
+    return with_plugins(changed, plugins)
+
+
+def _how_to_sweep(settings: Sequence[str]) -> str:
+    """What to do for a setting that is given several values, where one is."""
+    for text in settings:
+        name, _, value = text.partition("=")
+        values = [each.strip() for each in value.strip().strip("[]").split(",")]
+        if len(values) > 1:
+            listed = ", ".join(
+                each if _is_number(each) or each.startswith(('"', "'")) else f'"{each}"' for each in values
+            )
+            return (
+                f"; several values of {name.strip()} are a sweep: write them below [product] in a file, "
+                f'"{name.strip()}" = [{listed}], and give it to flare sweep (docs/sweeps.md)'
+            )
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def require_tensorboard(wanted: bool) -> None:

@@ -13,7 +13,7 @@ from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.sweeps import Task, begin
 from flare.sweeps.entries import of_pairs, pair_of, policies_in_vain, refuse_twins, run_name
-from flare.sweeps.parts import PARTS
+from flare.sweeps.parts import check_parts
 
 
 def combinations(
@@ -47,8 +47,7 @@ def created(
     The runs of a comparison are first listed in the folder `listing`.
     """
     for one in configs:
-        for part in PARTS:
-            part.check(one)
+        check_parts(one)
         fetch_if_needed(one.data)
     tasks = [Task(str(folder), one, folder) for folder, one in zip(folders, configs, strict=True)]
     begin(tasks, force=force, listing=listing)

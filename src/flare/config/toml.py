@@ -31,18 +31,23 @@ def load(path: str | Path, *, of_run: bool = False) -> Config:
     that names the file, the key and what would be right.
     """
     path = Path(path)
+    table = read_table(path)
+    try:
+        return _from_table(_moved(table, of_run), path.parent)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """What a TOML file says, of whatever; ValueError that names the file where it is no such file."""
     try:
         text = read_small(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8 text ({error}); give the path of a TOML file") from None
     try:
-        table = _parsed(text)
+        return _parsed(text)
     except ValueError as error:
         raise ValueError(f"{path}: is not valid TOML: {error}") from None
-    try:
-        return _from_table(_moved(table, of_run), path.parent)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def override(config: Config, settings: Iterable[str]) -> Config:
@@ -53,6 +58,11 @@ def override(config: Config, settings: Iterable[str]) -> Config:
     is a number with its unit. Raises ValueError that names the key.
     """
     return _with_settings(config, map(_setting, settings))
+
+
+def split_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """The values of texts `name=value` by their names, read as `override` reads them; of one name the last counts."""
+    return dict(map(_setting, settings))
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -168,8 +178,14 @@ def _from_table(table: dict[str, Any], folder: Path) -> Config:
 
 def _resolved(section: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The section with its paths as seen from the folder of the file."""
-    paths = {key: section[key] for key in _PATHS if section.get(key) and isinstance(section[key], str)}
-    return section | {key: str(folder / path) for key, path in paths.items()}
+    return {key: seen_from(folder, key, value) for key, value in section.items()}
+
+
+def seen_from(folder: Path, name: str, value: Any) -> Any:
+    """The value of a setting that a file in a folder gives; that of one which names a file as a path from here."""
+    section, _, key = name.rpartition(".")
+    is_path = key in _PATHS and "." not in section and isinstance(value, str) and value
+    return str(folder / value) if is_path else value
 
 
 def _moved(table: dict[str, Any], of_run: bool) -> dict[str, Any]:

@@ -18,12 +18,16 @@ _SOFT_LOCK_S = 0.5
 _log = logging.getLogger(__name__)
 
 
+class InUseError(ValueError):
+    """Another process writes into a run folder."""
+
+
 def lock(folder: Path) -> Callable[[], object]:
     """Lock a folder against other writers; what comes back unlocks it.
 
     The system unlocks it too when this process dies, however it dies. Where the system or the disk knows no locks,
     a file with the number of the process stands for one, or nothing does; either is logged as a warning. Raises
-    ValueError where another process holds the lock, OSError where the folder cannot be written.
+    InUseError where another process holds the lock, OSError where the folder cannot be written.
     """
     path = folder / LOCK
     refuse_irregular(path)
@@ -34,7 +38,7 @@ def lock(folder: Path) -> Callable[[], object]:
             # A first try may find and remove what a dead process left; a second one then has the lock.
             held.acquire(timeout=_SOFT_LOCK_S if isinstance(held, filelock.SoftFileLock) else 0.0, poll_interval=0.05)
     except filelock.Timeout:
-        raise ValueError(_in_use(folder, by_name=isinstance(held, filelock.SoftFileLock))) from None
+        raise InUseError(_in_use(folder, by_name=isinstance(held, filelock.SoftFileLock))) from None
     except NotImplementedError:  # how some versions of filelock say ENOSYS
         _warn_of_no_locks(folder)
     except OSError as error:

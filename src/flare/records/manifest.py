@@ -29,6 +29,11 @@ FORMAT, FORMAT_VERSION = "flare-run", 2
 _MAX_BYTES = 4 << 20  # the names and shapes of some ten thousand arrays; what else is in it is small
 
 
+def flare_version() -> str:
+    """The version of FLARE; not by an import: the package stands above all its layers."""
+    return str(import_module("flare").__version__)
+
+
 def new_manifest(config: Config, config_toml: str, identity: Mapping[str, str]) -> dict[str, Any]:
     """The manifest of a run that starts now, here, and is made of what `identity` says.
 
@@ -42,7 +47,7 @@ def new_manifest(config: Config, config_toml: str, identity: Mapping[str, str]) 
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "flare": import_module("flare").__version__,  # not an import: the package stands above all its layers
+        "flare": flare_version(),
         "commit": _commit(),
         "seed": config.seed,
         "config_sha256": hashlib.sha256(config_toml.encode()).hexdigest(),

@@ -200,6 +200,12 @@ def accuracy_at(run: RunNumbers, places: Floats, axis: Axis = times_of_tests) ->
     return np.interp(places, axis(run), run.of_round["test_accuracy"][run.evaluated], left=np.nan, right=np.nan)
 
 
+def time_to_accuracy_s(run: RunNumbers, accuracy: float) -> float:
+    """Simulated time of the first test at which the accuracy was reached; nan where none reached it, or it is 0."""
+    reached = run.of_round["test_accuracy"][run.evaluated] >= accuracy
+    return float(times_of_tests(run)[np.argmax(reached)]) if accuracy > 0.0 and reached.any() else math.nan
+
+
 def common_place(groups: Sequence[Group], axis: Axis) -> float:
     """The last place of an axis that the tests of every run reach, diverged runs aside; nan where there is none."""
     tests = [axis(run) for group in groups for run in group.runs if len(run.evaluated) and not run.diverged]

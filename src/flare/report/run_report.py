@@ -23,6 +23,9 @@ from flare.report.run_sections import all_sections
 from flare.report.run_words import headline, interval_note, ordered_by, percent, plural, remarks_on, title
 from flare.units import human
 
+MAX_PICTURED = 40
+"""Groups of a sweep of which the page has pictures: of more, nobody looks at them."""
+
 
 def refuse_other_names(out: Path) -> None:
     """ValueError where `out` is not the name of an HTML file."""
@@ -37,9 +40,13 @@ def read_runs(folders: Sequence[Path]) -> list[RunNumbers]:
     return [read_run(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
 
 
-def write_page(runs: Sequence[RunNumbers], out: Path) -> None:
-    """Write the report of runs into a file, which appears whole or not at all; OSError where it cannot be written."""
-    page = report_page(runs)
+def write_page(runs: Sequence[RunNumbers], out: Path, *, first: Sequence[Section] = ()) -> None:
+    """Write the report of runs into a file, which appears whole or not at all; OSError where it cannot be written.
+
+    `first` are sections that come before all others; with them, of more than `MAX_PICTURED` groups there is only the
+    table.
+    """
+    page = report_page(runs, first=first)
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         write_whole(out, page.encode("utf-8"))
@@ -47,10 +54,11 @@ def write_page(runs: Sequence[RunNumbers], out: Path) -> None:
         raise type(error)(f"{out}: the report cannot be written: {error.strerror or error}") from None
 
 
-def report_page(runs: Sequence[RunNumbers]) -> str:
-    """The page, as text."""
+def report_page(runs: Sequence[RunNumbers], *, first: Sequence[Section] = ()) -> str:
+    """The page, as text; see `write_page`."""
     grouped, left_out = group_runs(runs)
     groups, ranked = in_order(grouped)
+    pictured = _sections(groups, ranked) if not first or len(groups) <= MAX_PICTURED else []
     lines = [summarise(group) for group in groups]
     body = "\n".join(
         [
@@ -58,9 +66,10 @@ def report_page(runs: Sequence[RunNumbers]) -> str:
             headline(groups, lines, ranked),
             remarks_on(groups, lines, left_out),
             "</header>\n<main>",
+            *(section_html(each, groups) for each in first),
             _final_table(groups, lines, ranked),
-            *(section_html(each, groups) for each in _sections(groups, ranked)),
-            _configurations(groups),
+            *(section_html(each, groups) for each in pictured),
+            _configurations(groups if len(groups) <= MAX_PICTURED or not first else groups[:1]),
             _provenance(groups),
             "</main>",
         ]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.atomic import write_whole
-from flare.research.extras import imported
+from flare.extras import imported
 from flare.research.run import Run
 from flare.research.runs import Runs
 from flare.research.tables import Columns
@@ -79,8 +79,8 @@ def _places(kind: str, out: Path) -> list[Path]:
     return [out / f"{name}.{kind}" for name in ("rounds", "devices")]
 
 
-def _csv(table: Columns) -> bytes:
-    """Numbers in full, an empty cell where there is none, true and false in words."""
+def csv_bytes(table: Columns) -> bytes:
+    """A table as CSV: numbers in full, an empty cell where there is none, true and false in words."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(table)
@@ -100,8 +100,8 @@ def _cells(column: NDArray[Any]) -> Iterator[str]:
     return (str(value) for value in values)
 
 
-def _parquet(table: Columns) -> bytes:
-    """Nulls where there is no number; texts as dictionaries."""
+def parquet_bytes(table: Columns) -> bytes:
+    """A table as Parquet: nulls where there is no number; texts as dictionaries."""
     arrow, parquet = imported("pyarrow", "a Parquet file"), imported("pyarrow.parquet", "a Parquet file")
     columns = {name: arrow.array(column, from_pandas=True) for name, column in table.items()}
     for name, column in table.items():
@@ -112,7 +112,7 @@ def _parquet(table: Columns) -> bytes:
     return written.getvalue()
 
 
-_WRITERS: Mapping[str, Callable[[Columns], bytes]] = {"csv": _csv, "parquet": _parquet}
+_WRITERS: Mapping[str, Callable[[Columns], bytes]] = {"csv": csv_bytes, "parquet": parquet_bytes}
 
 
 def _mat(tables: Mapping[str, Columns]) -> bytes:

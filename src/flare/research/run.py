@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from flare.config import Config
+from flare.extras import imported
 from flare.records import RunFolder
 from flare.records.run import RunNumbers, read_rounds, run_of
 from flare.research.drawing import draw_run
-from flare.research.extras import imported
 from flare.research.tables import Columns, device_columns, round_columns, warn_untold
 from flare.rounds import RoundRecord
 from flare.sweeps.entries import name_of

@@ -5,9 +5,12 @@ run_tasks(tasks, Place(), callback=..., stopping=...)
 
 from flare.sweeps.batches import expected_rounds
 from flare.sweeps.runner import run_tasks
-from flare.sweeps.task import Callback, Own, Place, Task, anywhere, begin, begun, has_ended, listed
+from flare.sweeps.task import LOCAL, PLACES, RAY, Callback, Own, Place, Task, anywhere, begin, begun, has_ended, listed
 
 __all__ = [
+    "LOCAL",
+    "PLACES",
+    "RAY",
     "Callback",
     "Own",
     "Place",

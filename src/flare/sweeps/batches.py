@@ -27,14 +27,14 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
         kinds.setdefault((task.trained, task.config.data.name, task.config.learning.model), []).append(task)
     made = []
     for kind in kinds.values():
-        kind.sort(key=_cost, reverse=True)
-        on_gpu = compute_device(placed(kind[0], place).learning) == "cuda"
-        size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.processes)))
+        kind.sort(key=cost, reverse=True)
+        on_gpu = (place.device or compute_device(placed(kind[0], place).learning)) == "cuda"
+        size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.num_processes)))
         made += [kind[first : first + size] for first in range(0, len(kind), size)]
-    return sorted(made, key=lambda batch: sum(map(_cost, batch)), reverse=True)
+    return sorted(made, key=lambda batch: sum(map(cost, batch)), reverse=True)
 
 
-def _cost(task: Task) -> float:
+def cost(task: Task) -> float:
     """A rough measure of the work in a run, to deal the long ones out first."""
     wireless = task.config.wireless
     share = min(1.0, wireless.deadline_s * _BITS_PER_S / wireless.payload_bits / wireless.num_devices)

@@ -59,6 +59,12 @@ PARTS = (POLICY, METHOD, MODEL, DATA, CODEC, AIR)
 _BROADCAST = Part(CODECS, "wireless", "downlink_codec", "downlink_options")  # none of those that `-o` reaches
 
 
+def check_parts(whole: Config) -> None:
+    """ValueError where a configuration names a part that there is not, or gives one an option that it does not have."""
+    for part in PARTS:
+        part.check(whole)
+
+
 def with_options(whole: Config, texts: Sequence[str]) -> Config:
     """The settings with options of its parts changed by texts of the form `name=value`."""
     named = {part: [part.name(whole)] for part in PARTS}

@@ -1,17 +1,54 @@
-"""Carries out runs, or what is missing of them, in lockstep batches, on one process or several.
+"""Carries out runs, or what is missing of them, in lockstep batches: here, by processes of this machine, or on Ray.
 
-Every run is a folder, written round by round. Stopped anywhere and by whatever, the next call continues.
+Every run is a folder, written round by round. Stopped anywhere and by whatever, the next call continues; so is a batch
+whose worker was killed given to another one, which goes on where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, final
 
-from flare.rounds import RoundRecord
-from flare.simulation import Member, drive, plan_rounds
 from flare.sweeps.batches import batches
-from flare.sweeps.processes import in_processes
-from flare.sweeps.task import Callback, Place, Task, opened
+from flare.sweeps.lockstep import run_batch
+from flare.sweeps.on_processes import processes
+from flare.sweeps.on_ray import explained, ray_workers
+from flare.sweeps.order import Fault, Order, go_signal, keep_going, say_stop, sent_plugins
+from flare.sweeps.tail import Tail
+from flare.sweeps.task import LOCAL, Callback, Place, Task
+
+_LOOK_S = 0.5  # how often the folders are read, and `stopping` is asked
+_END_S = 60.0  # for a worker to come to the end of its round
+_RETRY_PATIENCE_S = 60.0  # for what was killed to be gone
+_MAX_KILLED = 3  # times that the worker of a batch is killed
+_NAMED = 3  # runs that an error names
+
+
+class Workers(Protocol):
+    """Who carries out orders.
+
+    place        with what the caller left open decided: device and number of processes
+    room         how many orders they take at once
+    killed       the errors of an order whose worker was killed
+    patience_s   how long a worker may find a run folder taken by one that is gone
+    """
+
+    place: Place
+    patience_s: float
+    killed: tuple[type[BaseException], ...]
+
+    @property
+    def room(self) -> int: ...  # noqa: D102
+
+    def submit(self, order: Order) -> Future[Fault | None]: ...  # noqa: D102
+
+    def kill(self) -> None: ...  # noqa: D102
 
 
 def run_tasks(
@@ -24,43 +61,141 @@ def run_tasks(
     """Begin or continue every run and go on to its end. Where `stopping` says so, they are left to be continued.
 
     Raises what a run raises: ValueError for settings that cannot be and folders that cannot be used, OSError where a
-    folder cannot be written or a process was killed.
+    folder cannot be written or workers were killed again and again.
     """
-    in_order = batches(tasks, place)
-    if place.processes > 1 and len(in_order) > 1:
-        in_processes(in_order, place, _run_batch, callback=callback, stopping=stopping)
-        return
-    for batch in in_order:
-        if not stopping():
-            _run_batch(batch, place, callback, stopping)
+    if place.on == LOCAL:
+        in_order = batches(tasks, place)
+        if place.num_processes == 1 or len(in_order) == 1:
+            for batch in in_order:
+                if not stopping():
+                    run_batch(batch, place, callback, stopping)
+            return
+    if tasks and not stopping():
+        _run_elsewhere(tasks, place, callback, stopping)
 
 
-def _run_batch(batch: Sequence[Task], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
-    if batch[0].trained:
-        _run_in_lockstep(batch, place, callback, stopping)
-        return
-    for task in batch:  # one after the other: there is no engine to share
-        if not stopping():
-            _run_in_lockstep([task], place, callback, stopping)
+def _run_elsewhere(tasks: Sequence[Task], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
+    """Have workers carry out the runs."""
+    plugins = sent_plugins(tasks)
+    with ExitStack() as stack:
+        workers = stack.enter_context(_workers(place if place.on == LOCAL else _on_one_device(tasks, place)))
+        own = {task.key: task for task in tasks}
+        placed = stack.enter_context(_in_folders(tasks))
+        folder = _folder_of(placed[0]).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        signal = stack.enter_context(go_signal(folder))
+        in_order = [
+            _Batch(Order(tuple(batch), workers.place, signal, plugins, workers.patience_s), {}, 0)
+            for batch in batches(placed, workers.place)
+        ]
+        for batch in in_order:
+            batch.tails.update({t.key: Tail(_folder_of(t), t.config.wireless.num_devices) for t in batch.order.tasks})
+
+        def tell(batch: _Batch, *, last: bool = False) -> None:
+            for key, tail in batch.tails.items():
+                for record, status in tail.news(last=last):
+                    callback(own[key], record, status)
+
+        _Dispatch(workers, in_order, signal).carry_out(tell, stopping)
 
 
-def _run_in_lockstep(batch: Sequence[Task], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
-    task_of = {task.key: task for task in batch}
+def _workers(place: Place) -> AbstractContextManager[Workers]:
+    if place.on == LOCAL:
+        return processes(place)
+    return ray_workers(place)
 
-    def tell(member: Member, record: RoundRecord) -> None:
-        callback(task_of[member.key], record, member.state.status)
 
-    members: list[Member] = []
-    try:
-        for task in batch:
-            member = opened(task, place)
-            if member is not None:
-                members.append(member)
-        if batch[0].trained:
-            drive(members, callback=tell, stopping=stopping)
-        else:
-            for member in members:
-                plan_rounds(member, callback=tell, stopping=stopping)
-    finally:
-        for member in members:
-            member.keeper.close()
+def _on_one_device(tasks: Sequence[Task], place: Place) -> Place:
+    """The place with the device of the settings: machines of a cluster may have several, and their numbers differ."""
+    named = sorted({task.config.learning.device for task in tasks})
+    if place.device is not None or named == ["auto"]:
+        return place
+    if len(named) > 1:
+        raise ValueError(
+            f"the settings learning.device of the runs are {', '.join(named)}; on Ray all runs have one: give the same"
+        )
+    return replace(place, device=named[0])
+
+
+def _folder_of(task: Task) -> Path:
+    assert task.folder is not None
+    return task.folder
+
+
+@contextmanager
+def _in_folders(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """The tasks, those without a folder each with one for as long as it is needed."""
+    with tempfile.TemporaryDirectory(prefix="flare-") as base:
+        yield [
+            replace(task, folder=Path(base) / str(number) if task.folder is None else task.folder.absolute())
+            for number, task in enumerate(tasks)
+        ]
+
+
+@final
+@dataclass(frozen=True)
+class _Batch:
+    """An order, who tells of its runs, and how often its worker was killed."""
+
+    order: Order
+    tails: dict[str, Tail]
+    killed: int
+
+    def again(self) -> _Batch:
+        """The batch for another worker; OSError where that has been tried often enough."""
+        if self.killed + 1 >= _MAX_KILLED:
+            names = [_folder_of(task).name for task in self.order.tasks]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            raise OSError(
+                f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory, with the runs "
+                f"{', '.join(names[:_NAMED])}{more}; what is done is kept: run the same command again, with fewer "
+                "--processes or on a machine with more memory"
+            )
+        patient = replace(self.order, patience_s=max(self.order.patience_s, _RETRY_PATIENCE_S))
+        return replace(self, order=patient, killed=self.killed + 1)
+
+
+@final
+class _Dispatch:
+    """Gives batches to workers until all are done, or it is time to stop."""
+
+    def __init__(self, workers: Workers, in_order: Sequence[_Batch], signal: Path) -> None:
+        self._workers, self._signal = workers, signal
+        self._waiting = deque(in_order)
+        self._going: dict[Future[Fault | None], _Batch] = {}
+
+    def carry_out(self, tell: Callable[..., None], stopping: Callable[[], bool]) -> None:
+        """Raises what a worker raised."""
+        stopped = False
+        try:
+            while self._going or (self._waiting and not stopped):
+                while self._waiting and not stopped and len(self._going) < self._workers.room:
+                    batch = self._waiting.popleft()
+                    self._going[self._workers.submit(batch.order)] = batch
+                done, _ = wait(self._going, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+                keep_going(self._signal)
+                for batch in self._going.values():
+                    tell(batch)
+                for future in done:
+                    self._settle(future, tell)
+                if not stopped and stopping():
+                    stopped = True
+                    say_stop(self._signal)
+        finally:
+            say_stop(self._signal)
+            if wait(self._going, timeout=_END_S).not_done:
+                self._workers.kill()
+
+    def _settle(self, future: Future[Fault | None], tell: Callable[..., None]) -> None:
+        """Take in how an order ended."""
+        batch = self._going.pop(future)
+        try:
+            fault = future.result()
+        except self._workers.killed:
+            self._waiting.appendleft(batch.again())
+            return
+        except Exception as error:
+            raise explained(error) from error
+        tell(batch, last=True)
+        if fault is not None:
+            raise fault.raised()

@@ -69,13 +69,39 @@ class Task:
     allow_changed_plugins: bool = False
 
 
+LOCAL, RAY = "local", "ray"
+PLACES = (LOCAL, RAY)
+"""This machine, or a Ray cluster."""
+
+
 @final
 @dataclass(frozen=True)
 class Place:
-    """Where runs are computed: on which device (None: where the settings of each say), by how many processes."""
+    """Where runs are computed.
+
+    device        None: where the settings of each run say
+    processes     how many share the work; None: one, on Ray as many as the cluster has room for
+    on            "local": this machine; "ray": a Ray cluster, all of whose machines see the folders of the runs
+    ray_address   of the cluster; None: the one that this machine belongs to, or one of this machine alone
+    """
 
     device: str | None = None
-    processes: int = 1
+    processes: int | None = None
+    on: str = LOCAL
+    ray_address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.on not in PLACES:
+            raise ValueError(f"runs are computed on {self.on!r:.80}; it must be one of {', '.join(PLACES)}")
+        if self.processes is not None and self.processes < 1:
+            raise ValueError(f"{self.processes} processes cannot share the work; give 1 or more")
+        if self.ray_address is not None and self.on != RAY:
+            raise ValueError(f"{self.ray_address!r:.80} is the address of a Ray cluster; it needs --on ray")
+
+    @property
+    def num_processes(self) -> int:
+        """How many share the work, one where nothing is said."""
+        return self.processes or 1
 
 
 Callback = Callable[[Task, RoundRecord, RunStatus], None]
@@ -245,6 +271,11 @@ def _member(task: Task, simulation: Simulation, folder: RunFolder) -> Member:
 
 def _simulation(task: Task, config: Config) -> Simulation:
     return Simulation(config, dataset=task.own.dataset, held=task.own.held, module=task.own.module)
+
+
+def check_run(task: Task) -> None:
+    """ValueError where a run cannot have these settings; a round of it is tried, and nothing is written."""
+    _checked(task)
 
 
 def _checked(task: Task) -> dict[str, Any]:

@@ -10,12 +10,12 @@ class MissingExtraError(ImportError, ValueError):
     """A package is not installed that something asks for; from the command line it is bad input."""
 
 
-def imported(module: str, purpose: str) -> Any:
-    """The module of that name; where it is not installed, an error that says how to get it."""
+def imported(module: str, purpose: str, extra: str = "research") -> Any:
+    """The module of that name; where it is not installed, an error that says which extra of FLARE brings it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        raise MissingExtraError(f"{purpose} needs {package}: pip install 'flare-wfl[research]'") from None
+        raise MissingExtraError(f"{purpose} needs {package}: pip install 'flare-wfl[{extra}]'") from None

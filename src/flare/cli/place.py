@@ -1,0 +1,49 @@
+"""`--processes`, `--on` and `--ray-address` in every command that carries out runs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flare.config import LearningConfig
+
+if TYPE_CHECKING:
+    from flare.sweeps import Place
+
+MAX_PROCESSES = 8
+"""That share a GPU, where nothing else is said."""
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=10_000,
+        help="Processes that share the work. (default: 1, on a GPU up to 8, on Ray all there is room for)",
+    ),
+]
+On = Annotated[str, typer.Option("--on", help="local: this machine; ray: a Ray cluster.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--ray-address", help="Address of the Ray cluster. (default: the one this machine belongs to)"),
+]
+
+
+def place_of(processes: int | None, on: str, ray_address: str | None, *, device: str | None = None) -> Place:
+    """Who computes the runs, by the options of a command; `device` where it has one that counts for all runs."""
+    from flare.learning.engine import compute_device  # here, because torch takes its time to import
+    from flare.sweeps import LOCAL, PLACES, RAY, Place
+    from flare.sweeps.on_ray import require_ray
+
+    if on not in PLACES:
+        raise ValueError(f"--on is '{on}'; it must be one of {', '.join(PLACES)}")
+    if device not in (None, "auto", "cpu", "cuda"):
+        raise ValueError(f"--device is '{device}'; it must be one of auto, cpu, cuda")
+    if on == RAY:
+        require_ray(ray_address)  # before anything is touched
+        return Place(None if device == "auto" else device, processes, on, ray_address)
+    if device is None:
+        return Place(None, processes, LOCAL, ray_address)
+    where = compute_device(LearningConfig(device=device))
+    shared = min(MAX_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if where == "cuda" else 1
+    return Place(where, processes or shared, LOCAL, ray_address)

@@ -1,0 +1,169 @@
+"""The sections of a report that show what each swept setting does, in pictures and in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from flare.report import run_figures as draw
+from flare.report.curves import MIN_SEEDS, Curve
+from flare.report.effects import Effect, LevelEffect, SweptRun, effects_of, mean_accuracy, tested
+from flare.report.page import table
+from flare.report.panels import Panel, Section, nothing
+from flare.report.run_words import percent, points
+from flare.sweeps.grid import level_text, value_text
+from flare.sweeps.sweep_file import Factor
+from flare.types import Floats
+from flare.units import human
+
+MAX_CURVES = 8
+"""Values of another setting that are drawn as a curve each."""
+MAX_PICTURES = 4
+"""Of one setting."""
+MAX_TICKS = 8
+"""Values of a setting that are written below the axis, each in its place."""
+_LOG_FROM = 8.0  # how many times the least value the greatest is where the axis is logarithmic
+ABOUT = (
+    "Of each swept setting, what its values come to on average over all other swept settings. Runs with the same seed "
+    "and the same other settings are compared in pairs; their differences to the best value, in percentage points of "
+    "final test accuracy, are averaged over the other settings and then over the seeds, whose 95 % interval "
+    "(Student's t) stands in brackets. A run that diverged counts as guessing. The best value was picked by these very "
+    "runs. An average hides what two settings do together: the pictures with several curves show it."
+)
+
+
+def effect_sections(factors: Sequence[Factor], runs: Sequence[SweptRun], target: float) -> list[Section]:
+    """A section for each swept setting: its values in pictures and in a table."""
+    known = tested(runs)
+    few = f" An interval takes {MIN_SEEDS} seeds." if _num_seeds(known) < MIN_SEEDS else ""
+    return [
+        Section(
+            f"Effect of {effect.factor.name}",
+            "" if number else ABOUT + few,
+            _panels(f"effect-{number}", effect, factors, known),
+            _table(effect, target),
+        )
+        for number, effect in enumerate(effects_of(factors, known, target))
+    ]
+
+
+def _table(effect: Effect, target: float) -> str:
+    reached = [f"time to {100.0 * target:g} %", "reached"] if target else []
+    header = [
+        escape(effect.factor.name), "final accuracy", "difference, points", "won", *reached, "simulated time",
+        "energy a run", "runs",
+    ]  # fmt: skip
+    rows = [
+        [
+            escape(level.label),
+            f"<b>{percent(level.accuracy)}</b>",
+            *differences_in_words(level),
+            *([human(level.to_target_s, "s", 3), f"{level.num_reached} of {level.num_runs}"] if target else []),
+            human(level.clock_s, "s", 3),
+            human(level.energy_j, "J", 3),
+            f"{level.num_runs}" + (f", {level.num_diverged} diverged" if level.num_diverged else ""),
+        ]
+        for level in effect.levels
+    ]
+    return table(f"Effect of {effect.factor.name}", header, rows, best=effect.best)
+
+
+def differences_in_words(level: LevelEffect) -> tuple[str, str]:
+    """Cells of a table: how far a value is from the best, and in how many pairs it is ahead of it."""
+    if level.difference is None:
+        return "best", ""
+    return points(level.difference), f"{level.won} of {level.pairs}" if level.pairs else "–"
+
+
+def _panels(name: str, effect: Effect, factors: Sequence[Factor], runs: Sequence[SweptRun]) -> list[Panel]:
+    """The differences to the best value; of numbers the accuracy along them, and along them by each other setting."""
+    x = _numbers(effect.factor)
+    if x is None:
+        return [_difference_panel(name, effect)]
+    place = next(number for number, factor in enumerate(factors) if factor is effect.factor)
+    of_level = [[each for each in runs if each.levels[place] == level] for level in range(len(x))]
+    panels = [_line_panel(name, effect.factor, {"": _curve(x, of_level)}, _num_seeds(runs))]
+    for other, factor in enumerate(factors):
+        if other != place and 1 < len(factor.levels) <= MAX_CURVES and len(panels) < MAX_PICTURES:
+            curves = {
+                level_text(factor, own): _curve(x, [[each for each in found if each.levels[other] == own]
+                                                    for found in of_level])
+                for own in range(len(factor.levels))
+            }  # fmt: skip
+            panels.append(_line_panel(f"{name}-{other}", effect.factor, curves, _num_seeds(runs), factor.name))
+    return panels
+
+
+def _numbers(factor: Factor) -> Floats | None:
+    """The values of a single setting, where all of them are numbers."""
+    values = [level[0] for level in factor.levels]
+    if len(factor.keys) > 1 or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return None
+    return np.array(values, dtype=np.float64)
+
+
+def _num_seeds(runs: Sequence[SweptRun]) -> int:
+    return len({each.run.config.seed for each in runs})
+
+
+def _curve(x: Floats, of_level: Sequence[Sequence[SweptRun]]) -> Curve:
+    """Final accuracy along the values of a setting, from the least on."""
+    order = np.argsort(x)
+    found = [mean_accuracy(of_level[level]) for level in order]
+    mean, half = (np.array([getattr(each, name) for each in found]) for name in ("mean", "half"))
+    return Curve(x[order], mean, half, np.array([each.count for each in found]), tests=x[order])
+
+
+def _difference_panel(name: str, effect: Effect) -> Panel:
+    shown = [level for level in effect.levels if level.difference is not None and level.difference.count]
+    if not shown:
+        return nothing(f"{effect.factor.name}: no two runs are a pair.")
+    best = effect.levels[effect.best].label
+    rows = [(100.0 * each.difference.mean, 100.0 * each.difference.half) for each in shown if each.difference]
+    return Panel(
+        name,
+        f"Difference to the best value of {effect.factor.name}",
+        f"To {best}, over pairs of runs. Bar: 95 % interval; one that reaches 0 leaves open which is better.",
+        "; ".join(f"{each.label} {mean:+.2f} points" for each, (mean, _) in zip(shown, rows, strict=True)) + ".",
+        lambda: draw.differences(
+            f"final test accuracy less that of {best} (points)",
+            [each.label for each in shown],
+            rows,
+            draw.looks(len(shown)),
+        ),
+    )
+
+
+def _line_panel(name: str, factor: Factor, curves: Mapping[str, Curve], num_seeds: int, by: str = "") -> Panel:
+    """Final accuracy along the values of a setting, a curve for each label."""
+    known = {label: curve for label, curve in curves.items() if np.isfinite(curve.mean).any()}
+    if not known:
+        return nothing(f"{factor.name}: no run has been tested.")
+    best = "; ".join(f"{label} {100.0 * float(np.nanmax(curve.mean)):.3g} %".strip() for label, curve in known.items())
+    about = f"A curve for each value of {by}." if by else "Mean over all other settings."
+    band = f" Band: 95 % interval over {num_seeds} seeds." if num_seeds >= MIN_SEEDS else ""
+    return Panel(
+        name,
+        f"Final accuracy along {factor.name}" + (f", by {by}" if by else ""),
+        about + band,
+        f"Best of each curve: {best}.",
+        lambda: _lines(factor.name, known),
+    )
+
+
+def _lines(x_label: str, curves: Mapping[str, Curve]) -> Figure:
+    looks = draw.looks(len(curves))
+    figure = draw.lines(x_label, "final test accuracy", list(curves.values()), looks, percent=True)
+    axes, x = figure.axes[0], next(iter(curves.values())).x
+    if x[0] > 0.0 and x[-1] >= _LOG_FROM * x[0]:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    if len(x) <= MAX_TICKS:
+        axes.set_xticks(x, [value_text(float(value)) for value in x])
+    if len(curves) > 1:
+        draw.legend(figure, dict(zip(curves, looks, strict=True)))
+    return figure

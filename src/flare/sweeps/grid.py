@@ -1,0 +1,208 @@
+"""The runs of a sweep: every combination of the swept values with every seed, each with its folder.
+
+DIR/sweep.json      what is swept, so that the next call knows that it continues the same sweep
+DIR/runs/NAME/      the run folders
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, final
+
+from flare.atomic import write_whole
+from flare.config import Config, Options, settings_of
+from flare.config.toml import with_settings
+from flare.reading import read_small
+from flare.sweeps.parts import check_parts
+from flare.sweeps.sweep_file import Factor, SweepFile
+from flare.sweeps.task import Task, anywhere, check_run
+from flare.text import cut
+
+FILE, RUNS = "sweep.json", "runs"
+_FORMAT = "flare-sweep"
+_MAX_BYTES = 1 << 28
+_MAX_NAME = 80  # characters of the settings in the name of a folder
+
+
+@final
+@dataclass(frozen=True)
+class GridRun:
+    """A run of a sweep: `levels` are the numbers of its values, one for each factor."""
+
+    name: str
+    config: Config
+    levels: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """All runs of a sweep, those of one setting and several seeds one after the other.
+
+    The levels of its factors are the values as the settings hold them: 0.4 where the file says "400ms".
+    """
+
+    base: Config
+    factors: tuple[Factor, ...]
+    seeds: tuple[int, ...]
+    runs: tuple[GridRun, ...]
+
+    def tasks(self, out: Path) -> list[Task]:
+        """The runs to carry out. Of each that has ended, what reports need is kept."""
+        return [Task(run.name, run.config, out / RUNS / run.name, keep_checkpoints=False) for run in self.runs]
+
+
+def grid_of(sweep: SweepFile) -> Grid:
+    """The runs of a sweep; ValueError for settings that no run may have, and for two runs that are the same.
+
+    The plugins of its settings are taken to be executed.
+    """
+    runs: list[GridRun] = []
+    seen: set[Config] = set()
+    width = len(str(sweep.num_settings))
+    try:
+        for number, levels in enumerate(product(*(range(len(factor.levels)) for factor in sweep.factors)), start=1):
+            given = _settings(sweep.factors, levels)
+            config = with_settings(sweep.base, given)
+            settings = {key: _value_of(config, key) for key in given}
+            if config in seen:
+                told = ", ".join(f"{key} = {value_text(value)}" for key, value in settings.items())
+                raise ValueError(f"two runs of the sweep are the same, {told}; give each value once")
+            seen.add(config)
+            check_parts(config)
+            name = f"{number:0{width}d}-{_file_name(settings)}"
+            runs += [GridRun(f"{name}-seed{seed}", replace(config, seed=seed), levels) for seed in sweep.seeds]
+    except ValueError as error:
+        raise ValueError(f"{sweep.path}: {error}") from None
+    return Grid(sweep.base, _as_held(sweep.factors, runs), sweep.seeds, tuple(runs))
+
+
+def check_grid(grid: Grid) -> None:
+    """Try a round of one run for each swept value: some of what can be wrong with settings shows there only."""
+    tried: set[tuple[int, int]] = set()
+    for run in grid.runs:
+        new = set(enumerate(run.levels)) - tried
+        if new:
+            tried |= new
+            check_run(Task(run.name, run.config, None))
+
+
+def begin_sweep(grid: Grid, out: Path) -> bool:
+    """Write down what is swept in the folder `out`, or find that it is the same; whether it was there.
+
+    ValueError where the folder holds another sweep, or something else; nothing is touched then.
+    """
+    described = _description(grid)
+    if not (out / FILE).exists():
+        if out.exists() and (not out.is_dir() or any(not each.name.startswith(".") for each in out.iterdir())):
+            raise ValueError(
+                f"{out} is not empty and holds no sweep, so that nothing is written there; give another --out"
+            )
+        check_grid(grid)
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(out / FILE, (json.dumps(described, indent=1) + "\n").encode())
+        return False
+    before = _read(out / FILE)
+    if before != described:
+        raise ValueError(
+            f"{out} holds another sweep ({_difference(before, described)}); give another --out, or the very sweep that "
+            "was begun there"
+        )
+    return True
+
+
+def _settings(factors: Sequence[Factor], levels: Sequence[int]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for factor, level in zip(factors, levels, strict=True):
+        chosen |= factor.settings(level)
+    return chosen
+
+
+def _as_held(factors: Sequence[Factor], runs: Sequence[GridRun]) -> tuple[Factor, ...]:
+    """The factors with their values as the runs have them."""
+    held: list[dict[int, tuple[Any, ...]]] = [{} for _ in factors]
+    for run in runs:
+        for place, (factor, level) in enumerate(zip(factors, run.levels, strict=True)):
+            if level not in held[place]:
+                held[place][level] = tuple(_value_of(run.config, key) for key in factor.keys)
+    return tuple(
+        Factor(factor.keys, tuple(values[level] for level in range(len(factor.levels))))
+        for factor, values in zip(factors, held, strict=True)
+    )
+
+
+def _value_of(config: Config, key: str) -> Any:
+    """The value of a setting, or of one option of a table of them."""
+    table = settings_of(config)
+    if key in table:
+        return table[key]
+    name, _, option = key.rpartition(".")
+    return table[name][option]
+
+
+def value_text(value: Any) -> str:
+    """A value as people write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(value_text, value)) + "]"
+    return str(value)
+
+
+def level_text(factor: Factor, level: int) -> str:
+    """The values of a factor in one line, such as "exact, flare"."""
+    return ", ".join(value_text(value) for value in factor.levels[level])
+
+
+def _file_name(settings: Mapping[str, Any]) -> str:
+    """Settings as a part of the name of a folder: without their sections, and without what some disks do not take."""
+    short = "-".join(f"{key.rpartition('.')[2]}={value_text(value)}" for key, value in settings.items())
+    return re.sub(r"[^\w.=+-]", "_", short, flags=re.ASCII)[:_MAX_NAME]
+
+
+def _description(grid: Grid) -> dict[str, Any]:
+    usual = settings_of(Config())
+    same = {
+        key: _plain(value)
+        for key, value in settings_of(anywhere(grid.base)).items()
+        if value != usual[key] and key != "seed"
+    }
+    swept = [{"settings": list(factor.keys), "values": _plain(factor.levels)} for factor in grid.factors]
+    return {"format": _FORMAT, "seeds": list(grid.seeds), "settings": same, "swept": swept}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(dict(value) if isinstance(value, Options) else value))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_small(path, _MAX_BYTES))
+        if not isinstance(found, dict) or found.get("format") != _FORMAT:
+            raise ValueError("it does not say that it is of a sweep")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not what flare sweep writes ({error}); give another --out") from None
+    return found
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The first thing in which two descriptions differ."""
+    if there.get("swept") != here["swept"]:
+        return "its swept settings are others, or their values"
+    if there.get("seeds") != here["seeds"]:
+        return f"its seeds are {cut(str(there.get('seeds')), 60)}, here {cut(str(here['seeds']), 60)}"
+    before, now = there.get("settings"), here["settings"]
+    if isinstance(before, dict):
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                told = (cut(str(each.get(key, "the default")), 60) for each in (before, now))
+                return "its {} is {}, here {}".format(key, *told)
+    return "its settings are others"

@@ -1,0 +1,125 @@
+"""The effect of swept settings: differences in pairs, by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from flare.config import Config, override
+from flare.records.run import RunNumbers, run_of
+from flare.report.curves import time_to_accuracy_s
+from flare.report.effect_sections import effect_sections
+from flare.report.effects import SweptRun, effects_of
+from flare.report.panels import panel_html
+from flare.rounds import RoundRecord
+from flare.sweeps import Place, Task, run_tasks
+from flare.sweeps.sweep_file import Factor
+from tests.small_runs import SETTINGS
+
+DEADLINE = Factor(("wireless.deadline_s",), ((0.4,), (1.0,), (4.0,)))
+POLICY = Factor(("scheduling.policy", "learning.method"), (("exact", "flare"), ("cp", "fedavg")))
+FACTORS = (DEADLINE, POLICY)
+SEEDS = (3, 5, 6)
+
+
+@pytest.fixture(scope="module")
+def record() -> RoundRecord:
+    seen: list[RoundRecord] = []
+    config = override(Config(), [*SETTINGS, "run.rounds=1"])
+    run_tasks([Task("run", config, None)], Place("cpu"), callback=lambda task, record, status: seen.append(record))
+    return seen[0]
+
+
+def run(record: RoundRecord, seed: int, accuracies: list[float | None], status: str = "finished") -> RunNumbers:
+    records = [
+        replace(record, round=index, clock_s=float(10 + index), test_accuracy=accuracy)
+        for index, accuracy in enumerate(accuracies)
+    ]
+    return run_of(records, override(Config(), [f"seed={seed}"]), {"status": status, "num_classes": 4}, None)
+
+
+def accuracy(deadline: int, policy: int, seed: int) -> float:
+    """Grows with the first, a little with the second, and most with the seed."""
+    return 0.4 + 0.05 * deadline + 0.01 * policy + 0.03 * seed + 0.004 * deadline * policy * (seed - 4)
+
+
+@pytest.fixture
+def runs(record: RoundRecord) -> list[SweptRun]:
+    levels = product(range(3), range(2))
+    return [SweptRun(run(record, seed, [None, accuracy(*each, seed)]), each) for each in levels for seed in SEEDS]
+
+
+def test_differences_are_those_of_pairs_and_their_interval_is_that_of_the_seeds(runs: list[SweptRun]) -> None:
+    deadline, policy = effects_of(FACTORS, runs, target=0.0)
+    assert [level.label for level in deadline.levels] == ["0.4", "1", "4"]
+    assert [level.label for level in policy.levels] == ["exact, flare", "cp, fedavg"]
+    assert deadline.best == 2
+    assert deadline.levels[2].difference is None
+    of_seed = [np.mean([accuracy(0, p, seed) - accuracy(2, p, seed) for p in range(2)]) for seed in SEEDS]
+    found = deadline.levels[0].difference
+    assert found is not None
+    assert (found.count, deadline.levels[0].pairs, deadline.levels[0].won) == (3, 6, 0)
+    assert found.mean == pytest.approx(np.mean(of_seed))
+    assert found.half == pytest.approx(student.ppf(0.975, 2) * np.std(of_seed, ddof=1) / math.sqrt(3))
+    mean = [np.mean([accuracy(0, p, seed) for p in range(2)]) for seed in SEEDS]
+    assert deadline.levels[0].accuracy.mean == pytest.approx(np.mean(mean))
+    assert found.half < 0.2 * deadline.levels[0].accuracy.half  # the seeds differ much more than the pairs
+
+
+def test_pairs_that_are_incomplete_are_left_out(runs: list[SweptRun], record: RoundRecord) -> None:
+    untested = [SweptRun(run(record, 3, [None]), (0, 0))]
+    deadline, _ = effects_of(FACTORS, [*runs[1:], *untested], target=0.0)
+    assert (deadline.levels[0].pairs, deadline.levels[0].num_runs) == (5, 5)
+    assert deadline.levels[1].num_runs == 6
+
+
+def test_a_run_that_diverged_counts_as_guessing(runs: list[SweptRun], record: RoundRecord) -> None:
+    lost = [SweptRun(run(record, each.run.config.seed, [0.99], "diverged"), each.levels) for each in runs[-3:]]
+    deadline, policy = effects_of(FACTORS, [*runs[:-3], *lost], target=0.0)
+    assert deadline.levels[2].num_diverged == 3
+    expected = [np.mean([accuracy(2, 0, seed), 0.25]) for seed in SEEDS]
+    assert deadline.levels[2].accuracy.mean == pytest.approx(np.mean(expected))
+    assert policy.best == 0
+
+
+def test_the_time_to_a_target_is_that_of_the_first_test_that_reaches_it(record: RoundRecord) -> None:
+    made = run(record, 0, [None, 0.3, 0.6, 0.5, 0.7])
+    assert time_to_accuracy_s(made, 0.55) == 12.0
+    assert time_to_accuracy_s(made, 0.6) == 12.0
+    assert time_to_accuracy_s(made, 0.61) == 14.0
+    assert math.isnan(time_to_accuracy_s(made, 0.8))
+    assert math.isnan(time_to_accuracy_s(made, 0.0))
+
+
+def test_a_setting_with_one_value_has_no_effect(runs: list[SweptRun]) -> None:
+    one = Factor(("run.rounds",), ((3,),))
+    added = [SweptRun(each.run, (*each.levels, 0)) for each in runs]
+    assert [effect.factor for effect in effects_of((*FACTORS, one), added, 0.0)] == [*FACTORS]
+
+
+def test_sections_show_numbers_as_curves_and_names_as_differences(runs: list[SweptRun]) -> None:
+    first, second = effect_sections(FACTORS, runs, target=0.5)
+    assert [panel.title for panel in first.panels] == [
+        "Final accuracy along wireless.deadline_s",
+        "Final accuracy along wireless.deadline_s, by scheduling.policy with learning.method",
+    ]
+    assert [panel.title for panel in second.panels] == [
+        "Difference to the best value of scheduling.policy with learning.method"
+    ]
+    assert "time to 50 %" in first.after
+    pages: list[Any] = [panel_html(panel) for panel in (*first.panels, *second.panels)]
+    assert all("<svg" in page for page in pages)
+    assert "exact, flare" in pages[1]
+
+
+def test_sections_without_a_test_say_so(record: RoundRecord) -> None:
+    untested = [SweptRun(run(record, 0, [None]), levels) for levels in product(range(3), range(2))]
+    for section in effect_sections(FACTORS, untested, target=0.0):
+        assert "<svg" not in "".join(map(panel_html, section.panels))
+        assert "–" in section.after

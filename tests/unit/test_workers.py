@@ -1,0 +1,244 @@
+"""Workers: what they are told, how far they are by what they write, and what happens where one is killed."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from flare import plugins
+from flare.config import Config, override
+from flare.records import RunFolder
+from flare.records.locking import lock
+from flare.rounds import RoundRecord, RunStatus
+from flare.scheduling import POLICIES
+from flare.sweeps import Place, Task, run_tasks
+from flare.sweeps.order import Fault, Order, go_signal, keep_going, say_stop, sent_plugins, work
+from flare.sweeps.tail import Tail
+from tests.hostile import flare
+from tests.small_runs import OPTIONS, SETTINGS, timeless
+
+RUNNING, FINISHED = RunStatus.RUNNING, RunStatus.FINISHED
+SMALL = override(Config(), SETTINGS)
+NUM_DEVICES = SMALL.wireless.num_devices
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same run twice, of six rounds: the real times that they took differ."""
+    folders = [tmp_path_factory.mktemp("runs") / name for name in ("one", "two")]
+    for folder in folders:
+        run_tasks([Task("run", SMALL, folder)], Place("cpu"))
+    return folders
+
+
+@pytest.fixture
+def folder(runs: list[Path], tmp_path: Path) -> Path:
+    """A run that is beginning: its manifest says that it is running, and no round is written."""
+    copied = shutil.copytree(runs[0], tmp_path / "run")
+    (copied / "rounds.jsonl").write_bytes(b"")
+    manifest = json.loads((copied / "manifest.json").read_text())
+    del manifest["records"], manifest["result"]
+    (copied / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
+    return copied
+
+
+def lines(run: Path) -> list[bytes]:
+    return (run / "rounds.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def told(tail: Tail, *, last: bool = False) -> list[tuple[int, RunStatus]]:
+    return [(record.round, status) for record, status in tail.news(last=last)]
+
+
+def test_a_tail_tells_every_round_once_and_with_the_last_how_the_run_ended(runs: list[Path], folder: Path) -> None:
+    tail, written = Tail(folder, NUM_DEVICES), lines(runs[0])
+    assert told(tail) == []
+    (folder / "rounds.jsonl").write_bytes(b"".join(written[:3]) + written[3][:20])
+    assert told(tail) == [(0, RUNNING), (1, RUNNING)]  # whether the third is the last is not known yet
+    assert told(tail) == []
+    (folder / "rounds.jsonl").write_bytes(b"".join(written))
+    assert told(tail) == [(2, RUNNING), (3, RUNNING), (4, RUNNING)]
+    shutil.copy(runs[0] / "manifest.json", folder)
+    assert told(tail) == [(5, FINISHED)]
+    assert told(tail, last=True) == []
+
+
+def test_a_tail_tells_what_is_there_when_nobody_writes_any_more(runs: list[Path], folder: Path) -> None:
+    tail = Tail(folder, NUM_DEVICES)
+    (folder / "rounds.jsonl").write_bytes(lines(runs[0])[0])
+    assert told(tail, last=True) == [(0, RUNNING)]
+
+
+def test_a_tail_begins_where_the_run_was(runs: list[Path], folder: Path) -> None:
+    (folder / "rounds.jsonl").write_bytes(b"".join(lines(runs[0])[:4]))
+    tail = Tail(folder, NUM_DEVICES)
+    assert told(tail, last=True) == []
+    (folder / "rounds.jsonl").write_bytes(b"".join(lines(runs[0])))
+    assert told(tail, last=True) == [(4, RUNNING), (5, RUNNING)]
+
+
+def test_a_tail_tells_no_round_twice_of_a_run_that_went_back(runs: list[Path], folder: Path) -> None:
+    """Its worker was killed; the next one cut the records back and wrote the rounds anew, with other real times."""
+    first, second = map(lines, runs)
+    assert first[1] != second[1]
+    tail = Tail(folder, NUM_DEVICES)
+    (folder / "rounds.jsonl").write_bytes(b"".join(first[:4]))
+    assert told(tail) == [(0, RUNNING), (1, RUNNING), (2, RUNNING)]
+    (folder / "rounds.jsonl").write_bytes(b"".join(second[:2]))
+    assert told(tail) == []
+    (folder / "rounds.jsonl").write_bytes(b"".join(second[:5]))
+    assert told(tail) == [(3, RUNNING)]
+    (folder / "rounds.jsonl").write_bytes(b"".join(first))  # also where that was not seen in between
+    assert told(tail, last=True) == [(4, RUNNING), (5, RUNNING)]
+
+
+def test_a_tail_of_a_folder_that_is_not_there_yet(runs: list[Path], tmp_path: Path) -> None:
+    tail = Tail(tmp_path / "later", NUM_DEVICES)
+    assert told(tail, last=True) == []
+    shutil.copytree(runs[0], tmp_path / "later")
+    assert told(tail) == [*((index, RUNNING) for index in range(5)), (5, FINISHED)]
+
+
+# --- what a worker is told ----------------------------------------------------------------------------------------
+
+
+def order(tmp_path: Path, signal: Path, **changes: object) -> Order:
+    return replace(Order((Task("run", SMALL, tmp_path / "run"),), Place("cpu"), signal), **changes)
+
+
+def fault_of(one: Order) -> Fault:
+    fault = work(one)
+    assert fault is not None
+    return fault
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    fault = fault_of(order(tmp_path, tmp_path / "elsewhere" / ".going-on-1"))
+    assert "does not see what is in the folder" in str(fault.raised())
+    assert isinstance(fault.raised(), ValueError)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_worker_with_another_version_says_so(tmp_path: Path) -> None:
+    with go_signal(tmp_path) as signal:
+        assert "install the same version on all machines" in fault_of(order(tmp_path, signal, version="0.0.1")).words
+
+
+def test_a_worker_that_is_told_to_stop_leaves_its_runs_to_be_continued(tmp_path: Path) -> None:
+    with go_signal(tmp_path) as signal:
+        say_stop(signal)
+        assert work(order(tmp_path, signal)) is None
+    assert RunFolder.open(tmp_path / "run").manifest["status"] == "interrupted"
+    assert not list(tmp_path.glob(".going-on-*"))
+
+
+def test_signals_that_killed_processes_left_are_removed_once_they_are_old(tmp_path: Path) -> None:
+    for name, age_s in (("old", 7200), ("young", 10)):
+        (tmp_path / f".going-on-{name}").write_bytes(b"go")
+        then = time.time() - age_s
+        os.utime(tmp_path / f".going-on-{name}", (then, then))
+    with go_signal(tmp_path) as signal:
+        assert {path.name for path in tmp_path.iterdir()} == {".going-on-young", signal.name}
+        keep_going(tmp_path / ".going-on-young")
+        assert time.time() - (tmp_path / ".going-on-young").stat().st_mtime < 5
+        assert work(order(tmp_path, signal)) is None
+
+
+def test_a_worker_waits_for_one_that_was_killed_to_let_go(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    release = lock(tmp_path / "run")
+    with go_signal(tmp_path) as signal:
+        try:
+            assert "is being written by another process" in fault_of(order(tmp_path, signal, patience_s=0.3)).words
+        finally:
+            release()
+        assert work(order(tmp_path, signal, patience_s=0.3)) is None
+
+
+def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_sent", {})
+    path = tmp_path / "mine.py"
+    path.write_text("import flare\n@flare.policy('travelled')\ndef mine(problem):\n    'Mine.'\n    return [0]\n")
+    config = override(Config(plugins=(str(path),)), [*SETTINGS, "scheduling.policy=travelled", "wireless.deadline_s=5"])
+    task = Task("run", config, tmp_path / "run")
+    sent = sent_plugins([task])
+    path.unlink()  # another machine has no such file
+    with go_signal(tmp_path) as signal:
+        changed = (replace(sent[0], content=b"import os"),)
+        assert "was changed on its way here" in fault_of(order(tmp_path, signal, plugins=changed)).words
+        assert work(order(tmp_path, signal, tasks=(task,), plugins=sent)) is None
+    records = RunFolder.open(tmp_path / "run").records()
+    assert [record["selected"] for record in records] == [[0]] * 6
+    del POLICIES["travelled"]
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_is_killed_changes_nothing_but_the_time(tmp_path: Path) -> None:
+    """Two runs without a folder of their own, by two processes, one of which is killed at its work."""
+    before = set(multiprocessing.active_children())
+    tasks = [Task(str(seed), override(SMALL, ["run.rounds=20", f"seed={seed}"]), None) for seed in range(2)]
+    seen: dict[str, list[RoundRecord]] = {"here": [], "there": []}
+    ends: list[RunStatus] = []
+    killed: list[int] = []
+
+    def kill() -> bool:
+        children = [child.pid for child in set(multiprocessing.active_children()) - before]
+        if not killed and len(children) == 2 and children[0] is not None:
+            killed.append(children[0])
+            os.kill(children[0], signal.SIGKILL)
+        return False
+
+    run_tasks(tasks, Place("cpu"), callback=lambda task, record, status: seen["here"].append(record))
+
+    def callback(task: Task, record: RoundRecord, status: RunStatus) -> None:
+        assert task in tasks
+        seen["there"].append(record)
+        ends.append(status)
+
+    run_tasks(tasks, Place("cpu", 2), callback=callback, stopping=kill)
+    assert len(killed) == 1
+    assert ends.count(FINISHED) == 2
+    here, there = (sorted(timeless(records), key=repr) for records in seen.values())
+    assert len(here) == 40
+    assert there == here
+
+
+# --- where -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--on", "moon"], "--on is 'moon'; it must be one of local, ray"),
+        (["--ray-address", "10.0.0.1:6379"], "'10.0.0.1:6379' is the address of a Ray cluster; it needs --on ray"),
+        (["--on", "ray", "--ray-address", "127.0.0.1:1"], "there is no Ray cluster at 127.0.0.1:1 that answers"),
+        (["--on", "ray", "--ray-address", "here"], "'here' is not the address of a Ray cluster; give HOST:PORT"),
+        (["--on", "ray"], "--on ray needs ray: pip install 'flare-wfl[ray]'"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_before_anything_is_touched(
+    options: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ray = ModuleType("ray") if "--ray-address" in options else None  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = flare(capsys, "compare", *OPTIONS, *options)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert list(tmp_path.iterdir()) == []
