@@ -48,6 +48,7 @@ from flare.report.group_labels import labels_of
 from flare.report.run_groups import settings_table
 from flare.rng import stream
 from flare.scheduling import POLICIES
+from flare.scheduling.registry import TOLD
 from flare.sweeps import Place
 from flare.theory.speedup import SpeedUp
 from tests.made_up_outcomes import filled, luck, made_up, ranked, trials_that_count
@@ -104,8 +105,7 @@ def test_seeds_are_paired(name: str) -> None:
         if name not in ("sensitivity", "fig8"):  # whose panels change the cell or the data from point to point
             cells = [replace(one.config.wireless, payload_bits=1.0) for one in (trial, first)]  # it changes no draw
             assert cells[0] == cells[1]
-            told = {"share_labels": False, "share_losses": False, "share_norms": False}  # it changes no data
-            told = {key: off for key, off in told.items() if hasattr(trial.config.data, key)}
+            told = dict.fromkeys((f"share_{word}" for word in TOLD), False)  # it changes no data
             if trial.config.data.shared_fraction == 0.0:
                 assert replace(trial.config.data, **told) == replace(first.config.data, **told)
         assert trial.config.learning.model == first.config.learning.model

@@ -69,8 +69,9 @@ def test_updates_count_by_samples_and_age() -> None:
     assert choose(cell, [[4, 0], [0, 4]], num_selected=2).weights.tolist() == [0.5, 0.5]
 
 
-def test_without_labels_channels_decide() -> None:
-    assert choose(same_cell([0.1, 0.13, 0.12, 0.11]), None, num_selected=2).selected.tolist() == [0, 3]
+def test_without_labels_it_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"policy 'hu' goes by how many samples of each label"):
+        choose(same_cell([0.1, 0.13, 0.12, 0.11]), None, num_selected=2)
 
 
 def test_fewer_candidates_than_devices_to_send_are_refused() -> None:

@@ -356,3 +356,10 @@ def test_the_report_names_what_devices_told(tmp_path: Path) -> None:
         "Beside updates and numbers of samples, devices told the base station training losses (asking)."
     )
     assert "nothing of their data" in what_was_told([each for each in groups if each.label != "asking"])
+
+
+def test_where_nobody_can_be_asked_the_deadline_passes() -> None:
+    late = ("wireless.deadline_s=1e-6", "scheduling.options.losses=all", "data.share_losses=true", "run.rounds=2")
+    member = Member(Simulation(settings("scheduling.policy=power-of-choice", *late)))
+    drive([member])
+    assert (member.state.rounds_done, member.state.clock_s) == (2, 2e-6)

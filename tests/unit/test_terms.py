@@ -87,7 +87,7 @@ def test_reasons_are_of_the_speed_and_power_that_devices_have(asked: Callable[..
             "device 1 would finish after .* on the bandwidth, speed and power that it set",
         ),
         (Choice([0], deadline_s=-1.0), "set the end of the round: deadline_s is -1"),
-        (Choice(utility=np.ones(3), power_w=[0.1]), "gave utilities and bandwidth_hz, cpu_hz, power_w"),
+        (Choice(utility=np.ones(3), power_w=[0.1]), "gave utilities and bandwidth_hz, snr_hz, cpu_hz, power_w"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: Callable[..., Schedule], choice: Choice, match: str) -> None:

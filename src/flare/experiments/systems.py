@@ -42,6 +42,7 @@ CELLS = tuple(
 )
 _QUICK_RATE = 0.05
 _QUICK = (
+    "learning.model=mlp",  # it has a hidden layer, whose width HeteroFL divides
     "wireless.num_devices=10",
     "wireless.total_bandwidth_hz=2e4",  # narrow enough for a small model that not everybody can send
     "run.rounds=4",

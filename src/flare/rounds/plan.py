@@ -173,7 +173,7 @@ def plan_round(
     history = informed(state.history, seen)
     if answered is not None:
         history = replace(history, energy_j=history.energy_j + answered.question.energy_over_all())
-    probed = None if answered is None else answered.probed
+    probed = Probed.nothing(seen.num_present) if answered is None else answered.probed  # there was nobody to ask
     schedule, bound, codecs = _schedule(station, state, seen, problem, history, link, probed)
     moved = schedule.problem.deadline_s != problem.deadline_s
     if schedule.pilot_j:

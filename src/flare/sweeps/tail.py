@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import final
 
-from flare.records.layout import ROUNDS
 from flare.records.lines import Mark, first_mark, max_line_bytes, read_lines
-from flare.records.manifest import is_run_folder, read_manifest
+from flare.records.manifest import ROUNDS, is_run_folder, read_manifest
 from flare.records.regular_files import open_regular
 from flare.records.run import ENDED
 from flare.rounds import RoundRecord, RunStatus

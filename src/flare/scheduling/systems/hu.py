@@ -17,8 +17,7 @@ The rule is written down from memory of the paper. Left open, and decided here: 
 period is ready, too, and sends from then on; where fewer than m can send on B/m, m is the largest number for which as
 many can, and each has more of the band then; the distance of histograms is the sum of absolute differences; devices
 that bring the group equally near go by their channels; gamma is 0.8, so that an update of age 3 counts about half of a
-fresh one; devices that must send come first. Where nobody's labels are known (a schedule without a run) all devices
-count as having the same ones, and channels decide.
+fresh one; devices that must send come first. Where devices hold no samples, channels decide.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def nearest_group(candidates: Indices, labels: Floats, number: int, *, first: in
 
 
 def _labels(history: History) -> Floats:
-    """The counts of labels; where they are not known, or there are none, those of one class."""
+    """The counts of labels, which `solve` sees to; where there are no samples, one of the same class each."""
     known = history.label_counts
     return np.ones((history.num_devices, 1)) if known is None or not known.any() else known
 

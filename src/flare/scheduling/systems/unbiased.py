@@ -81,11 +81,13 @@ def together(problem: RoundProblem, drawn: Indices, *, wait: bool) -> tuple[Indi
         return admit(problem, drawn), None
     last_s = float(time_on_s(problem, problem.even_share_hz(drawn.size))[drawn].max())
     if not last_s <= ABSURD / 2.0:  # more devices than blocks, or one that is not done before the world ends
-        return admit(problem, drawn), None
+        return (admit(problem, drawn) if problem.possible else np.zeros(0, dtype=np.intp)), None
     late = replace(problem, deadline_s=last_s * (1.0 + _ROOM))
     if problem.due_s is None and problem.block_hz is None:  # divided by P3 they are done sooner
         sooner = replace(problem, deadline_s=divide(problem, np.sort(drawn)).latency_s * (1.0 + _ROOM))
         late = sooner if sooner.fits(drawn) else late
+    if not late.possible:  # one that must send has a deadline of its own, which it cannot meet
+        return np.zeros(0, dtype=np.intp), None
     return admit(late, drawn), late.deadline_s
 
 
