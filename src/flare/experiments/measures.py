@@ -53,10 +53,12 @@ def mean_drop(run: Outcome) -> float:
 
 
 def final_train_loss(run: Outcome) -> float:
-    """Mean training loss over the last tenth of the rounds."""
+    """Mean training loss over the last tenth of the rounds; nan where nobody sent in them."""
     if run.diverged:
         return math.log(run.num_classes)
-    return float(np.nanmean(run.train_loss[-max(1, len(run.train_loss) // 10) :]))
+    last = run.train_loss[-max(1, len(run.train_loss) // 10) :]
+    known = last[~np.isnan(last)]
+    return float(known.mean()) if known.size else math.nan
 
 
 def final_test_loss(run: Outcome) -> float:

@@ -176,7 +176,9 @@ def _cells_of(results: Results, curve: str, columns: dict[tuple[str, float], lis
         return estimate([value if math.isfinite(value) else math.nan for value in values]), len(values)
 
     for among in columns.values():
-        yield " / ".join(_number(100.0 * mean(cell, final_accuracy)[0].mean, ".1f") for cell in among)
+        yield " / ".join(
+            _number(100.0 * mean(cell, final_accuracy)[0].mean, ".1f") + _lost(results, cell, curve) for cell in among
+        )
     for among in columns.values():
         told = [mean(cell, lambda run, target=cell.target: seconds_to(run, target)) for cell in among]  # type: ignore[misc]
         yield " / ".join(_seconds(each, seeds) for each, seeds in told)
@@ -185,6 +187,13 @@ def _cells_of(results: Results, curve: str, columns: dict[tuple[str, float], lis
     energy = [_mean([mean(cell, total_energy_j)[0].mean for cell in everywhere if cell.dataset == d]) for d in by_data]
     yield " / ".join(_amount(each) for each in energy)
     yield _number(_mean([mean(cell, fairness)[0].mean for cell in everywhere]), ".2f")
+
+
+def _lost(results: Results, cell: Cell, curve: str) -> str:
+    """How many of the runs diverged, where some did."""
+    runs = results.runs(cell.name, curve) if curve in results.curves(cell.name) else []
+    lost = sum(run.diverged for run in runs)
+    return f" ({lost} of {len(runs)} diverged)" if lost else ""
 
 
 def _seconds(found: Estimate, seeds: int) -> str:
