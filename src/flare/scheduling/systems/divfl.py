@@ -49,11 +49,15 @@ def _asks(options: Mapping[str, Any]) -> bool:
     return bool(options["gradients"] != LAST)
 
 
+def _goes_by_last(options: Mapping[str, Any]) -> bool:
+    return not _asks(options)
+
+
 def _needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     return ("gradients",) if _asks(options) else ()
 
 
-@policy("divfl", needs=_needs, probe=ask_everybody, asks=_asks, sketches=True)
+@policy("divfl", needs=_needs, probe=ask_everybody, asks=_asks, sketches=True, by_updates=_goes_by_last)
 def divfl(
     problem: RoundProblem,
     *,
