@@ -25,16 +25,14 @@ from flare.report.paired import ranked_groups
 from flare.report.run_report import _final_table as final_table
 from flare.report.run_sections import _accuracy as accuracy_section
 from flare.research import Runs
-from flare.rounds import RoundRecord, RunStatus
-from flare.scheduling import POLICIES
+from flare.rounds import RoundRecord, RunState, RunStatus
+from flare.scheduling import POLICIES, policy
 from flare.simulation import Member, Simulation
 from flare.sweeps.entries import policies_in_vain
 from flare.uplink.air import AIR_SCHEMES, AirScheme, Precoding, air_key, air_objective, air_scheme, normal
 from tests.driving import followed
 from tests.hostile import flare as command
 from tests.plugin_files import registries_as_they_were
-
-WEIGH = ("hu", "luo", "ren")  # policies that say how much each update counts
 
 SMALL = (
     "wireless.num_devices=6", "wireless.deadline_s=1", "wireless.batch_size=10", "learning.model=logistic",
@@ -171,7 +169,9 @@ def test_policies_choose_who_sends_and_the_slowest_decides(policy: str) -> None:
 
 
 def test_every_policy_is_asked_a_question_that_it_can_answer() -> None:
-    names = [name for name, one in POLICIES.items() if name not in WEIGH and not one.needs_hardware]
+    refused = {name for name, one in POLICIES.items() if one.needs_hardware or one.weighs or one.goes_by_updates({})}
+    names = [name for name in POLICIES if name not in refused]
+    assert len(names) > 10
     shared = {name: [f"data.share_{word}=true" for word in POLICIES[name].needed({})] for name in names}
     short = ("run.rounds=2", "scheduling.bound=false")
     configs = [small(OTA, f"scheduling.policy={name}", *short, *shared[name]) for name in names]
@@ -179,11 +179,10 @@ def test_every_policy_is_asked_a_question_that_it_can_answer() -> None:
         assert all(record.sent for record in records)
 
 
-@pytest.mark.parametrize("name", WEIGH)
+@pytest.mark.parametrize("name", ["hu", "luo", "ren"])
 def test_policies_that_weigh_updates_are_refused(name: str) -> None:
-    simulation = Simulation(small(OTA, f"scheduling.policy={name}", "data.share_labels=true"))
-    with pytest.raises(ValueError, match=rf"policy '{name}' .*over the air"):
-        simulation.plan(simulation.start())
+    with pytest.raises(ValueError, match=rf"policy '{name}' says how much each update counts: over the air"):
+        Simulation(small(OTA, f"scheduling.policy={name}", "data.share_labels=true"))
 
 
 @pytest.mark.parametrize("name", ["tran", "xu"])
@@ -361,6 +360,14 @@ LINE = [part for setting in SMALL for part in ("--set", setting)]
         (["uplink.air_options.max_mse=0"], "option 'max_mse' of air scheme 'mse' is 0; it must be"),
         (["uplink.air_senders=some"], "uplink.air_senders is"),
         (["uplink.air_noise=-1"], "uplink.air_noise is -1; it must be"),
+        (["scheduling.policy=chen"], "policy 'chen' sets powers and parts of the band: over the air the scheme sets"),
+        (["scheduling.policy=luo"], "policy 'luo' says how much each update counts: over the air the channel adds"),
+        (
+            ["scheduling.policy=divfl"],
+            "policy 'divfl' goes by what single updates were like: over the air the base station hears their sum "
+            "alone; take another policy, options with which it asks devices (and pays for it), or set uplink.air to",
+        ),
+        (["scheduling.policy=amiri-bn2"], "policy 'amiri-bn2' goes by what single updates were like"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_folder_is_made(
@@ -371,6 +378,36 @@ def test_what_cannot_be_is_refused_before_a_folder_is_made(
     assert code == 2
     assert says in " ".join(said.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_what_is_not_asked_of_a_policy_is_not_refused() -> None:
+    assert Simulation(small(OTA, "scheduling.policy=luo", "uplink.air_senders=best")).station.air is not None
+    asking = ("scheduling.policy=amiri-bn2", "scheduling.options.norms=batch", "data.share_norms=true")
+    assert Simulation(small(OTA, *asking)).station.air is not None
+
+
+def first_round(*settings: str) -> tuple[RunState, RoundRecord]:
+    state, record = OneRound(small(*settings)).applied()
+    return state, record
+
+
+def test_of_single_updates_over_the_air_nothing_is_known() -> None:
+    with registries_as_they_were():
+
+        @policy("sketching", sketches=True, by_updates=False)
+        def sketching(problem: Any, *, history: Any) -> Any:
+            return np.arange(problem.num_devices)
+
+        state, record = first_round(OTA, "scheduling.policy=sketching")
+        assert record.sent
+        assert all(norm is not None and norm > 0.0 for norm in record.update_norm)  # as the devices know it
+        assert np.isnan(state.history.update_norm).all()
+        assert state.history.sketch is None
+        assert state.history.times_sent[record.sent].tolist() == [1.0] * len(record.sent)
+        state, record = first_round("scheduling.policy=sketching", "wireless.deadline_s=60")
+        assert record.sent
+        assert state.history.sketch is not None
+        assert state.history.update_norm[record.sent].tolist() == record.update_norm
 
 
 def test_real_nodes_do_not_add_in_the_air() -> None:

@@ -407,6 +407,16 @@ def test_fedbuff_over_the_air_discounts_what_devices_send() -> None:
         (("learning.asynchronous=true", "learning.method=moon"), r"vectors that belong to one round"),
         (("learning.method=fedbuff", 'learning.options.inner="scaffold"'), r"method 'fedbuff' is asynchronous"),
         (("scheduling.policy=hu", "data.share_labels=true", "learning.method=fedlin"), r"policy 'hu' is asynchronous"),
+        (
+            ("learning.asynchronous=true", "scheduling.policy=tran"),
+            r"policy 'tran' sets the speeds of devices for one round, and some of them have begun to compute in an "
+            "earlier round; take another policy",
+        ),
+        (
+            ("learning.asynchronous=true", "scheduling.policy=divfl", "scheduling.options.gradients=all"),
+            r"policy 'divfl' asks devices what they know of the new model, and some of them still compute from an "
+            "older model; take another policy",
+        ),
         (("scheduling.policy=hu",), r"policy 'hu' needs .*each label.*set data.share_labels to true"),
     ],
 )

@@ -279,6 +279,14 @@ def test_loss_and_norm_are_those_before_coding() -> None:
     assert coded[1].loss != plain[1].loss
 
 
+def test_the_base_station_knows_the_norm_of_what_it_decoded() -> None:
+    members, (coded,) = ended(small("run.rounds=1", *CODECS["topk"]))
+    known = members[0].state.history.update_norm[coded[0].sent]
+    own = np.array(coded[0].update_norm)
+    assert (known > 0.0).all()
+    assert (known < 0.999 * own).all()  # most entries were left out, and with them a part of the length
+
+
 def test_records_of_older_versions_are_read_without_bits(tmp_path: Path) -> None:
     _, ((first, *_),) = ended(small("run.rounds=1"))
     told = {name: value for name, value in first.to_json().items() if name != "payload_bits"}

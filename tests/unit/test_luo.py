@@ -144,7 +144,11 @@ def test_pilot_runs_estimate_what_a_run_then_uses() -> None:
     config = small() | {"wireless.num_devices": 4, "wireless.deadline_s": 1.0}
     pilots = luo_pilots(config, rounds=6, num_losses=3, progress=False, **own)  # type: ignore[arg-type]
     assert pilots.beta_over_alpha >= 0.0
-    assert pilots.pilot_s > 0.0 < pilots.pilot_j
+    ways = [{**config, "run.rounds": 6, "scheduling.options.sampling": each} for each in ("uniform", "samples")]
+    whole = [flare.simulate(way, progress=False, **own) for way in ways]  # type: ignore[arg-type]
+    assert pilots.rounds[0][-1] < 6 or pilots.rounds[1][-1] < 6  # one was at the last loss before its end
+    assert pilots.pilot_s == pytest.approx(sum(each.records[-1].clock_s for each in whole), rel=1e-12)
+    assert pilots.pilot_j == pytest.approx(sum(each.numbers.round_energy_j().sum() for each in whole), rel=1e-12)
     assert len(pilots.losses) == 3
     assert all(list(each) == sorted(each) and each[0] >= 1 and each[-1] <= 6 for each in pilots.rounds)
     run = flare.simulate(config | {"scheduling.options": pilots.options}, progress=False, **own)

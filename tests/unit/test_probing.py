@@ -363,3 +363,26 @@ def test_where_nobody_can_be_asked_the_deadline_passes() -> None:
     member = Member(Simulation(settings("scheduling.policy=power-of-choice", *late)))
     drive([member])
     assert (member.state.rounds_done, member.state.clock_s) == (2, 2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("divfl", {"gradients": "all"}),
+        ("power-of-choice", {"losses": "all"}),
+        ("amiri-bn2", {"norms": "all"}),
+        ("amiri-bc-bn2", {"norms": "batch"}),
+        ("amiri-bn2-c", {"norms": "all"}),
+        ("ren", {"norms": "all"}),
+    ],
+)
+def test_where_nobody_could_be_asked_a_policy_chooses_by_what_it_has(name: str, option: dict[str, str]) -> None:
+    late = hand_cell([1.0, 2.0, 3.0], [1.5, 1.5, 1.5], gamma=1.0)  # nobody can meet the deadline
+    near = hand_cell([1.0, 2.0, 3.0], [0.2, 0.2, 0.2], gamma=1.0)
+    for cell in (late, near):
+        answer = solve(cell, name, rng=stream(0), probed=Probed.nothing(3), num_selected=2, **option)
+        assert answer.num_selected <= 2
+        if cell is late and name != "ren":  # which waits for those that it draws
+            assert answer.num_selected == 0
+    if name == "divfl":
+        assert answer.num_selected == 2  # nobody is known, so that the lot decides

@@ -93,6 +93,32 @@ def test_devices_are_those_of_the_schedule(method: str) -> None:
     assert frame.selected.all() or (frame.why_left_out != "").any()
 
 
+@pytest.mark.parametrize(
+    ("policy", "options", "more"),
+    [
+        ("chen", {"interference": 3.0}, {"wireless.deadline_s": 1.0}),
+        ("luo", {"num_selected": 3, "pilot_j": 8.0}, {}),
+        ("power-of-choice", {"num_selected": 2, "losses": "all"}, {"data.share_losses": True}),
+    ],
+)
+def test_rounds_and_devices_tell_the_same_energy_losses_and_weights(
+    policy: str, options: dict[str, Any], more: dict[str, Any]
+) -> None:
+    run = flare.simulate(SMALL | {"scheduling.options": options, "run.rounds": 4} | more, policy=policy)
+    frame = run.devices()
+    np.testing.assert_allclose(frame.groupby("round").energy_j.sum(), run.frame().energy_j, rtol=1e-12)
+    for record in run.records:
+        rows = frame[frame["round"] == record.round]
+        assert np.flatnonzero(rows.lost).tolist() == record.lost
+        assert rows.update_weight.dropna().tolist() == record.weights
+        assert rows.error_rate.dropna().tolist() == record.error_rate
+        assert np.flatnonzero(rows.probe_energy_j).tolist() == record.probed
+        assert set(rows.why_left_out[rows.lost]) <= {"its update was lost on the way"}
+        assert set(rows.why_left_out[rows.sent]) <= {""}
+    assert frame.lost.any() == frame.error_rate.notna().any() == (policy == "chen")
+    assert frame.update_weight.notna().any() == (policy != "power-of-choice")
+
+
 def test_some_devices_are_left_out_for_some_reason(in_memory: flare.Run) -> None:
     """What the test above would not see in a cell where everybody sends."""
     told = in_memory.devices()

@@ -21,6 +21,7 @@ from flare.learning.methods.base import PlainMethod
 from flare.records import RunFolder, Snapshot
 from flare.records.checkpoint import encode
 from flare.records.checkpoints import checkpoints, read_checkpoint
+from flare.rounds import first_state
 from flare.rounds.restored import restored_state
 from flare.rounds.state import to_tensors
 from flare.scheduling import POLICIES
@@ -211,6 +212,18 @@ def test_a_state_of_devices_that_compute_across_rounds_is_not_one_of_others(
         read(simulation, plain, numbers)
     with pytest.raises(ValueError, match="has something that is under way, and its devices begin anew every round"):
         read(after_two_rounds()[0], tensors, numbers)
+
+
+def test_a_run_whose_devices_compute_across_rounds_can_be_stopped_before_the_first(
+    underway: tuple[Simulation, Tensors, Any],
+) -> None:
+    simulation, _, _ = underway
+    tensors, numbers = to_tensors(simulation.start())
+    again = restored_state(simulation.station, 0, tensors, numbers, fleet=False)
+    assert again.underway is None
+    nobody = simulation.station.method.start(simulation.model.num_weights, 0)
+    tensors, numbers = to_tensors(first_state(simulation.start_weights, nobody, 0))
+    assert restored_state(simulation.station, 3, tensors, numbers, fleet=True).rounds_done == 3  # none was there yet
 
 
 def test_a_method_of_ones_own_may_keep_what_it_likes(scaffold: tuple[Simulation, Tensors, dict[str, Any]]) -> None:

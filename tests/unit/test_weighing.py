@@ -156,6 +156,23 @@ def test_what_weights_do_not_go_with(answer: Choice, settings: list[str], reason
         weighed(answer, *settings)
 
 
+@pytest.mark.parametrize("name", ["chen", "luo", "ren", "hu"])
+def test_a_policy_that_weighs_is_refused_before_the_first_round(name: str) -> None:
+    # Chen weighs only where the samples of those that it selected differ: a first round may do without.
+    given = [f"scheduling.policy={name}", "learning.method=heterofl", "data.share_labels=true"]
+    config = override(Config(), given)
+    with pytest.raises(ValueError, match=f"policy '{name}' says how much each update counts, but method 'heterofl'"):
+        BaseStation(config, make_method(config.learning), 2)
+
+
+def test_a_comparison_with_a_policy_that_weighs_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    alone = {"label": "chen", "method": "scaffold", "policy": "chen", "scheduling.options.num_blocks": 1}
+    with pytest.raises(ValueError, match=r"policy 'chen' .* method 'scaffold' has a reducer of its own"):
+        # one sender: no round would have shown it
+        flare.compare(["scaffold:exact", alone], config=SMALL, out=tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
 def test_packets_are_lost_as_often_as_they_say() -> None:
     # The draws by hand: each device has its own stream of the round.
     draws = [stream(0, "packet", 0, device).random() for device in range(3)]

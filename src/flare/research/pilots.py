@@ -6,9 +6,11 @@ take R_u and R_s rounds to the same losses,
 
     R_u / R_s = (A_u + beta / alpha) / (A_s + beta / alpha),      which is solved for beta / alpha
 
-(Luo et al., INFOCOM 2022). The rounds of several losses are added up. By the bound the ratio lies between 1
-(beta / alpha infinite) and A_u / A_s (0); a measured one that does not is taken for the nearer end, where 1 is moved by
-one round, the least that can be told.
+(Luo et al., INFOCOM 2022). The loss is that of the global model on the test samples, which the base station holds and
+goes through after every round: it costs no device anything, and both runs are measured alike, where the training losses
+of those that sent depend on who was drawn. The rounds of several losses are added up. By the bound the ratio lies
+between 1 (beta / alpha infinite) and A_u / A_s (0); a measured one that does not is taken for the nearer end, where 1
+is moved by one round, the least that can be told.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ class Pilots:
     """What two pilot runs have shown, and what they cost.
 
     beta_over_alpha   the estimate
-    pilot_s           simulated seconds of both, each until it reached the last of the losses
-    pilot_j           what all devices spent in that time
-    losses            the losses to which rounds were counted, falling
+    pilot_s           simulated seconds of both, from the first round to the last
+    pilot_j           what all devices spent in them
+    losses            the test losses to which rounds were counted, falling
     rounds            the rounds that each run took to each of them: with q = 1/N, and with q = p
     """
 
@@ -71,10 +73,10 @@ def luo_pilots(
     config, dataset, held, module, progress : as for `flare.simulate`. Options of the settings for `luo` count, such as
         num_selected; runs are not written down.
     rounds : of each pilot run.
-    num_losses : to how many losses rounds are counted: evenly spaced from the start to the least that both reach.
+    num_losses : to how many test losses rounds are counted: evenly spaced from the start to the least that both reach.
 
-    Raises ValueError where the loss does not fall, and where the bound is the same for both runs, so that nothing can
-    be told: if all devices hold the same number of samples, say.
+    Raises ValueError where the test loss does not fall, and where the bound is the same for both runs, so that nothing
+    can be told: if all devices hold the same number of samples, say.
     """
     if rounds < 2 or num_losses < 1:
         raise ValueError(
@@ -89,11 +91,10 @@ def luo_pilots(
     counted = [[int(np.argmax(_loss(run) <= each)) + 1 for each in losses] for run in runs]
     norm = _mean_norms(runs, len(samples))
     ratio = estimate(samples / samples.sum(), norm, *(sum(each) for each in counted))
-    last = [each[-1] - 1 for each in counted]
     return Pilots(
         beta_over_alpha=ratio,
-        pilot_s=float(sum(run.numbers.of_round["clock_s"][end] for run, end in zip(runs, last, strict=True))),
-        pilot_j=float(sum(run.numbers.round_energy_j()[: end + 1].sum() for run, end in zip(runs, last, strict=True))),
+        pilot_s=float(sum(run.numbers.of_round["clock_s"][-1] for run in runs)),
+        pilot_j=float(sum(run.numbers.round_energy_j().sum() for run in runs)),
         losses=tuple(losses.tolist()),
         rounds=(tuple(counted[0]), tuple(counted[1])),
     )
@@ -133,8 +134,8 @@ def _losses(of_runs: Sequence[Floats], number: int) -> Floats:
     begin, end = min(float(each[0]) for each in of_runs), max(float(each[-1]) for each in of_runs)
     if not end < begin:
         raise ValueError(
-            f"the loss does not fall in the pilot runs (from {begin:.4g} to {end:.4g}); give them more rounds, or a "
-            "smaller learning rate"
+            f"the test loss does not fall in the pilot runs (from {begin:.4g} to {end:.4g}); give them more rounds, or "
+            "a smaller learning rate"
         )
     return np.linspace(begin, end, number + 1)[1:]
 

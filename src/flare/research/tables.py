@@ -24,6 +24,8 @@ Columns = dict[str, NDArray[Any]]
 
 NOT_KNOWN = "not known"
 """Why a device was left out, where the round cannot be drawn again."""
+LOST = "its update was lost on the way"
+"""Why nothing of a selected device arrived."""
 _NOTHING_IF_IDLE = ("bandwidth_hz", "compute_energy_j", "upload_energy_j")
 
 
@@ -108,11 +110,12 @@ def warn_untold(untold: Mapping[str, str]) -> None:
 
 def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) -> Columns:
     """The rows of one round."""
-    selected, sent = (np.isin(np.arange(num_devices), each) for each in (record.selected, record.sent))
+    told = (record.selected, record.sent, record.lost)
+    selected, sent, lost = (np.isin(np.arange(num_devices), each) for each in told)
     of_selected = {name: _spread(record.selected, getattr(record, name), num_devices) for name in OF_SELECTED}
     of_sent = {name: _spread(record.sent, getattr(record, name), num_devices) for name in OF_SENT}
     idle = {name: np.where(selected, of_selected[name], 0.0) for name in _NOTHING_IF_IDLE}
-    unknown = np.full(num_devices, np.nan)
+    before, unknown = _energy_before(record, num_devices), np.full(num_devices, np.nan)
     if redrawn is None:
         why = ["" if each else NOT_KNOWN for each in selected]
         change, tau, compute_s = unknown, of_selected["tau"], of_selected["compute_s"]
@@ -122,6 +125,7 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         change = redrawn.detail.objective_change
         tau, compute_s = redrawn.problem.tau, np.where(selected, of_selected["compute_s"], redrawn.problem.compute_s)
         gain_db, cpu_hz, power_w = redrawn.cell.gain_db, redrawn.cell.cpu_hz, redrawn.cell.power_w
+    why = [LOST if gone else each for each, gone in zip(why, lost, strict=True)]
     if record.cpu_hz:
         cpu_hz = np.where(selected, _spread(record.selected, record.cpu_hz, num_devices), cpu_hz)
     if record.power_w:
@@ -131,11 +135,14 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         "device": np.arange(num_devices, dtype=np.int64),
         "selected": selected,
         "sent": sent,
+        "lost": lost,
         "why_left_out": texts(why),
         "objective_change": change,
         "tau": tau,
         "lr": of_selected["lr"],
         **of_sent,
+        "update_weight": _of_selected_or_not(record, record.weights, num_devices),
+        "error_rate": _of_selected_or_not(record, record.error_rate, num_devices),
         "age": _spread(record.sent, record.age or [0] * len(record.sent), num_devices),
         "broadcast_s": np.where(selected, record.broadcast_s, np.nan),
         "compute_s": compute_s,
@@ -144,10 +151,26 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         "bandwidth_hz": idle["bandwidth_hz"],
         "compute_energy_j": idle["compute_energy_j"],
         "upload_energy_j": idle["upload_energy_j"],
-        "energy_j": idle["compute_energy_j"] + idle["upload_energy_j"],
+        **before,
+        "energy_j": idle["compute_energy_j"] + idle["upload_energy_j"] + sum(before.values()),
         "gain_db": gain_db,
         "cpu_hz": cpu_hz,
         "power_w": power_w,
+    }
+
+
+def _of_selected_or_not(record: RoundRecord, values: Sequence[float], num_devices: int) -> NDArray[np.float64]:
+    """Values of the selected devices over all, where the policy set them; nan otherwise."""
+    return _spread(record.selected if values else (), values, num_devices)
+
+
+def _energy_before(record: RoundRecord, num_devices: int) -> Columns:
+    """What each device spent before the selection: on its answer to the policy, and its part of the policy's trials, of
+    which only the sum is known."""
+    asked_j = np.nan_to_num(_spread(record.probed, record.probe_energy_j, num_devices), nan=0.0)
+    return {
+        "probe_energy_j": asked_j,
+        "pilot_energy_j": np.full(num_devices, record.pilot_energy_j / max(num_devices, 1)),
     }
 
 

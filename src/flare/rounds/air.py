@@ -64,14 +64,37 @@ def air_scheme_of(config: Config, method: Method) -> AirScheme | None:
             'the whole band and no blocks; set wireless.block_hz to 0, or uplink.air to "fdma"'
         )
     _refuse_method(config.learning.method, method)
-    policy = POLICIES.get(config.scheduling.policy)
-    if uplink.air_senders != BEST and policy is not None and policy.needs_hardware:
-        raise ValueError(
-            f"uplink.air is \"ota\", but policy '{policy.name}' sets powers and parts of the band: over the air the "
-            "scheme sets the powers, and every device has the whole band; take another policy, or set uplink.air to "
-            '"fdma"'
-        )
+    if uplink.air_senders != BEST:
+        _refuse_policy(config)
     return scheme
+
+
+def _refuse_policy(config: Config) -> None:
+    """ValueError where the policy sets, weighs or goes by what there is not over the air."""
+    policy = POLICIES.get(config.scheduling.policy)
+    if policy is None:
+        return
+    if policy.needs_hardware:
+        does, why = "sets powers and parts of the band", "the scheme sets the powers, and all have the whole band"
+        raise not_over_the_air(policy.name, does, why)
+    if policy.weighs:
+        raise not_over_the_air(policy.name, *WEIGHING)
+    if policy.goes_by_updates(config.scheduling.options):
+        other = "another policy, options with which it asks devices (and pays for it)" if policy.probe else ""
+        does, why = "goes by what single updates were like", "the base station hears their sum alone"
+        raise not_over_the_air(policy.name, does, why, other or "another policy")
+
+
+WEIGHING = ("says how much each update counts", "the channel adds them all up alike")
+"""What a policy does that weighs updates, and why it cannot over the air."""
+
+
+def not_over_the_air(policy: str, does: str, why: str, other: str = "another policy") -> ValueError:
+    """What is said of a policy that cannot be, and of what to do."""
+    return ValueError(
+        f"uplink.air is \"ota\", but policy '{policy}' {does}: over the air {why}; take {other}, or set uplink.air to "
+        '"fdma"'
+    )
 
 
 def _refuse_method(name: str, method: Method) -> None:

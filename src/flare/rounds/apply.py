@@ -44,6 +44,7 @@ class Arrivals:
         self._air: AirMean | None = None
         self._reducer = self._new_reducer(plan) if plan is not None and rules else None
         self._sent: dict[int, Told] = {}
+        self._own_norm: dict[int, float] = {}  # of each update before it was sent, for the record
         self._times: dict[int, tuple[float | None, float | None]] = {}  # measured
 
     def _new_reducer(self, plan: Plan) -> Reducer:
@@ -70,15 +71,23 @@ class Arrivals:
         if device not in self._rules or device in self._sent:
             raise ValueError(f"device {device} sent twice, or was not asked")
         assert self._reducer is not None
-        norm = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
+        self._own_norm[device] = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
         self._reducer.add(device, self._rules[device], update)
-        sketch = self._sketched(device, update)
+        norm, sketch = self._heard_norm(device, update), self._sketched(device, update)
         self._sent[device] = Told(update.loss, update.squared_loss, norm, sketch)  # its vector is not kept
         self._times[device] = (compute_s, upload_s)
 
+    def _heard_norm(self, device: int, update: Update) -> float:
+        """The length of an update as the base station knows it: of what it decoded; nan over the air, where it hears
+        the sum alone."""
+        if self._air is not None:
+            return math.nan
+        return float(norm_of(update.delta)) if self._station.codes else self._own_norm[device]
+
     def _sketched(self, device: int, update: Update) -> Floats | None:
-        """A sketch of the mean gradient over the steps of a device, where the policy goes by it."""
-        if not self._station.sketches:
+        """A sketch of the mean gradient over the steps of a device, where the policy goes by it and the base station
+        hears each update by itself."""
+        if not self._station.sketches or self._air is not None:
             return None
         rule = self._rules[device]
         return sketch_of(self._station.config.seed, update.delta) / (rule.lr * rule.steps)
@@ -124,7 +133,7 @@ class Arrivals:
             lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
             sent=list(sent),
             loss=[json_number(each.loss) for each in sent.values()],
-            update_norm=[json_number(each.norm) for each in sent.values()],
+            update_norm=[json_number(self._own_norm[device]) for device in sent],
             payload_bits=[bits[device] for device in sent],
             age=[] if plan.underway is None else plan.underway.age[list(sent)].tolist(),
             noise_std=None if noise_std is None else json_number(noise_std),

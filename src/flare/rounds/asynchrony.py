@@ -187,10 +187,14 @@ def refuse_asynchrony(config: Config, method: Method) -> None:
     policy = POLICIES.find(config.scheduling.policy)
     asks = policy.probes(config.scheduling.options)
     if asks or policy.needs_hardware:
-        does = "asks devices what they know of the new model" if asks else "sets speeds and powers of devices"
+        does = (
+            "asks devices what they know of the new model, and some of them still compute from an older model"
+            if asks
+            else "sets the speeds of devices for one round, and some of them have begun to compute in an earlier round"
+        )
         raise ValueError(
-            f"{what_says_so(config, method)}, but policy '{policy.name}' {does}, which are in the middle of computing "
-            "from an older one; take another policy, or synchronous rounds"
+            f"{what_says_so(config, method)}, but policy '{policy.name}' {does}; take another policy, or synchronous "
+            "rounds"
         )
 
 

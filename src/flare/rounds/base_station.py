@@ -10,6 +10,7 @@ from typing import Any
 from flare.config import BROADCAST, NO_BROADCAST, PLAIN, Config
 from flare.learning.flat import update_bits
 from flare.learning.methods import Method, make_method
+from flare.learning.methods.base import method_takes_mean
 from flare.rounds.air import air_scheme_of
 from flare.rounds.asynchrony import is_asynchronous, refuse_asynchrony
 from flare.rounds.privacy import refuse_unshared
@@ -44,6 +45,9 @@ class BaseStation:
     downlink_codec: Codec = field(init=False)
 
     def __post_init__(self) -> None:
+        policy = POLICIES.get(self.config.scheduling.policy)
+        if policy is not None and policy.weighs:
+            refuse_weighing(self.config, self.method)
         refuse_asynchrony(self.config, self.method)
         object.__setattr__(self, "air", air_scheme_of(self.config, self.method))
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
@@ -158,6 +162,16 @@ def policy_options(config: Config) -> dict[str, Any]:
     POLICIES.find(config.scheduling.policy).check_options(given)
     refuse_unshared([config])
     return given
+
+
+def refuse_weighing(config: Config, method: Method) -> None:
+    """ValueError where the updates of a policy are to be weighed, and the method takes no mean of them."""
+    if not method_takes_mean(method):
+        raise ValueError(
+            f"policy '{config.scheduling.policy}' says how much each update counts, but method "
+            f"'{config.learning.method}' has a reducer of its own, which takes no mean of the updates that could be "
+            "weighed; take another method (flare, fedavg, fednova, ...) or another policy"
+        )
 
 
 def codec_of(config: Config, method: Method | None = None) -> Codec:

@@ -16,7 +16,7 @@ from flare.types import Floats, Indices
 
 
 class Told(NamedTuple):
-    """The numbers of an update, which are kept when the update itself is forgotten."""
+    """What the base station knows of an update, which is kept when the update itself is forgotten."""
 
     loss: float = math.nan
     squared_loss: float = math.nan
@@ -26,7 +26,7 @@ class Told(NamedTuple):
 
 def known_of(data: DataConfig, sent: Mapping[int, Told]) -> dict[int, Told]:
     """What the base station may know of the updates that arrived: their losses only where devices share them. The norm
-    it computes itself."""
+    it computes itself, of what it decoded."""
     if data.share_losses:
         return dict(sent)
     return {device: each._replace(loss=math.nan, squared_loss=math.nan) for device, each in sent.items()}

@@ -44,7 +44,7 @@ class RoundRecord:
     lower_bound: float | None
     sent: list[int] = field(default_factory=list)
     loss: list[float | None] = field(default_factory=list)
-    update_norm: list[float | None] = field(default_factory=list)  # before it was coded
+    update_norm: list[float | None] = field(default_factory=list)  # the device's own, before it was coded or added up
     payload_bits: list[float | None] = field(default_factory=list)  # what each sent; None in records of older versions
     noise_std: float | None = None  # of each weight of the mean that was received over the air
     broadcast_s: float = 0.0  # how long the model was broadcast, before the deadline began; 0: not counted

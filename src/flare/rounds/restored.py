@@ -126,8 +126,12 @@ def _refuse_rows(part: Part, rows: Mapping[int, Tensor], num_weights: int, num_d
 
 
 def _refuse_underway(station: BaseStation, state: RunState) -> None:
-    """What devices compute across rounds: there where they do, one entry for each device, and no model missing."""
+    """What devices compute across rounds: there where they do, one entry for each device, and no model missing. Before
+    the first round, and where no device has been there yet, nobody has begun."""
     underway, num_devices = state.underway, state.history.num_devices
+    begun = state.rounds_done > 0 and num_devices > 0
+    if underway is None and not begun:
+        return
     if (underway is not None) != station.asynchronous:
         does = "compute across rounds" if station.asynchronous else "begin anew every round"
         raise ValueError(f"it has {'something' if underway else 'nothing'} that is under way, and its devices {does}")

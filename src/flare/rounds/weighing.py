@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from flare.learning.aggregate import Mean, RunningMean, WeightedSum
-from flare.learning.methods.base import method_takes_mean
 from flare.rng import stream
-from flare.rounds.base_station import BaseStation
+from flare.rounds.air import WEIGHING, not_over_the_air
+from flare.rounds.base_station import BaseStation, refuse_weighing
 from flare.scheduling import Schedule
 from flare.types import Indices
 
@@ -25,12 +25,7 @@ def mean_of(station: BaseStation, schedule: Schedule, devices: Indices) -> Calla
     _refuse_air(station, schedule)
     if schedule.weights is None:
         return RunningMean
-    if not method_takes_mean(station.method):
-        raise ValueError(
-            f"policy '{schedule.policy}' says how much each update counts, but method "
-            f"'{station.config.learning.method}' has a reducer of its own, which takes no mean of the updates that "
-            "could be weighed; take another method (flare, fedavg, fednova, ...) or another policy"
-        )
+    refuse_weighing(station.config, station.method)  # a policy that does not say that it weighs
     weights = dict(zip(devices.tolist(), schedule.weights.tolist(), strict=True))
     return lambda: WeightedSum(weights, keep_total=schedule.keep_total)
 
@@ -40,14 +35,11 @@ def _refuse_air(station: BaseStation, schedule: Schedule) -> None:
     if station.air is None:
         return
     for given, does, why in (
-        (schedule.weights, "says how much each update counts", "the channel adds them all up alike"),
+        (schedule.weights, *WEIGHING),
         (schedule.error_rate, "says how likely each update is lost", "there are no packets that could be"),
     ):
         if given is not None:
-            raise ValueError(
-                f"uplink.air is \"ota\" and policy '{schedule.policy}' {does}: over the air {why}; set uplink.air to "
-                '"fdma", or take another policy'
-            )
+            raise not_over_the_air(schedule.policy, does, why)
 
 
 def lost_updates(station: BaseStation, schedule: Schedule, devices: Indices, index: int) -> Indices:

@@ -19,7 +19,8 @@ class History:
     rounds_since_sent   how many rounds ago the last one was (1: in the round before this one); infinite: never
     last_loss           its mean training loss when it last sent; nan: it has not sent, or the run does not share losses
     mean_squared_loss   the mean over its steps then of the squared loss of the batch; nan: not known
-    update_norm         the length of its last update, sqrt(sum of squares); nan: it has not sent
+    update_norm         the length of its last update as it was decoded, sqrt(sum of squares); nan: it has not sent, or
+                        updates are added over the air, where only their sum is heard
     num_samples         training samples that it holds; nan: not known
     compute_s           how long it last computed, as measured, or as planned where nobody measures; nan: not known
     upload_s            how long it last sent, likewise; nan: not known
@@ -30,7 +31,7 @@ class History:
                         device received the one that it computes from; 0: it is fresh, as in all other runs
     sketch              a short image of the mean gradient of its last update, from which the distances between those of
                         two devices follow, shape (devices, numbers); nan: it has not sent. None where the policy does
-                        not ask for it, or nobody has sent
+                        not ask for it, nobody has sent, or updates are added over the air
     """
 
     times_sent: Floats

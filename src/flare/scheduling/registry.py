@@ -144,6 +144,8 @@ class Policy:
     probe: ProbeFunction | None = None
     asks: Callable[[Mapping[str, Any]], bool] | None = None
     sketches: bool = False
+    by_updates: bool | Callable[[Mapping[str, Any]], bool] = False
+    weighs: bool = False
 
     @property
     def draws(self) -> bool:
@@ -172,6 +174,10 @@ class Policy:
     def probes(self, given: Mapping[str, Any]) -> bool:
         """Whether it may ask devices before it selects, with the given options."""
         return self.probe is not None and (self.asks is None or self.asks(self.filled(given)))
+
+    def goes_by_updates(self, given: Mapping[str, Any]) -> bool:
+        """Whether it goes by what single updates were like, with the given options."""
+        return self.by_updates(self.filled(given)) if callable(self.by_updates) else self.by_updates
 
     def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options of its own: as given, or as they are by default."""
@@ -205,6 +211,8 @@ def policy(
     probe: ProbeFunction | None = None,
     asks: Callable[[Mapping[str, Any]], bool] | None = None,
     sketches: bool = False,
+    by_updates: bool | Callable[[Mapping[str, Any]], bool] | None = None,
+    weighs: bool = False,
 ) -> Callable[[PolicyFunction], PolicyFunction]:
     """Register the decorated function as the policy `name`.
 
@@ -220,6 +228,12 @@ def policy(
     probe           whom to ask before the selection, and what (`flare.scheduling.Probe`); None: nobody is asked
     asks            whether `probe` is to ask at all, by the policy's options; None: always
     sketches        the base station keeps a sketch of what it last heard of each device, `history.sketch`
+    by_updates      it goes by what single updates were like (`history.update_norm`, `history.sketch`), or a function of
+                    the policy's options that says so; it is refused over the air, where only their sum is heard. None:
+                    where it has sketches
+    weighs          it says how much updates count (`Choice.weights`), in some rounds or in all: refused at the start of
+                    a run whose method takes no mean that could be weighed, or whose updates are added over the air. One
+                    that weighs without saying so is refused in the round in which it does
     """
 
     POLICIES.refuse_bare(name, "flare.policy")
@@ -240,6 +254,8 @@ def policy(
             probe=probe,
             asks=asks,
             sketches=sketches,
+            by_updates=sketches if by_updates is None else by_updates,
+            weighs=weighs,
         )
         POLICIES.add(made, function)
         return function

@@ -45,7 +45,15 @@ from flare.scheduling.orders import by, shuffled
 from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.scheduling.systems.known import LAST, Asked, Candidates, asks_for_norms, needs_norms, unseen_first
+from flare.scheduling.systems.known import (
+    LAST,
+    Asked,
+    Candidates,
+    asks_for_norms,
+    goes_by_last_norms,
+    needs_norms,
+    unseen_first,
+)
 from flare.scheduling.systems.known import num_candidates as checked_number
 from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, rate_bps
@@ -71,7 +79,7 @@ def ask_best_channels(problem: RoundProblem, *, norms: str, num_selected: int, n
     return Probe(_largest(problem.reachable_in_order, problem.snr_hz)[:number], "gradient", norms)
 
 
-@policy("amiri-bn2", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms)
+@policy("amiri-bn2", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms, by_updates=goes_by_last_norms)
 def amiri_bn2(
     problem: RoundProblem,
     *,
@@ -86,7 +94,7 @@ def amiri_bn2(
     return admit(problem, _largest(shuffled(problem, rng, norm), norm), max_devices=num_selected)
 
 
-@policy("amiri-bc-bn2", needs=needs_norms, probe=ask_best_channels, asks=asks_for_norms)
+@policy("amiri-bc-bn2", needs=needs_norms, probe=ask_best_channels, asks=asks_for_norms, by_updates=goes_by_last_norms)
 def amiri_bc_bn2(
     problem: RoundProblem,
     *,
@@ -109,7 +117,7 @@ def amiri_bc_bn2(
     return admit(problem, _largest(candidates, norm), max_devices=num_selected)
 
 
-@policy("amiri-bn2-c", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms)
+@policy("amiri-bn2-c", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms, by_updates=goes_by_last_norms)
 def amiri_bn2_c(
     problem: RoundProblem,
     *,

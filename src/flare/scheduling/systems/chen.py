@@ -72,7 +72,7 @@ Fades = Annotated[
 ]
 
 
-@policy("chen")
+@policy("chen", weighs=True)
 def chen(
     problem: RoundProblem,
     *,

@@ -49,11 +49,15 @@ def _asks(options: Mapping[str, Any]) -> bool:
     return bool(options["gradients"] != LAST)
 
 
+def _goes_by_last(options: Mapping[str, Any]) -> bool:
+    return not _asks(options)
+
+
 def _needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     return ("gradients",) if _asks(options) else ()
 
 
-@policy("divfl", needs=_needs, probe=ask_everybody, asks=_asks, sketches=True)
+@policy("divfl", needs=_needs, probe=ask_everybody, asks=_asks, sketches=True, by_updates=_goes_by_last)
 def divfl(
     problem: RoundProblem,
     *,
@@ -64,17 +68,15 @@ def divfl(
     gradients: Asked = LAST,
 ) -> Indices:
     """DivFL: devices whose gradients are near those of all the others."""
-    sketch = np.full((problem.num_devices, 1), np.nan) if history.sketch is None else history.sketch
-    length = np.sqrt((sketch**2).sum(axis=1)) if gradients == LAST else probed.norm  # nan: it was not heard
+    unknown = np.full((problem.num_devices, 1), np.nan)
+    sketch = unknown if history.sketch is None else history.sketch
+    told = (unknown[:, 0], unknown @ unknown.T) if probed.distances is None else (probed.norm, probed.distances)
+    length = np.sqrt((sketch**2).sum(axis=1)) if gradients == LAST else told[0]  # nan: it was not heard
     order = canonical(problem, length)
     order = order[problem.needed_hz[order] <= problem.capacity_hz]
     heard, unheard = order[~np.isnan(length[order])], order[np.isnan(length[order])]
     taken = admit(problem, unheard[rng.permutation(unheard.size)], max_devices=num_selected)
-    if gradients == LAST:
-        apart = _apart(sketch[heard])
-    else:
-        assert probed.distances is not None  # as it was asked
-        apart = probed.distances[np.ix_(heard, heard)]
+    apart = _apart(sketch[heard]) if gradients == LAST else told[1][np.ix_(heard, heard)]
     return represent(problem, taken, heard, apart, num_selected)
 
 

@@ -39,7 +39,7 @@ from flare.types import Floats, Indices
 _SAME = 1e-12  # distances that differ by less are equal: shares of labels are rounded
 
 
-@policy("hu", split_evenly=True, asynchronous=True, periodic=True, needs=("labels",))
+@policy("hu", split_evenly=True, asynchronous=True, periodic=True, needs=("labels",), weighs=True)
 def hu(
     problem: RoundProblem,
     *,

@@ -57,6 +57,11 @@ def asks_for_norms(options: Mapping[str, Any]) -> bool:
     return bool(options["norms"] != LAST)
 
 
+def goes_by_last_norms(options: Mapping[str, Any]) -> bool:
+    """Whether it goes by the norms of updates that were heard, by the option `norms`."""
+    return not asks_for_norms(options)
+
+
 def needs_norms(options: Mapping[str, Any]) -> tuple[str, ...]:
     """What devices have to tell then (`flare.scheduling.registry.TOLD`)."""
     return ("norms",) if asks_for_norms(options) else ()

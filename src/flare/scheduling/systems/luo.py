@@ -30,7 +30,8 @@ count p_i; where no more than `max_devices` may send, no more are drawn.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -67,7 +68,11 @@ PilotTime = Annotated[
 PilotEnergy = Annotated[float, "joules that all devices spent in them together", Limits(at_least=0.0)]
 
 
-@policy("luo", own_deadline=True)
+def _goes_by_norms(options: Mapping[str, Any]) -> bool:
+    return bool(options["sampling"] == OPTIMAL)
+
+
+@policy("luo", own_deadline=True, by_updates=_goes_by_norms, weighs=True)
 def luo(
     problem: RoundProblem,
     *,

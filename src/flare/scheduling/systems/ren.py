@@ -40,7 +40,7 @@ from flare.scheduling.orders import canonical, drawn
 from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
-from flare.scheduling.systems.known import LAST, Asked, asks_for_norms, needs_norms
+from flare.scheduling.systems.known import LAST, Asked, asks_for_norms, goes_by_last_norms, needs_norms
 from flare.scheduling.systems.unbiased import (
     Wait,
     can_be_drawn,
@@ -64,7 +64,15 @@ def ask_everybody(problem: RoundProblem, *, norms: str, wait: bool) -> Probe:
     return Probe(np.flatnonzero(can_be_drawn(problem, wait=wait)), "gradient", norms)
 
 
-@policy("ren", own_deadline=True, needs=needs_norms, probe=ask_everybody, asks=asks_for_norms)
+@policy(
+    "ren",
+    own_deadline=True,
+    needs=needs_norms,
+    probe=ask_everybody,
+    asks=asks_for_norms,
+    by_updates=goes_by_last_norms,
+    weighs=True,
+)
 def ren(
     problem: RoundProblem,
     *,
