@@ -11,7 +11,7 @@ import torch
 from flare.config import Config, override
 from flare.rng import stream
 from flare.rounds import RoundRecord
-from flare.rounds.sketch import NUMBERS, sketch_of
+from flare.rounds.sketch import NUMBERS, Sketches
 from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import History, Probed, RoundProblem, solve
 from flare.simulation import Member, Simulation, drive
@@ -93,18 +93,20 @@ def test_by_what_was_last_heard_the_unheard_come_first() -> None:
 
 def test_the_image_of_a_difference_is_the_difference_of_the_images() -> None:
     one, other = torch.from_numpy(stream(1, "vectors").standard_normal((2, 1000)))
-    apart = sketch_of(3, one) - sketch_of(3, other)
-    assert np.allclose(apart, sketch_of(3, one - other), rtol=0.0, atol=1e-12)
-    assert not np.allclose(apart, sketch_of(4, one - other))
-    assert sketch_of(3, one[:7]).shape == (NUMBERS,)
+    sketch = Sketches(3)
+    apart = sketch(one) - sketch(other)
+    assert np.allclose(apart, sketch(one - other), rtol=0.0, atol=1e-12)
+    assert np.array_equal(Sketches(3)(one), sketch(one))  # in another process, after a run was continued
+    assert not np.allclose(apart, Sketches(4)(one - other))
+    assert Sketches(3)(one[:7]).shape == (NUMBERS,)
 
 
 def test_a_short_vector_keeps_its_length_and_a_long_one_nearly() -> None:
     short = torch.from_numpy(stream(2, "short").standard_normal(NUMBERS))
-    assert np.linalg.norm(sketch_of(0, short)) == pytest.approx(float(short.norm()), rel=1e-12)
+    assert np.linalg.norm(Sketches(0)(short)) == pytest.approx(float(short.norm()), rel=1e-12)
     # The square of an image is right in the mean, and its standard deviation is sqrt(2 / NUMBERS) of it: 200 means.
     long = torch.from_numpy(stream(2, "long").standard_normal(4000))
-    ratio = np.array([(sketch_of(seed, long) ** 2).sum() for seed in range(200)]) / float(long.square().sum())
+    ratio = np.array([(Sketches(seed)(long) ** 2).sum() for seed in range(200)]) / float(long.square().sum())
     spread = (2.0 / NUMBERS) ** 0.5
     assert abs(ratio.mean() - 1.0) < 4.0 * spread / 200**0.5
     assert ratio.std() == pytest.approx(spread, rel=0.3)
@@ -134,3 +136,12 @@ def test_a_run_keeps_what_it_heard_of_each_device() -> None:
     others = Member(Simulation(override(Config(), [*small, "scheduling.policy=all", "learning.device=cpu"])))
     drive([others])
     assert others.state.history.sketch is None  # where nobody asks for it
+
+
+@pytest.mark.parametrize(("gradients", "keeps"), [("last", True), ("all", False), ("batch", False)])
+def test_sketches_are_made_only_where_they_are_read(gradients: str, keeps: bool) -> None:
+    allowed = ["data.share_gradients=true", "learning.model=logistic", "learning.device=cpu"]
+    chosen = ["scheduling.policy=divfl", f"scheduling.options.gradients={gradients}"]
+    station = Simulation(override(Config(), [*allowed, *chosen])).station
+    assert (station.sketches is not None) == keeps
+    assert station.sketches is station.sketches  # it draws its shuffle once

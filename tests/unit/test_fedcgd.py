@@ -10,7 +10,8 @@ import pytest
 
 from flare.rng import stream
 from flare.scheduling import History, RoundProblem, solve
-from flare.scheduling.systems.fedcgd import best_group, divergence
+from flare.scheduling.systems.fedcgd import best_group
+from flare.types import Floats
 from tests.cells import changed, hand_cell, network_cell, paper_cell
 from tests.hostile import flare
 from tests.oracles import allowed_sets
@@ -19,6 +20,15 @@ from tests.oracles import allowed_sets
 def choose(problem: RoundProblem, counts: list[list[float]], **options: object) -> list[int]:
     known = History.empty(len(counts), label_counts=counts)
     return solve(problem, "fedcgd", history=known, **options).selected.tolist()
+
+
+def divergence(counts: Floats, everybody: Floats, kappa: float) -> float:
+    """f of a group that holds so many samples of each label, shape (labels,), as written; infinite without samples."""
+    number = math.fsum(counts)
+    if number <= 0.0:
+        return math.inf
+    apart = np.abs(counts / number - everybody / math.fsum(everybody))
+    return math.fsum(apart) + kappa / math.sqrt(number)
 
 
 def test_the_divergence_by_hand() -> None:

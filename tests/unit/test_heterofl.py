@@ -140,6 +140,25 @@ def test_a_device_trains_as_a_really_small_model_with_scalers(engine: str, rate:
     assert update.delta[inside].numpy() == pytest.approx(moved.numpy(), abs=2e-6)
 
 
+@pytest.mark.parametrize("kind", ["cnn", "mlp"])
+def test_vectors_of_a_narrower_model_are_laid_where_its_weights_are(kind: str) -> None:
+    widths = read_widths(tiny_module(kind), (1, 8, 8))
+    for rate in (1.0, 0.5, 0.1):
+        outputs = widths.at(rate)
+        places = widths.numbers(outputs).nonzero()[:, 0]
+        stack = torch.arange(3.0 * (len(places) + 5)).view(3, -1)  # rows of a stack are longer than the model
+        laid = widths.laid(outputs, stack[:, : len(places)])
+        assert torch.equal(laid[:, places], stack[:, : len(places)])
+        assert laid.count_nonzero() == stack[:, : len(places)].count_nonzero()  # zeros elsewhere
+
+
+def test_devices_of_one_rate_and_as_many_steps_share_a_rule() -> None:
+    rules = of_tiny(1.0, 0.5).rules({}, replace(round_of([0, 1, 2, 3]), tau=np.array([1.0, 1.0, 2.0, 1.0])), None)
+    assert [rule.steps for rule in rules] == [1, 1, 2, 1]
+    assert rules[1] is rules[3]
+    assert rules[0].widths is rules[2].widths is None
+
+
 def test_narrower_models_keep_all_that_their_rules_have_in_the_batched_engine() -> None:
     module, data = tiny_module("cnn"), tiny_data()
     weights, widths = FlatModel(module).flatten(), read_widths(module, (1, 8, 8))

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import lambertw
 
-from flare.scheduling.systems.best_group import MAX_TRIED, best_group
+from flare.scheduling.systems.best_group import best_group
 from flare.scheduling.systems.lowered_power import Senders, least_energy, log_phi, nats_at, whole_blocks
 from flare.wireless.rate import bandwidth_for, upload_s
 
@@ -96,6 +96,14 @@ def worth_of(devices: Senders, worth: float, members: tuple[int, ...], total_hz:
     return len(members) * worth - float((group.cost * group.energy_j(least_energy(group, total_hz))).sum())
 
 
+def brute_force(devices: Senders, worth: float, total_hz: float, most: int, *, first_is_forced: bool) -> float:
+    """What the best of all sets is worth; the empty one is a set where nobody is forced."""
+    number = devices.num_devices
+    sets = (set_ for size in range(1, most + 1) for set_ in itertools.combinations(range(number), size))
+    values = [worth_of(devices, worth, each, total_hz) for each in sets if not first_is_forced or 0 in each]
+    return max(values if first_is_forced else [*values, 0.0])
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_best_group_is_that_of_brute_force(seed: int) -> None:
     total_hz, worth = 2e7, 10.0 ** np.random.default_rng(seed).uniform(-3.0, -1.0)
@@ -104,13 +112,21 @@ def test_the_best_group_is_that_of_brute_force(seed: int) -> None:
     number, most = devices.num_devices, 3 if seed % 3 == 0 else 7
     forced = np.zeros(number, dtype=bool)
     forced[0] = seed % 4 == 0
-    sets = (set_ for size in range(1, most + 1) for set_ in itertools.combinations(range(number), size))
-    best = max([worth_of(devices, worth, each, total_hz) for each in sets if not forced[0] or 0 in each], default=0.0)
-    best = best if forced[0] else max(best, 0.0)
+    best = brute_force(devices, worth, total_hz, most, first_is_forced=bool(forced[0]))
     found = best_group(devices, np.full(number, worth), total_hz, forced=forced, max_devices=most)
     assert found.value == pytest.approx(best, rel=1e-9)
     assert found.bound >= best - 1e-9 * abs(best)
     assert not forced[0] or 0 in found.members
+
+
+def test_a_search_that_ends_early_bounds_what_it_may_have_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices, total_hz, worth, nobody = senders(9, 5), 5e6, 0.01, np.zeros(5, dtype=bool)
+    best = brute_force(devices, worth, total_hz, 5, first_is_forced=False)
+    whole = best_group(devices, np.full(5, worth), total_hz, forced=nobody, max_devices=5)
+    assert whole.value == whole.bound == pytest.approx(best, rel=1e-9)
+    monkeypatch.setattr("flare.scheduling.systems.best_group.MAX_TRIED", 1)
+    short = best_group(devices, np.full(5, worth), total_hz, forced=nobody, max_devices=5)
+    assert short.value < 0.99 * best < best < short.bound
 
 
 def test_where_devices_differ_in_cost_and_channel_alone_it_is_the_first_few_of_ocean_p() -> None:
@@ -124,4 +140,3 @@ def test_where_devices_differ_in_cost_and_channel_alone_it_is_the_first_few_of_o
         assert found.bound == found.value  # proven
         assert 1 < found.members.size < 30
         assert set(found.members.tolist()) == set(order[: found.members.size].tolist())
-    assert MAX_TRIED < 2**7  # so that brute force above tries more

@@ -13,7 +13,8 @@ import flare
 from flare.research.pilots import estimate, luo_pilots
 from flare.rng import stream
 from flare.scheduling import RoundProblem, solve
-from flare.scheduling.systems.luo import expected_time, picked, probabilities
+from flare.scheduling.systems.luo import picked, probabilities
+from flare.types import Floats
 from tests.cells import changed, paper_cell
 from tests.conformance.checks import made_up_history
 from tests.small_runs import SMALL
@@ -25,6 +26,12 @@ def test_probabilities_by_hand() -> None:
     np.testing.assert_allclose(likely, [0.25, 0.5, 0.25], rtol=1e-14)
     # c = 0.75: t - c is 0.25 and 1, Z = 1 / 0.5 + 2 / 1 = 4, c Z^2 = 12; both are 2 / 4.
     np.testing.assert_allclose(probabilities(np.array([1.0, 2.0]), np.array([1.0, 1.75]), 12.0), [0.5, 0.5], rtol=1e-12)
+
+
+def expected_time(likely: Floats, size: Floats, time_s: Floats, beta_over_alpha: float) -> float:
+    """What is minimised, divided by alpha: sum q t (sum p^2 G^2 / q + beta / alpha)."""
+    rounds = float((size**2 / likely).sum()) + beta_over_alpha
+    return float((likely * time_s).sum()) * rounds
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e-3, 1.0, 1e4])

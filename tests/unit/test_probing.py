@@ -252,17 +252,30 @@ def test_a_run_that_asks_is_continued_to_the_bit(tmp_path: Path) -> None:
     assert numbers.round_split_s()[0] == pytest.approx(np.mean([record.probe_s for record in records]))
 
 
-def test_gradients_of_many_runs_are_taken_in_parts_that_fit(loudest: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = settings("scheduling.policy=loudest", "data.share_norms=true", "run.rounds=1")
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [  # of three runs with six devices each, where there is room for so many gradients
+        (["scheduling.policy=loudest", "data.share_norms=true"], {4: [4, 4, 4, 4, 2], 8: [8, 8, 2]}),
+        (
+            ["scheduling.policy=divfl", "data.share_gradients=true", "scheduling.options.gradients=all"],
+            {4: [6, 6, 6], 14: [12, 6]},
+        ),
+    ],
+)
+def test_gradients_are_taken_in_parts_that_fit(
+    loudest: str, asked: list[str], parts: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(*asked, "run.rounds=1")
     runs = [(simulation := Simulation(replace(config, seed=seed)), simulation.start()) for seed in range(3)]
     engine = make_engine(runs[0][0].module, runs[0][0].dataset, config.learning)
     whole = [plan.selected.tolist() for plan in planned(engine, runs)]
-    calls = []
     inner = engine.gradients
-    monkeypatch.setattr(engine, "gradients", lambda jobs: calls.append(len(jobs)) or inner(jobs))
-    monkeypatch.setattr("flare.simulation.probing._MAX_NUMBERS", 7 * len(runs[0][1].weights))
-    assert [plan.selected.tolist() for plan in planned(engine, runs)] == whole
-    assert calls == [6, 6, 6]
+    for room, expected in parts.items():
+        calls: list[int] = []
+        monkeypatch.setattr(engine, "gradients", lambda jobs, calls=calls: calls.append(len(jobs)) or inner(jobs))
+        monkeypatch.setattr("flare.simulation.probing._MAX_NUMBERS", room * len(runs[0][1].weights))
+        assert [plan.selected.tolist() for plan in planned(engine, runs)] == whole
+        assert calls == expected
 
 
 # What they do not tell

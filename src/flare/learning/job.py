@@ -66,8 +66,8 @@ class LocalRule:
                             scale: 1 / rate on the weights and biases before a ReLU divides its output by the rate,
                             which is HeteroFL's scaler. Weights whose mask is 0 never move, whatever the drift
     widths                  where the mask marks the weights of a narrower model: the outputs of its layers, as of
-                            `flare.learning.widths`. Engines may then compute with that model, which is quicker and the
-                            same but for rounding
+                            `flare.learning.widths`. Engines may then compute with that model, which is less work and
+                            the same but for rounding
     contrast                a second term of the loss
     control                 the base station's control variate, shape (weights,): where updates are coded, the device
                             also sends how its own one changes (`control_change`, SCAFFOLD); engines do not look at it.

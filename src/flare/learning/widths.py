@@ -87,6 +87,21 @@ class Widths:
                 parts.append(matrix[:, 0])  # a matrix has at least one column, which every width holds
         return torch.cat(parts)
 
+    def laid(self, widths: Sequence[int], rows: Tensor) -> Tensor:
+        """Vectors of the model with these outputs, shape (rows, its weights), where they are in the whole one and zeros
+        elsewhere: shape (rows, weights)."""
+        whole = rows.new_zeros(len(rows), self.num_weights(self.whole))
+        at = into = 0
+        for layer, (height, width) in zip(self.layers, self._corners(widths), strict=True):
+            full = layer.outputs, layer.inputs * layer.spread
+            part = rows[:, at : at + height * width].view(-1, height, width)
+            whole[:, into : into + math.prod(full)].view(-1, *full)[:, :height, :width] = part
+            at, into = at + height * width, into + math.prod(full)
+            if layer.bias:
+                whole[:, into : into + height] = rows[:, at : at + height]
+                at, into = at + height, into + layer.outputs
+        return whole
+
     def to_json(self) -> list[dict[str, Any]]:
         """As a list of JSON objects."""
         return [asdict(layer) for layer in self.layers]

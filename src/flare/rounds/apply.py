@@ -21,7 +21,6 @@ from flare.rounds.plan import Plan
 from flare.rounds.probing import probing_record
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
-from flare.rounds.sketch import sketch_of
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
@@ -87,10 +86,10 @@ class Arrivals:
     def _sketched(self, device: int, update: Update) -> Floats | None:
         """A sketch of the mean gradient over the steps of a device, where the policy goes by it and the base station
         hears each update by itself."""
-        if not self._station.sketches or self._air is not None:
+        if self._station.sketches is None or self._air is not None:
             return None
         rule = self._rules[device]
-        return sketch_of(self._station.config.seed, update.delta) / (rule.lr * rule.steps)
+        return self._station.sketches(update.delta) / (rule.lr * rule.steps)
 
     def end(
         self, *, faults: Sequence[Mapping[str, Any]] = (), residuals: Residuals | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from flare.config import BROADCAST, NO_BROADCAST, PLAIN, Config
@@ -14,6 +15,7 @@ from flare.learning.methods.base import method_takes_mean
 from flare.rounds.air import air_scheme_of
 from flare.rounds.asynchrony import is_asynchronous, refuse_asynchrony
 from flare.rounds.privacy import refuse_unshared
+from flare.rounds.sketch import Sketches
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
@@ -103,10 +105,12 @@ class BaseStation:
             return float(update_bits(num_weights))
         return self.config.wireless.payload_bits * (num_weights / self.num_weights)
 
-    @property
-    def sketches(self) -> bool:
-        """Whether a sketch is kept of what was last heard of each device."""
-        return POLICIES.find(self.config.scheduling.policy).sketches
+    @cached_property
+    def sketches(self) -> Sketches | None:
+        """Makes the sketch that is kept of what was last heard of each device; None where the policy wants none."""
+        scheduling = self.config.scheduling
+        wanted = POLICIES.find(scheduling.policy).wants_sketches(scheduling.options)
+        return Sketches(self.config.seed) if wanted else None
 
     @property
     def max_devices(self) -> int | None:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update, control_change
+from flare.learning.kept import KeptWith
 from flare.rounds.base_station import BaseStation
 from flare.rounds.residuals import Part
 from flare.rounds.state import RunState
@@ -114,7 +115,7 @@ def outgoing_updates(
         return []
     deltas = {device: update.delta for device, update in zip(rules, updates, strict=True)}
     index = state.rounds_done
-    held = _held_places(station, rules)
+    held = _held_places(station, rules, updates[0].delta.device)  # one engine computed them all
     sent = [Outgoing(station, index, Part.UPDATE, deltas, state.residuals.of(Part.UPDATE), codecs, held)]
     if station.method.sends_control:
         changes = {device: _change(station, rule, deltas[device]) for device, rule in rules.items()}
@@ -122,13 +123,14 @@ def outgoing_updates(
     return sent
 
 
-def _held_places(station: BaseStation, rules: Mapping[int, LocalRule]) -> dict[int, Tensor]:
+_places = KeptWith(lambda mask, where: mask.nonzero()[:, 0].to(where))
+
+
+def _held_places(station: BaseStation, rules: Mapping[int, LocalRule], where: torch.device) -> dict[int, Tensor]:
     """Where the weights are that each device trains, where some train a narrower model."""
     if not station.method.needs_widths:
         return {}
-    masks = {id(rule.mask): rule.mask for rule in rules.values() if rule.mask is not None}
-    places = {key: mask.nonzero()[:, 0] for key, mask in masks.items()}
-    return {device: places[id(rule.mask)] for device, rule in rules.items() if rule.mask is not None}
+    return {device: _places(rule.mask, where) for device, rule in rules.items() if rule.mask is not None}
 
 
 def control_of(station: BaseStation, rule: LocalRule) -> Tensor:

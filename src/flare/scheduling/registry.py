@@ -122,6 +122,8 @@ TOLD = {
 """What devices may tell beside their updates, if the user lets them: the word that `needs` takes, and what it means."""
 Needs = tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]]
 """Words of `TOLD`, or a function from the options of the policy, by name, to such words."""
+ByOptions = Callable[[Mapping[str, Any]], bool]
+"""Whether something holds with the options of the policy, by name."""
 MAX_DEVICES = Option("max_devices", None, (int,), "how many devices may send at most")
 """What every policy can be given beside its own options: `RoundProblem.max_devices`."""
 
@@ -142,9 +144,9 @@ class Policy:
     periodic: bool = False
     needs: Needs = ()
     probe: ProbeFunction | None = None
-    asks: Callable[[Mapping[str, Any]], bool] | None = None
-    sketches: bool = False
-    by_updates: bool | Callable[[Mapping[str, Any]], bool] = False
+    asks: ByOptions | None = None
+    sketches: bool | ByOptions = False
+    by_updates: bool | ByOptions = False
     weighs: bool = False
 
     @property
@@ -174,6 +176,10 @@ class Policy:
     def probes(self, given: Mapping[str, Any]) -> bool:
         """Whether it may ask devices before it selects, with the given options."""
         return self.probe is not None and (self.asks is None or self.asks(self.filled(given)))
+
+    def wants_sketches(self, given: Mapping[str, Any]) -> bool:
+        """Whether it goes by `history.sketch`, with the given options."""
+        return self.sketches(self.filled(given)) if callable(self.sketches) else self.sketches
 
     def goes_by_updates(self, given: Mapping[str, Any]) -> bool:
         """Whether it goes by what single updates were like, with the given options."""
@@ -209,9 +215,9 @@ def policy(
     periodic: bool = False,
     needs: Needs = (),
     probe: ProbeFunction | None = None,
-    asks: Callable[[Mapping[str, Any]], bool] | None = None,
-    sketches: bool = False,
-    by_updates: bool | Callable[[Mapping[str, Any]], bool] | None = None,
+    asks: ByOptions | None = None,
+    sketches: bool | ByOptions = False,
+    by_updates: bool | ByOptions | None = None,
     weighs: bool = False,
 ) -> Callable[[PolicyFunction], PolicyFunction]:
     """Register the decorated function as the policy `name`.
@@ -227,7 +233,8 @@ def policy(
                     options, a dict, that answers them
     probe           whom to ask before the selection, and what (`flare.scheduling.Probe`); None: nobody is asked
     asks            whether `probe` is to ask at all, by the policy's options; None: always
-    sketches        the base station keeps a sketch of what it last heard of each device, `history.sketch`
+    sketches        whether the base station keeps a sketch of what it last heard of each device, `history.sketch`; or
+                    a function of the policy's options that says so
     by_updates      it goes by what single updates were like (`history.update_norm`, `history.sketch`), or a function of
                     the policy's options that says so; it is refused over the air, where only their sum is heard. None:
                     where it has sketches

@@ -1,12 +1,14 @@
 """Rounds planned with what devices answer before the selection, those of many runs together.
 
-Losses of all runs are one call of the engine. Gradients are as many vectors as there are devices that are asked: they
-are taken of as many runs at once as there is room for, and only their lengths, or the distances between them, are kept.
+Losses of all runs are one call of the engine. Gradients are as many vectors as there are devices that are asked: of
+those whose lengths are wanted, as many are taken at once as there is room for, and one number is kept of each. Where
+distances are, all of a run have to be there, and as many runs are taken at once as there is room for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,7 +28,7 @@ from flare.simulation.run import Simulation
 from flare.types import Floats
 
 _MAX_NUMBERS = 2**30
-"""Numbers of gradients that are held at once (4 GB), where a single run does not need more."""
+"""Numbers of gradients that are held at once (4 GB), where the distances of a single run do not need more."""
 _COLUMNS = 2**16
 """Weights of which products are summed at once."""
 
@@ -41,10 +43,13 @@ def planned(engine: Engine, runs: Sequence[Run]) -> list[Plan]:
     losses = [at for at, question in asked.items() if question.probe.kind == LOSS]
     for at, told in zip(losses, dealt(engine.losses, [jobs[at] for at in losses]), strict=True):
         answers[at] = Answered(asked[at], with_losses(asked[at], told))
-    gradients = [at for at in asked if at not in losses]
-    for some in _fitting(gradients, jobs):
+    sent = [at for at, question in asked.items() if question.probe.distances]
+    lengths = [at for at in asked if at not in losses and at not in sent]
+    for at, told in zip(lengths, dealt(partial(_norms, engine), [jobs[at] for at in lengths]), strict=True):
+        answers[at] = Answered(asked[at], with_norms(asked[at], told))
+    for some in _fitting(sent, jobs):
         for at, vectors in zip(some, dealt(engine.gradients, [jobs[at] for at in some]), strict=True):
-            answers[at] = Answered(asked[at], with_gradients(asked[at], vectors))
+            answers[at] = Answered(asked[at], with_distances(asked[at], vectors))
     return [simulation.plan(state, answers.get(at)) for at, (simulation, state) in enumerate(runs)]
 
 
@@ -69,12 +74,16 @@ def with_losses(question: Question, losses: Sequence[float]) -> Probed:
     return probed
 
 
-def with_gradients(question: Question, gradients: Sequence[Tensor]) -> Probed:
-    """The answers to a question for gradients: their lengths, or where those are sent, also the distances."""
-    probed, at = Probed.nothing(question.seen.num_present), question.probe.devices
-    probed.norm[at] = [float(norm_of(each)) for each in gradients]
-    if not question.probe.distances:
-        return probed
+def with_norms(question: Question, norms: Sequence[float]) -> Probed:
+    """The answers to a question for the lengths of gradients."""
+    probed = Probed.nothing(question.seen.num_present)
+    probed.norm[question.probe.devices] = norms
+    return probed
+
+
+def with_distances(question: Question, gradients: Sequence[Tensor]) -> Probed:
+    """The answers to a question for gradients: their lengths, and the distances between them."""
+    probed, at = with_norms(question, _lengths(gradients)), question.probe.devices
     apart = np.full((question.seen.num_present,) * 2, np.nan)
     apart[np.ix_(at, at)] = distances(gradients)
     return Probed(probed.loss, probed.norm, apart)
@@ -91,6 +100,18 @@ def distances(vectors: Sequence[Tensor]) -> Floats:
     apart.fill_diagonal_(0.0)
     found: Floats = (0.5 * (apart + apart.T)).cpu().numpy()
     return found
+
+
+def _norms(engine: Engine, jobs: Sequence[GradientJob]) -> list[float]:
+    """The length of each gradient; as many of them are held at once as there is room for."""
+    at_once = max(1, _MAX_NUMBERS // len(jobs[0].at))
+    portions = (jobs[start : start + at_once] for start in range(0, len(jobs), at_once))
+    return [norm for portion in portions for norm in _lengths(engine.gradients(portion))]
+
+
+def _lengths(gradients: Sequence[Tensor]) -> list[float]:
+    norms: list[float] = torch.stack([norm_of(each) for each in gradients]).tolist()
+    return norms
 
 
 def _fitting(runs: Sequence[int], jobs: Mapping[int, Sequence[GradientJob]]) -> Iterator[list[int]]:

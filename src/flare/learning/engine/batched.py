@@ -85,12 +85,13 @@ class BatchedEngine:
             check_job(job, self._model)
             if np.ndim(job.batches) != 2 or np.size(job.batches) == 0:
                 raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
-        return self._narrow.train(jobs, self._train_whole)
+        return self._narrow.train(jobs, self.train_checked)
 
-    def _train_whole(self, jobs: Sequence[Job]) -> list[Update]:
-        """Jobs with the whole model, with or without masks."""
+    def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor] | None = None) -> list[Update]:
+        """Jobs that were checked, all with the whole model, with or without masks; `laid` makes the updates that are
+        handed back of those in the rows of a stack."""
         kinds = [(self._program.width(np.shape(job.batches)[1]), *job.rule.kind) for job in jobs]
-        return self._by_kind(jobs, kinds, [-job.rule.steps for job in jobs], self._train)
+        return self._by_kind(jobs, kinds, [-job.rule.steps for job in jobs], partial(self._train, laid=laid))
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of each job's mean loss, on the engine's device."""
@@ -117,7 +118,7 @@ class BatchedEngine:
         width = min(_TESTED_AT_ONCE[self._device.type], len(self._data.test_y))
         return self._by_kind(weights, [(width,)] * len(weights), [0] * len(weights), self._evaluate)
 
-    def _train(self, jobs: Sequence[Job], width: int) -> list[Update]:
+    def _train(self, jobs: Sequence[Job], width: int, laid: Callable[[Tensor], Tensor] | None = None) -> list[Update]:
         stack, starts = self._stack([job.start for job in jobs])
         feed = Feed.of_batches([job.batches for job in jobs], width, self._data)
         seams = Seams.of(jobs, starts, lambda vectors: self._stack(vectors)[0], self._model.sizes, self._device)
@@ -130,7 +131,7 @@ class BatchedEngine:
             sums[1, :count].addcmul_(exact, exact)
             descend(stack[:count], gradients)
         moved = stack.sub_(starts())[:, : self._model.num_weights]
-        deltas = list(moved)  # while a GPU is still at work
+        deltas = list(moved if laid is None else laid(moved))  # while a GPU is still at work
         norms = update_norms(moved)
         means = (sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)).tolist()
         return [Update(*each) for each in zip(deltas, *means, norms.tolist(), strict=True)]

@@ -1,8 +1,11 @@
 """Jobs of devices that hold a narrower model, done with that model instead of a mask on the whole one, for `batched`.
 
-The numbers are the same but for rounding: what a mask sets to zero adds nothing. The time is that of the narrower
-model. A job is cut to the weights that the model holds, what else its rule has with it, and its update is laid into a
-vector of zeros.
+The numbers are the same but for rounding: what a mask sets to zero adds nothing. A job is cut to the weights that the
+model holds, what else its rule has with it, and its update is laid into a vector of zeros.
+
+There are fewer multiply-adds to do, and the passes of a step are those of another model: there is a stack for each, one
+after the other, each with its own preparations and launches. Whether that is quicker than a mask depends on the model
+and on how many devices there are (`docs/benchmarks/rules.md`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol, final
 
 import torch
@@ -18,6 +21,7 @@ from torch import Tensor, nn
 
 from flare.learning.flat import FlatModel
 from flare.learning.job import Job, LocalRule, Update
+from flare.learning.kept import KeptWith
 from flare.learning.widths import Widths, narrowed, read_widths
 
 RATES = (0.25, 0.5)
@@ -28,8 +32,9 @@ _WHOLE = 1.0
 class Trains(Protocol):
     """An engine, as far as it is needed here."""
 
-    def train(self, jobs: Sequence[Job]) -> list[Update]:
-        """Carry out every job."""
+    def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor]) -> list[Update]:
+        """Carry out jobs that were checked, all with the engine's whole model; `laid` makes the updates that are handed
+        back of those with that model, in rows."""
         ...
 
 
@@ -77,8 +82,7 @@ class NarrowModels:
         if rate not in self._of_rate:
             outputs = self._widths.at(rate)
             engine = self._new_engine(narrowed(self._model.module, self._widths, outputs))
-            places = self._widths.numbers(outputs).nonzero()[:, 0].to(self._model.parameters[0].device)
-            self._of_rate[rate] = _NarrowModel(engine, places, self._model.num_weights)
+            self._of_rate[rate] = _NarrowModel(engine, self._widths, outputs, self._model.parameters[0].device)
         return self._of_rate[rate]
 
 
@@ -96,42 +100,41 @@ def _at_most(widths: Sequence[int], limits: Sequence[int]) -> bool:
 
 @final
 class _NarrowModel:
-    """An engine of a narrower model, and the places of its weights among those of the whole one."""
+    """An engine of a narrower model, which has these outputs of its layers, and where its weights are in the whole."""
 
-    def __init__(self, engine: Trains, places: Tensor, num_weights: int) -> None:
-        self._engine, self._places, self._num_weights = engine, places, num_weights
+    def __init__(self, engine: Trains, widths: Widths, outputs: tuple[int, ...], device: torch.device) -> None:
+        self._engine, self._device = engine, device
+        self._laid = partial(widths.laid, outputs)
+        places = widths.numbers(outputs).nonzero()[:, 0]
+        self._places = {kind: places.to(kind) for kind in {device, places.device}}
+        self._masks = KeptWith(lambda mask, where: self._cut(mask).to(where))  # the same from round to round
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Carry out jobs of devices that hold this model."""
-        cut = _Cut(self._places)
-        updates = self._engine.train([Job(cut(job.start), _cut_rule(job.rule, cut), job.batches) for job in jobs])
-        deltas = torch.stack([update.delta for update in updates])
-        whole = deltas.new_zeros(len(jobs), self._num_weights)
-        whole.index_copy_(1, self._places.to(whole.device), deltas)
-        return [replace(update, delta=delta) for update, delta in zip(updates, whole, strict=True)]
+        starts: dict[int, Tensor] = {}  # by the ids of the starts and the rules, which the jobs keep alive
+        rules: dict[int, LocalRule] = {}
+        cut = []
+        for job in jobs:
+            start, rule = id(job.start), id(job.rule)
+            if start not in starts:
+                starts[start] = self._cut(job.start)
+            if rule not in rules:
+                rules[rule] = self._cut_rule(job.rule)
+            cut.append(Job(starts[start], rules[rule], job.batches))
+        return self._engine.train_checked(cut, self._laid)
 
+    def _cut(self, vector: Tensor) -> Tensor:
+        """The weights of this model out of all, where the vector is."""
+        places = self._places.get(vector.device)
+        return vector.detach()[self._places[self._device].to(vector.device) if places is None else places]
 
-class _Cut:
-    """Takes the weights at some places out of vectors; out of the same vector, once."""
-
-    def __init__(self, places: Tensor) -> None:
-        self._places = places
-        self._done: dict[int, tuple[Tensor, Tensor]] = {}  # with the vector itself, so that its id stays its own
-
-    def __call__(self, vector: Tensor) -> Tensor:
-        """The weights at the places, where the vector is."""
-        if id(vector) not in self._done:
-            self._done[id(vector)] = vector, vector.detach()[self._places.to(vector.device)]
-        return self._done[id(vector)][1]
-
-
-def _cut_rule(rule: LocalRule, cut: _Cut) -> LocalRule:
-    contrast = rule.contrast
-    return replace(
-        rule,
-        mask=None if rule.mask is None else cut(rule.mask),
-        widths=None,
-        drift=None if rule.drift is None else cut(rule.drift),
-        contrast=None if contrast is None else replace(contrast, previous=cut(contrast.previous)),
-        control=None,
-    )
+    def _cut_rule(self, rule: LocalRule) -> LocalRule:
+        contrast = rule.contrast
+        return replace(
+            rule,
+            mask=None if rule.mask is None else self._masks(rule.mask, self._device),
+            widths=None,
+            drift=None if rule.drift is None else self._cut(rule.drift),
+            contrast=None if contrast is None else replace(contrast, previous=self._cut(contrast.previous)),
+            control=None,
+        )

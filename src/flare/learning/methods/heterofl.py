@@ -40,6 +40,7 @@ from torch import Tensor
 from flare.config import setting
 from flare.learning.aggregate import move
 from flare.learning.job import LocalRule, Update
+from flare.learning.kept import KeptWith
 from flare.learning.methods.base import MeanReducer, Method, MethodState, PlainMethod, Reducer, Round, Sizes
 from flare.learning.methods.registry import method
 from flare.learning.methods.steps import equal_rates
@@ -66,6 +67,13 @@ class _Part:
     def mask(self) -> Tensor | None:
         """With the scaler, shape (weights,) of the whole model; None: it is the whole model."""
         return None if self.rate == 1.0 else self.widths.numbers(self.outputs, scale=1.0 / self.rate)
+
+    def rule(self, plain: LocalRule) -> LocalRule:
+        """The rule of a device that holds this model, from that of one with the whole model."""
+        return plain if self.mask is None else replace(plain, mask=self.mask, widths=self.outputs)
+
+
+_held = KeptWith(lambda mask, where: (mask != 0.0).to(where))
 
 
 @method("heterofl")
@@ -120,11 +128,12 @@ class HeteroFl(PlainMethod):
         rules = equal_rates(now)
         if not self.needs_widths:
             return rules
-        parts = [self._known_parts()[k] for k in self._of_selected(now)]
-        return [
-            rule if part.mask is None else replace(rule, mask=part.mask, widths=part.outputs)
-            for rule, part in zip(rules, parts, strict=True)
-        ]
+        parts, which = self._known_parts(), self._of_selected(now).tolist()
+        alike: dict[tuple[int, int], LocalRule] = {}  # devices of one rate that do as many steps have the same rule
+        for k, rule in zip(which, rules, strict=True):
+            if (k, rule.steps) not in alike:
+                alike[k, rule.steps] = parts[k].rule(rule)
+        return [alike[k, rule.steps] for k, rule in zip(which, rules, strict=True)]
 
     def reducer(self, state: MethodState, now: Round) -> Reducer:
         """For each weight the mean over those that hold it."""
@@ -165,21 +174,23 @@ class _HolderMean:
         self._now, self._state = now, state
         self._total = torch.zeros_like(now.weights, dtype=torch.float64)
         self._whole = 0  # devices that hold every weight
-        self._holders: Tensor | None = None  # (weights,), how many of the others hold each
+        self._others: dict[int, tuple[Tensor, int]] = {}  # masks by their ids, and how many devices have each
 
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
         """An update is zero outside the device's own model."""
         self._total += update.delta
         if rule.mask is None:
             self._whole += 1
-            return
-        held = (rule.mask != 0.0).to(self._total)
-        self._holders = held if self._holders is None else self._holders.add_(held)
+        else:
+            _, before = self._others.get(id(rule.mask), (rule.mask, 0))
+            self._others[id(rule.mask)] = rule.mask, before + 1
 
     def end(self) -> tuple[Tensor, MethodState]:
         """Weights that nobody holds stay."""
-        if self._holders is None:
-            mean = self._total / self._whole
-        else:
-            mean = self._total / (self._holders + self._whole).clamp_min_(1.0)
+        if not self._others:
+            return move(self._now.weights, self._now.global_lr, self._total / self._whole), self._state
+        holders = torch.full_like(self._total, float(self._whole))  # (weights,), how many hold each
+        for mask, number in self._others.values():
+            holders.add_(_held(mask, holders.device), alpha=number)
+        mean = self._total / holders.clamp_min_(1.0)
         return move(self._now.weights, self._now.global_lr, mean), self._state

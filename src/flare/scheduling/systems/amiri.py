@@ -42,18 +42,10 @@ from flare.scheduling.admission import admit
 from flare.scheduling.baselines import Number
 from flare.scheduling.history import History
 from flare.scheduling.orders import by, shuffled
-from flare.scheduling.probe import Probe, Probed
+from flare.scheduling.probe import GRADIENT, Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.scheduling.systems.known import (
-    LAST,
-    Asked,
-    Candidates,
-    asks_for_norms,
-    goes_by_last_norms,
-    needs_norms,
-    unseen_first,
-)
+from flare.scheduling.systems.known import LAST, NORMS, Asked, Candidates, unseen_first
 from flare.scheduling.systems.known import num_candidates as checked_number
 from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, rate_bps
@@ -68,18 +60,18 @@ def amiri_bc(problem: RoundProblem, *, num_selected: Number = 10) -> Indices:
     return admit(problem, by(problem, -problem.snr_hz), max_devices=num_selected)
 
 
-def ask_everybody(problem: RoundProblem, *, norms: str) -> Probe:
+def ask_reachable(problem: RoundProblem, *, norms: str) -> Probe:
     """Whoever can meet the deadline is asked for the norm of its gradient."""
-    return Probe(problem.reachable, "gradient", norms)
+    return Probe(problem.reachable, GRADIENT, norms)
 
 
 def ask_best_channels(problem: RoundProblem, *, norms: str, num_selected: int, num_candidates: int | None) -> Probe:
     """The K_c devices of the best channels are asked for the norm of their gradient."""
     number = checked_number("amiri-bc-bn2", num_candidates, num_selected)
-    return Probe(_largest(problem.reachable_in_order, problem.snr_hz)[:number], "gradient", norms)
+    return Probe(_largest(problem.reachable_in_order, problem.snr_hz)[:number], GRADIENT, norms)
 
 
-@policy("amiri-bn2", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms, by_updates=goes_by_last_norms)
+@policy("amiri-bn2", needs=NORMS.needs, probe=ask_reachable, asks=NORMS.asks, by_updates=NORMS.goes_by_last)
 def amiri_bn2(
     problem: RoundProblem,
     *,
@@ -94,7 +86,7 @@ def amiri_bn2(
     return admit(problem, _largest(shuffled(problem, rng, norm), norm), max_devices=num_selected)
 
 
-@policy("amiri-bc-bn2", needs=needs_norms, probe=ask_best_channels, asks=asks_for_norms, by_updates=goes_by_last_norms)
+@policy("amiri-bc-bn2", needs=NORMS.needs, probe=ask_best_channels, asks=NORMS.asks, by_updates=NORMS.goes_by_last)
 def amiri_bc_bn2(
     problem: RoundProblem,
     *,
@@ -117,7 +109,7 @@ def amiri_bc_bn2(
     return admit(problem, _largest(candidates, norm), max_devices=num_selected)
 
 
-@policy("amiri-bn2-c", needs=needs_norms, probe=ask_everybody, asks=asks_for_norms, by_updates=goes_by_last_norms)
+@policy("amiri-bn2-c", needs=NORMS.needs, probe=ask_reachable, asks=NORMS.asks, by_updates=NORMS.goes_by_last)
 def amiri_bn2_c(
     problem: RoundProblem,
     *,

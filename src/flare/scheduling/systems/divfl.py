@@ -24,8 +24,6 @@ updates is that of the method; the authors weigh by samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -33,31 +31,25 @@ from flare.scheduling.admission import admit
 from flare.scheduling.baselines import Number
 from flare.scheduling.history import History
 from flare.scheduling.orders import canonical
-from flare.scheduling.probe import Probe, Probed
+from flare.scheduling.probe import GRADIENT, Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.scheduling.systems.known import LAST, Asked
+from flare.scheduling.systems.known import GRADIENTS, LAST, Asked
 from flare.types import Floats, Indices
 
 
-def ask_everybody(problem: RoundProblem, *, gradients: str) -> Probe:
+def ask_for_gradients(problem: RoundProblem, *, gradients: str) -> Probe:
     """Whoever can meet the deadline is asked for its gradient."""
-    return Probe(problem.reachable, "gradient", gradients, distances=True)
+    return Probe(problem.reachable, GRADIENT, gradients, distances=True)
 
 
-def _asks(options: Mapping[str, Any]) -> bool:
-    return bool(options["gradients"] != LAST)
-
-
-def _goes_by_last(options: Mapping[str, Any]) -> bool:
-    return not _asks(options)
-
-
-def _needs(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return ("gradients",) if _asks(options) else ()
-
-
-@policy("divfl", needs=_needs, probe=ask_everybody, asks=_asks, sketches=True, by_updates=_goes_by_last)
+@policy(
+    "divfl",
+    needs=GRADIENTS.needs,
+    probe=ask_for_gradients,
+    asks=GRADIENTS.asks,
+    sketches=GRADIENTS.goes_by_last,
+)
 def divfl(
     problem: RoundProblem,
     *,

@@ -64,15 +64,6 @@ def fedcgd(
     return admit(problem, best_group(problem, history.label_counts, kappa))
 
 
-def divergence(counts: Floats, everybody: Floats, kappa: float) -> float:
-    """f of a group that holds so many samples of each label, shape (labels,), as everybody does; infinite without."""
-    number = math.fsum(counts)
-    if number <= 0.0:
-        return math.inf
-    apart = np.abs(counts / number - everybody / math.fsum(everybody))
-    return math.fsum(apart) + kappa / math.sqrt(number)
-
-
 def best_group(problem: RoundProblem, counts: Floats, kappa: float) -> Indices:
     """The best group that is found; `counts` has shape (devices, labels)."""
     order = canonical(problem, _told_apart(counts))

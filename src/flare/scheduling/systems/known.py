@@ -4,7 +4,8 @@ asking them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, final
 
 import numpy as np
 
@@ -52,16 +53,27 @@ def num_candidates(policy: str, wanted: int | None, num_selected: int) -> int:
     return wanted
 
 
-def asks_for_norms(options: Mapping[str, Any]) -> bool:
-    """Whether devices are asked for the norm of their gradient, by the option `norms`."""
-    return bool(options["norms"] != LAST)
+@final
+@dataclass(frozen=True)
+class UnlessLast:
+    """What follows from an option of the type `Asked`, by its name: devices are asked unless it says "last".
+
+    The option is called as what devices tell then (`flare.scheduling.registry.TOLD`).
+    """
+
+    option: str
+
+    def asks(self, options: Mapping[str, Any]) -> bool:
+        """Whether devices are asked."""
+        return bool(options[self.option] != LAST)
+
+    def goes_by_last(self, options: Mapping[str, Any]) -> bool:
+        """Whether it goes by what was heard last."""
+        return not self.asks(options)
+
+    def needs(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """What devices have to tell."""
+        return (self.option,) if self.asks(options) else ()
 
 
-def goes_by_last_norms(options: Mapping[str, Any]) -> bool:
-    """Whether it goes by the norms of updates that were heard, by the option `norms`."""
-    return not asks_for_norms(options)
-
-
-def needs_norms(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What devices have to tell then (`flare.scheduling.registry.TOLD`)."""
-    return ("norms",) if asks_for_norms(options) else ()
+NORMS, LOSSES, GRADIENTS = UnlessLast("norms"), UnlessLast("losses"), UnlessLast("gradients")

@@ -38,7 +38,7 @@ import numpy as np
 from flare.config.option import Limits
 from flare.scheduling.baselines import Number
 from flare.scheduling.history import History
-from flare.scheduling.orders import canonical, remembered
+from flare.scheduling.orders import canonical
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
 from flare.scheduling.systems.unbiased import (
@@ -105,15 +105,13 @@ def luo(
     weight[problem.must] = share[problem.must]
     distinct = picks[np.sort(np.unique(picks, return_index=True)[1])]
     senders, end_s = together(problem, np.concatenate((problem.must, distinct)), wait=wait)
-    rounds = remembered(memory, "rounds")
-    first = rounds is None
     return Choice(
         senders,
         weights=weight[senders],
         deadline_s=end_s,
-        memory={"rounds": np.ones(1) if rounds is None else rounds + 1.0},
-        pilot_s=pilot_s if first else 0.0,
-        pilot_j=pilot_j if first else 0.0,
+        memory={"begun": np.ones(1)},  # the pilots are paid for once, in the round that remembers nothing
+        pilot_s=0.0 if memory else pilot_s,
+        pilot_j=0.0 if memory else pilot_j,
     )
 
 
@@ -151,10 +149,3 @@ def probabilities(size: Floats, time_s: Floats, beta_over_alpha: float) -> Float
     answer = np.zeros(len(size))
     answer[able] = unscaled(room_s) / unscaled(room_s).sum()
     return answer
-
-
-def expected_time(likely: Floats, size: Floats, time_s: Floats, beta_over_alpha: float) -> float:
-    """What is minimised, divided by alpha: sum q t (sum p^2 G^2 / q + beta / alpha)."""
-    able = size > 0.0
-    rounds = float((size[able] ** 2 / likely[able]).sum()) + beta_over_alpha
-    return float((likely * time_s).sum()) * rounds

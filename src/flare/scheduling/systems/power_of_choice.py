@@ -22,9 +22,6 @@ over for the candidate of the next greatest loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from flare.scheduling.admission import admit
@@ -34,7 +31,7 @@ from flare.scheduling.orders import canonical, drawn
 from flare.scheduling.probe import Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import policy
-from flare.scheduling.systems.known import LAST, Asked, Candidates, samples, unseen_first
+from flare.scheduling.systems.known import LAST, LOSSES, Asked, Candidates, samples, unseen_first
 from flare.scheduling.systems.known import num_candidates as checked_number
 from flare.types import Floats, Indices
 
@@ -53,11 +50,7 @@ def ask_candidates(
     return Probe(_candidates(problem, history, samples(history), rng)[:number], "loss", losses)
 
 
-def _asks(options: Mapping[str, Any]) -> bool:
-    return bool(options["losses"] != LAST)
-
-
-@policy("power-of-choice", needs=("losses",), probe=ask_candidates, asks=_asks)
+@policy("power-of-choice", needs=("losses",), probe=ask_candidates, asks=LOSSES.asks)
 def power_of_choice(
     problem: RoundProblem,
     *,

@@ -37,10 +37,10 @@ from flare.config.option import Limits
 from flare.scheduling.baselines import Number
 from flare.scheduling.history import History
 from flare.scheduling.orders import canonical, drawn
-from flare.scheduling.probe import Probe, Probed
+from flare.scheduling.probe import GRADIENT, Probe, Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
-from flare.scheduling.systems.known import LAST, Asked, asks_for_norms, goes_by_last_norms, needs_norms
+from flare.scheduling.systems.known import LAST, NORMS, Asked
 from flare.scheduling.systems.unbiased import (
     Wait,
     can_be_drawn,
@@ -59,18 +59,18 @@ Rho = Annotated[
 Relative = Annotated[bool, "whether variance and time are each divided by what they are without the other"]
 
 
-def ask_everybody(problem: RoundProblem, *, norms: str, wait: bool) -> Probe:
+def ask_drawable(problem: RoundProblem, *, norms: str, wait: bool) -> Probe:
     """Whoever may be drawn is asked for the norm of its gradient."""
-    return Probe(np.flatnonzero(can_be_drawn(problem, wait=wait)), "gradient", norms)
+    return Probe(np.flatnonzero(can_be_drawn(problem, wait=wait)), GRADIENT, norms)
 
 
 @policy(
     "ren",
     own_deadline=True,
-    needs=needs_norms,
-    probe=ask_everybody,
-    asks=asks_for_norms,
-    by_updates=goes_by_last_norms,
+    needs=NORMS.needs,
+    probe=ask_drawable,
+    asks=NORMS.asks,
+    by_updates=NORMS.goes_by_last,
     weighs=True,
 )
 def ren(
