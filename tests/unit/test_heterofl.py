@@ -368,7 +368,7 @@ def test_what_is_held_back_outside_the_device_model_stays_until_it_is_held_again
     [
         (["learning.model=logistic"], "fewer channels of the hidden layers, and the model has none"),
         (["learning.options.rates=[]"], "'rates' of method 'heterofl' is empty"),
-        (["learning.options.rates=[2]"], "must be a list of numbers, each greater than 0 and at most 1"),
+        (["learning.options.rates=[2]"], "must be a list of numbers, each at least 1e-06 and at most 1"),
         (["learning.options.assign=size"], 'must be one of "number", "cpu"'),
         (
             ["uplink.codec=qsgd", "uplink.bits=auto", "scheduling.policy=exact"],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from flare.scheduling import POLICIES, Choice, Hardware, RoundProblem, Schedule, policy, solve, solve_many
+from flare.rng import stream
+from flare.scheduling import POLICIES, Choice, Hardware, RoundProblem, Schedule, Status, policy, solve, solve_many
 from flare.scheduling.explain import LeftOut, explain
 
 # Three devices that compute for 0.1 s. With snr_hz equal to its band a device sends band bits a second.
@@ -120,3 +123,22 @@ def test_many_rounds_are_answered_as_each_alone(asked: Callable[..., Schedule]) 
         np.testing.assert_array_equal(one.bandwidth_hz, alone.bandwidth_hz)
         np.testing.assert_array_equal(one.compute_s, alone.compute_s)
         assert one.latency_s == alone.latency_s
+
+
+@pytest.mark.parametrize("selected", [None, [None], [2**64], [0.5, 1.5], [[0, 1]], [7], [-1]])
+def test_own_channels_of_what_are_no_devices_are_refused(asked: Callable[..., Schedule], selected: Any) -> None:
+    with pytest.raises(ValueError, match="policy 'setting'"):
+        asked(Choice(selected, snr_hz=[1.0, 1.0]))
+
+
+def test_a_band_too_narrow_for_numbers_is_refused(asked: Callable[..., Schedule]) -> None:
+    with pytest.raises(ValueError, match=r"set bandwidth_hz of device 0 to 1e-300; it must be more than 0 \(at least"):
+        asked(Choice([0, 1], bandwidth_hz=[1e-300, 1e6]))
+
+
+@pytest.mark.parametrize("name", ["luo", "ren"])
+@pytest.mark.parametrize("wait", [True, False])
+def test_devices_that_must_send_and_cannot_end_in_nobody(name: str, wait: bool) -> None:
+    cell = replace(CELL, must=np.array([1]), due_s=np.array([1e9, 1e-9, 1e9]))
+    schedule = solve(cell, name, rng=stream(0), wait=wait)
+    assert (schedule.num_selected, schedule.status) == (0, Status.INFEASIBLE)

@@ -61,12 +61,13 @@ def with_own_deadline(policy: Policy, problem: RoundProblem, choice: Choice) -> 
 
 def with_own_channels(policy: Policy, problem: RoundProblem, choice: Choice) -> RoundProblem:
     """The problem with what interference leaves of the selected devices' channels, where the policy says so."""
-    if choice.snr_hz is None or np.size(choice.selected) == 0:
+    named = np.asarray(choice.selected)
+    if choice.snr_hz is None or named.dtype.kind not in "iu" or named.ndim != 1 or named.size == 0:
+        return problem  # what are no devices is refused with its own words
+    if named.min() < 0 or named.max() >= problem.num_devices:
         return problem
-    at = np.sort(np.asarray(choice.selected).astype(np.intp))
+    at = np.sort(named.astype(np.intp))
     told = in_device_order(policy, choice.selected, "snr_hz", choice.snr_hz)
-    if at[0] < 0 or at[-1] >= problem.num_devices:
-        return problem  # which is refused with its own words
     everybody = _at_most(policy, "snr_hz", at, told, problem.snr_hz)
     return replace(problem, snr_hz=everybody)
 
@@ -148,10 +149,11 @@ def in_device_order(policy: Policy, selected: ArrayLike, name: str, values: Any)
             f"policy '{policy.name}' set {name} of {len(array)} devices and selected {np.size(selected)}; give one for "
             "each, in their order"
         )
-    if not (array > 0.0).all():
+    if not (array >= 1.0 / checks.ABSURD).all():
         device = int(np.asarray(selected)[int(np.argmin(array))])
         raise ValueError(
-            f"policy '{policy.name}' set {name} of device {device} to {array.min():.6g}; it must be more than 0"
+            f"policy '{policy.name}' set {name} of device {device} to {array.min():.6g}; it must be more than 0 (at "
+            f"least {1.0 / checks.ABSURD:g})"
         )
     return array[np.argsort(np.asarray(selected))]
 

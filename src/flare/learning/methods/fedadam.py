@@ -37,7 +37,7 @@ class AdaptiveMethod(AroundMethod):
     server_lr: float = setting(0.01, "rate of the base station's steps, times global_lr", above=0.0)
     momentum: float = setting(0.9, "share of the mean update that is kept", at_least=0.0, at_most=0.9999)
     second_momentum: float = setting(0.99, "share of its mean square that is kept", at_least=0.0, at_most=0.9999)
-    adaptivity: float = setting(0.001, "added to the root mean square: larger is less adaptive", above=0.0)
+    adaptivity: float = setting(0.001, "added to the root mean square: larger is less adaptive", above=0.0, at_most=1e9)
 
     @abstractmethod
     def second_moment(self, last: Tensor, square: Tensor) -> Tensor:

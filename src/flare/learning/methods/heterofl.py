@@ -83,7 +83,11 @@ class HeteroFl(PlainMethod):
     """HeteroFL: devices train the leading channels of the model, each as many as it can; the mean of what they hold."""
 
     rates: tuple[float, ...] = setting(
-        (1.0, 0.5, 0.25, 0.125, 0.0625), "shares of the channels that devices hold", of=float, above=0.0, at_most=1.0
+        (1.0, 0.5, 0.25, 0.125, 0.0625),
+        "shares of the channels that devices hold",
+        of=float,
+        at_least=1e-6,
+        at_most=1.0,
     )
     assign: str = setting(
         BY_NUMBER,

@@ -65,7 +65,9 @@ Blocks = Annotated[
 Interference = Annotated[
     float, "mean interference on a block, as a multiple of the noise there; 0: none", Limits(at_least=0.0)
 ]
-Waterfall = Annotated[float, "waterfall threshold of the packet error rate in dB"]
+Waterfall = Annotated[
+    float, "waterfall threshold of the packet error rate in dB", Limits(at_least=-200.0, at_most=200.0)
+]
 Energy = Annotated[float | None, "joules that a device may spend in a round; none: any", Limits(above=0.0)]
 Fades = Annotated[
     str, "whether the channel fades around that of the round while a packet is sent", Limits((RAYLEIGH, NONE))

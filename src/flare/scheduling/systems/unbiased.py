@@ -78,17 +78,21 @@ def together(problem: RoundProblem, drawn: Indices, *, wait: bool) -> tuple[Indi
     """Those of the devices drawn (in their order, those that must send among them) that send, and when the round ends;
     None: by its own deadline. Where it waits, that is all of them, unless their own deadlines forbid it."""
     if drawn.size == 0 or problem.fits(drawn) or not wait:
-        return admit(problem, drawn), None
+        return (admit(problem, drawn) if problem.possible or not problem.must.size else _nobody()), None
     last_s = float(time_on_s(problem, problem.even_share_hz(drawn.size))[drawn].max())
     if not last_s <= ABSURD / 2.0:  # more devices than blocks, or one that is not done before the world ends
-        return (admit(problem, drawn) if problem.possible else np.zeros(0, dtype=np.intp)), None
+        return (admit(problem, drawn) if problem.possible else _nobody()), None
     late = replace(problem, deadline_s=last_s * (1.0 + _ROOM))
     if problem.due_s is None and problem.block_hz is None:  # divided by P3 they are done sooner
         sooner = replace(problem, deadline_s=divide(problem, np.sort(drawn)).latency_s * (1.0 + _ROOM))
         late = sooner if sooner.fits(drawn) else late
     if not late.possible:  # one that must send has a deadline of its own, which it cannot meet
-        return np.zeros(0, dtype=np.intp), None
+        return _nobody(), None
     return admit(late, drawn), late.deadline_s
+
+
+def _nobody() -> Indices:
+    return np.zeros(0, dtype=np.intp)
 
 
 def falling_root(function: Callable[[float], float], low: float, high: float) -> float:
