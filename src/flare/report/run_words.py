@@ -132,8 +132,8 @@ def what_was_told(groups: Sequence[Group]) -> str:
         for word in shared(group.config.data):
             told.setdefault(word, []).append(group.label)
     if not told:
-        shared = any(group.config.data.shared_fraction for group in groups)
-        known = "; the samples that all of them share are known to all" if shared else ""
+        in_common = any(group.config.data.shared_fraction for group in groups)
+        known = "; the samples that all of them share are known to all" if in_common else ""
         return f"Devices told the base station nothing of their data beside updates and numbers of samples{known}."
     each = [
         TOLD[word] + ("" if len(labels) == len(groups) else f" ({', '.join(labels)})") for word, labels in told.items()
