@@ -29,11 +29,10 @@ from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
 from flare.scheduling.schedule import time_of_broadcast
 from flare.types import Floats, Indices
-from flare.units import dbm_to_watt
 from flare.uplink import Qsgd
 from flare.uplink.air import AirLink, AirPlan
 from flare.wireless.compute import time_and_energy
-from flare.wireless.rate import downlink_snr_hz, upload_energy_j
+from flare.wireless.rate import upload_energy_j
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +239,7 @@ def _underway(
     at = np.searchsorted(seen.devices, free)  # their places among those that are there
     told_s = 0.0
     if station.broadcasts:
-        snr_hz = _downlink_snr_hz(station, seen)
+        snr_hz = seen.downlink_snr_hz(station.config.wireless)
         told_s = time_of_broadcast(station.downlink_bits, problem.total_bandwidth_hz, snr_hz, at)
     rules = []
     if free.size:
@@ -260,12 +259,8 @@ def _underway(
 def _with_broadcast(station: BaseStation, seen: Observation, schedule: Schedule, answered: Answered | None) -> Schedule:
     """The schedule with the broadcast to the selected, less what they have heard with a question."""
     spared = 0.0 if answered is None else answered.question.heard_bits(station, schedule.selected)
-    return schedule.with_broadcast(station.downlink_bits - spared, _downlink_snr_hz(station, seen))
-
-
-def _downlink_snr_hz(station: BaseStation, seen: Observation) -> Floats:
-    station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
-    return downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
+    heard_hz = seen.downlink_snr_hz(station.config.wireless)
+    return schedule.with_broadcast(station.downlink_bits - spared, heard_hz)
 
 
 def question_of(station: BaseStation, state: RunState, seen: Observation) -> Question | None:

@@ -28,9 +28,8 @@ from flare.rounds.privacy import SETTINGS, shared
 from flare.scheduling import POLICIES, History, Probe, Probed, RoundProblem
 from flare.scheduling.probe import BATCH, LOSS, asked_by
 from flare.types import Floats, Indices
-from flare.units import dbm_to_watt
 from flare.wireless.compute import time_and_energy
-from flare.wireless.rate import broadcast_s, downlink_snr_hz, upload_energy_j, upload_s
+from flare.wireless.rate import broadcast_s, upload_energy_j, upload_s
 
 FORWARD_SHARE = 1.0 / 3.0
 """What the forward pass costs of a forward and a backward pass."""
@@ -139,8 +138,7 @@ def _priced(station: BaseStation, seen: Observation, problem: RoundProblem, prob
     energy_j = compute_j + upload_energy_j(seen.power_w[at], sending_s)
     heard_s = 0.0
     if station.broadcasts:
-        station_w = dbm_to_watt(wireless.downlink_power_dbm)
-        heard_hz = downlink_snr_hz(seen.snr_hz[at], seen.power_w[at], station_w)
+        heard_hz = seen.downlink_snr_hz(wireless)[at]
         heard_s = broadcast_s(_model_bits(station), wireless.total_bandwidth_hz, heard_hz)
     return Question(seen, probe, heard_s, float((compute_s + sending_s).max()), energy_j)
 
