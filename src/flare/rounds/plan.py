@@ -158,10 +158,13 @@ def plan_round(
     """
     if seen.num_present == 0:
         return None
-    if answered is None and question_of(station, state, seen) is not None:
-        raise unanswered(station)
+    if answered is not None:
+        problem, energy_j = answered.question.problem, answered.question.compute_energy_j
+    else:
+        problem, energy_j = problem_of(station, seen)
+        if question_of(station, state, seen, (problem, energy_j)) is not None:
+            raise unanswered(station)
     link = _air_link(station, seen)
-    problem, energy_j = _problem(station, seen, link)
     method = station.method.enrol(state.method, seen.over_all(problem.tau))
     underway, told_s = None, 0.0
     if station.asynchronous:
@@ -263,22 +266,23 @@ def _with_broadcast(station: BaseStation, seen: Observation, schedule: Schedule,
     return schedule.with_broadcast(station.downlink_bits - spared, heard_hz)
 
 
-def question_of(station: BaseStation, state: RunState, seen: Observation) -> Question | None:
-    """What the policy of the settings wants to ask devices before it selects, and what that costs; None: nothing."""
+def question_of(
+    station: BaseStation, state: RunState, seen: Observation, known: tuple[RoundProblem, Floats] | None = None
+) -> Question | None:
+    """What the policy of the settings wants to ask devices before it selects, and what that costs; None: nothing.
+
+    `known` is what `problem_of` says of these devices, where that is known already.
+    """
     if not asks(station) or seen.num_present == 0:
         return None
-    problem, _ = problem_of(station, seen)
-    return asked(station, state.rounds_done, seen, problem, informed(state.history, seen).of(seen.devices))
+    problem, energy_j = problem_of(station, seen) if known is None else known
+    history = informed(state.history, seen).of(seen.devices)
+    return asked(station, state.rounds_done, seen, problem, energy_j, history)
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
     """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
-    return _problem(station, seen, _air_link(station, seen))
-
-
-def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> tuple[RoundProblem, Floats]:
-    """`problem_of`; `link` is that of the devices, where they send over the air."""
-    wireless = station.config.wireless
+    wireless, link = station.config.wireless, _air_link(station, seen)
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
     sizes = station.method.sizes(seen.devices, seen.cpu_hz)
     steps: Floats = tau * station.method.step_cost
