@@ -26,7 +26,6 @@ from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.base_station import downlink_codec_of
 from flare.rounds.residuals import Part
 from flare.simulation import Member, Simulation
-from flare.units import dbm_to_watt
 from flare.uplink import Codec, arrive, keys, make_codec
 from flare.wireless.rate import downlink_snr_hz
 from tests.driving import followed, same_state, settings_of_method
@@ -78,7 +77,7 @@ def test_the_power_of_the_base_station_matters_as_little_as_the_documents_say() 
         schedule = solve(round_problem(drawn))
         latency_s += schedule.latency_s / 200
         for dbm in heard_s:
-            heard_hz = downlink_snr_hz(drawn.snr_hz, drawn.power_w, dbm_to_watt(dbm))
+            heard_hz = downlink_snr_hz(drawn.snr_hz, drawn.power_w, dbm)
             heard_s[dbm] += schedule.with_broadcast(1e7, heard_hz).broadcast_s / 200
     small_cell, usual, macro = (f"{1e3 * each:.0f} ms" for each in heard_s.values())
     share = f"{heard_s[40] / (heard_s[40] + latency_s):.0%}".replace("%", " %")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -376,6 +377,25 @@ def test_where_nobody_can_be_asked_the_deadline_passes() -> None:
     member = Member(Simulation(settings("scheduling.policy=power-of-choice", *late)))
     drive([member])
     assert (member.state.rounds_done, member.state.clock_s) == (2, 2e-6)
+
+
+def test_the_problem_of_a_round_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    station, seen = base(*ASK_TWO, "scheduling.options.losses=all")
+    state, built = first_state(torch.zeros(10), station.method.start(10, 5), 5), []
+
+    def counted(*given: Any, **named: Any) -> RoundProblem:
+        built.append(RoundProblem(*given, **named))
+        return built[-1]
+
+    monkeypatch.setattr("flare.rounds.plan.RoundProblem", counted)
+    asked = question_of(station, state, seen)
+    assert asked is not None
+    told = Probed.nothing(3)
+    told.loss[asked.probe.devices] = 1.0
+    plan = plan_round(station, state, seen, Answered(asked, told))
+    assert plan is not None
+    assert plan.problem is asked.problem is built[0]
+    assert len(built) == 1
 
 
 @pytest.mark.parametrize(

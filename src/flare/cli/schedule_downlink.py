@@ -9,7 +9,6 @@ from typing import Any
 from flare.config import PLAIN, WirelessConfig
 from flare.scheduling import RoundProblem, Schedule
 from flare.types import Floats
-from flare.units import dbm_to_watt
 from flare.wireless.rate import downlink_snr_hz
 
 
@@ -48,7 +47,7 @@ def broadcast_of(
         raise ValueError(f"--downlink-power is {power_dbm:g} dBm; it must be from -200 to 200")
     if not bits > 0.0:
         raise ValueError(f"--downlink-payload is {bits:g} bit; it must be greater than 0")
-    heard_hz = downlink_snr_hz(problem.snr_hz, power_w, dbm_to_watt(power_dbm))
+    heard_hz = downlink_snr_hz(problem.snr_hz, power_w, power_dbm)
     return lambda schedule: schedule.with_broadcast(bits, heard_hz)
 
 

@@ -163,13 +163,12 @@ ARRAYS = tuple(each.name for each in fields(Underway) if each.name != "models")
 
 def is_asynchronous(config: Config, method: Method) -> bool:
     """Whether the devices of a run compute across rounds: by the settings, the method or the policy."""
-    policy = config.scheduling.policy
-    implied = policy in POLICIES and POLICIES[policy].asynchronous
-    return config.learning.asynchronous or method.asynchronous or implied
+    policy = POLICIES.get(config.scheduling.policy)  # None: a run is read whose plugin is not given
+    return config.learning.asynchronous or method.asynchronous or (policy is not None and policy.asynchronous)
 
 
 def refuse_asynchrony(config: Config, method: Method) -> None:
-    """ValueError where a run is asynchronous and its method cannot be."""
+    """ValueError where a run is asynchronous and its method or policy cannot be."""
     if not is_asynchronous(config, method):
         return
     reasons = {
@@ -184,7 +183,9 @@ def refuse_asynchrony(config: Config, method: Method) -> None:
             "across rounds are heard in a later one; take another method (fedbuff, fedavg, flare, fedprox, fednova, "
             "...), or synchronous rounds"
         )
-    policy = POLICIES.find(config.scheduling.policy)
+    policy = POLICIES.get(config.scheduling.policy)
+    if policy is None:
+        return
     asks = policy.probes(config.scheduling.options)
     if asks or policy.needs_hardware:
         does = (

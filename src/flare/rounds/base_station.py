@@ -33,7 +33,8 @@ class BaseStation:
     `smoothness` is L, where a setting goes by it and somebody could estimate it; `air` how updates are added over the
     air, None where each device has its own part of the band. `codec` is that of all devices; where it is chosen for
     each device with the schedule, it is one of `codecs`, which is empty otherwise. ValueError where codec or air
-    cannot be.
+    cannot be, or the policy does not go with them or the method; of a run that is only read the policy may be one that
+    is not known here (its plugin is not given), and nothing is said of it.
     """
 
     config: Config
@@ -127,8 +128,7 @@ class BaseStation:
     @property
     def periodic(self) -> bool:
         """Whether a round lasts until its deadline, also where everybody has sent before."""
-        policy = self.config.scheduling.policy
-        return policy in POLICIES and POLICIES[policy].periodic
+        return POLICIES.find(self.config.scheduling.policy).periodic
 
     def gamma(self, tau: Floats) -> float:
         """The weight of participation in a round: as set, eta_g / L, or eta_g / (L eta_l tau_bar).
@@ -193,7 +193,7 @@ def codec_of(config: Config, method: Method | None = None) -> Codec:
             f"uplink.bits is \"auto\": bits are chosen with the schedule, which policy '{config.scheduling.policy}' "
             'cannot do; set scheduling.policy to "exact", or uplink.bits to a number from 2 to 16'
         )
-    if uplink.bits == "auto" and (method or make_method(config.learning)).needs_widths:
+    if uplink.bits == "auto" and method.needs_widths:
         raise ValueError(
             f"uplink.bits is \"auto\", but the devices of method '{config.learning.method}' send models of different "
             "sizes, and bits are chosen for updates of one size; set uplink.bits to a number from 2 to 16"

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flare.config import WirelessConfig
 from flare.types import Floats, Indices
+from flare.wireless.rate import downlink_snr_hz
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,10 @@ class Observation:
     def num_present(self) -> int:
         """How many devices are there."""
         return len(self.devices)
+
+    def downlink_snr_hz(self, wireless: WirelessConfig) -> Floats:
+        """P_bs h^2 / N_0 with which the devices hear the base station of a cell, shape (present,)."""
+        return downlink_snr_hz(self.snr_hz, self.power_w, wireless.downlink_power_dbm)
 
     def over_all(self, values: Floats) -> Floats:
         """Values of the present devices over all devices, shape (devices,); 0 of those that are silent."""

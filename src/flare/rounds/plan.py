@@ -29,11 +29,10 @@ from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
 from flare.scheduling.schedule import time_of_broadcast
 from flare.types import Floats, Indices
-from flare.units import dbm_to_watt
 from flare.uplink import Qsgd
 from flare.uplink.air import AirLink, AirPlan
 from flare.wireless.compute import time_and_energy
-from flare.wireless.rate import downlink_snr_hz, upload_energy_j
+from flare.wireless.rate import upload_energy_j
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +158,13 @@ def plan_round(
     """
     if seen.num_present == 0:
         return None
-    if answered is None and question_of(station, state, seen) is not None:
-        raise unanswered(station)
+    if answered is not None:
+        problem, energy_j = answered.question.problem, answered.question.compute_energy_j
+    else:
+        problem, energy_j = problem_of(station, seen)
+        if question_of(station, state, seen, (problem, energy_j)) is not None:
+            raise unanswered(station)
     link = _air_link(station, seen)
-    problem, energy_j = _problem(station, seen, link)
     method = station.method.enrol(state.method, seen.over_all(problem.tau))
     underway, told_s = None, 0.0
     if station.asynchronous:
@@ -240,7 +242,7 @@ def _underway(
     at = np.searchsorted(seen.devices, free)  # their places among those that are there
     told_s = 0.0
     if station.broadcasts:
-        snr_hz = _downlink_snr_hz(station, seen)
+        snr_hz = seen.downlink_snr_hz(station.config.wireless)
         told_s = time_of_broadcast(station.downlink_bits, problem.total_bandwidth_hz, snr_hz, at)
     rules = []
     if free.size:
@@ -260,30 +262,27 @@ def _underway(
 def _with_broadcast(station: BaseStation, seen: Observation, schedule: Schedule, answered: Answered | None) -> Schedule:
     """The schedule with the broadcast to the selected, less what they have heard with a question."""
     spared = 0.0 if answered is None else answered.question.heard_bits(station, schedule.selected)
-    return schedule.with_broadcast(station.downlink_bits - spared, _downlink_snr_hz(station, seen))
+    heard_hz = seen.downlink_snr_hz(station.config.wireless)
+    return schedule.with_broadcast(station.downlink_bits - spared, heard_hz)
 
 
-def _downlink_snr_hz(station: BaseStation, seen: Observation) -> Floats:
-    station_w = dbm_to_watt(station.config.wireless.downlink_power_dbm)
-    return downlink_snr_hz(seen.snr_hz, seen.power_w, station_w)
+def question_of(
+    station: BaseStation, state: RunState, seen: Observation, known: tuple[RoundProblem, Floats] | None = None
+) -> Question | None:
+    """What the policy of the settings wants to ask devices before it selects, and what that costs; None: nothing.
 
-
-def question_of(station: BaseStation, state: RunState, seen: Observation) -> Question | None:
-    """What the policy of the settings wants to ask devices before it selects, and what that costs; None: nothing."""
+    `known` is what `problem_of` says of these devices, where that is known already.
+    """
     if not asks(station) or seen.num_present == 0:
         return None
-    problem, _ = problem_of(station, seen)
-    return asked(station, state.rounds_done, seen, problem, informed(state.history, seen).of(seen.devices))
+    problem, energy_j = problem_of(station, seen) if known is None else known
+    history = informed(state.history, seen).of(seen.devices)
+    return asked(station, state.rounds_done, seen, problem, energy_j, history)
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
     """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
-    return _problem(station, seen, _air_link(station, seen))
-
-
-def _problem(station: BaseStation, seen: Observation, link: AirLink | None) -> tuple[RoundProblem, Floats]:
-    """`problem_of`; `link` is that of the devices, where they send over the air."""
-    wireless = station.config.wireless
+    wireless, link = station.config.wireless, _air_link(station, seen)
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
     sizes = station.method.sizes(seen.devices, seen.cpu_hz)
     steps: Floats = tau * station.method.step_cost

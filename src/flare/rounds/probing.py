@@ -28,9 +28,8 @@ from flare.rounds.privacy import SETTINGS, shared
 from flare.scheduling import POLICIES, History, Probe, Probed, RoundProblem
 from flare.scheduling.probe import BATCH, LOSS, asked_by
 from flare.types import Floats, Indices
-from flare.units import dbm_to_watt
 from flare.wireless.compute import time_and_energy
-from flare.wireless.rate import broadcast_s, downlink_snr_hz, upload_energy_j, upload_s
+from flare.wireless.rate import broadcast_s, upload_energy_j, upload_s
 
 FORWARD_SHARE = 1.0 / 3.0
 """What the forward pass costs of a forward and a backward pass."""
@@ -43,6 +42,8 @@ class Question:
     """A probe in a round of a run: whom it is put to, how long it takes, and what it costs each of them."""
 
     seen: Observation
+    problem: RoundProblem  # of the devices that are there
+    compute_energy_j: Floats  # (present,), what training would take
     probe: Probe
     broadcast_s: float
     answer_s: float  # from the model's arrival to the last answer
@@ -85,10 +86,15 @@ def asks(station: BaseStation) -> bool:
 
 
 def asked(
-    station: BaseStation, index: int, seen: Observation, problem: RoundProblem, history: History
+    station: BaseStation,
+    index: int,
+    seen: Observation,
+    problem: RoundProblem,
+    compute_energy_j: Floats,
+    history: History,
 ) -> Question | None:
-    """What the policy asks in round `index`; problem and history are of the devices that are there. ValueError where it
-    asks for what devices do not share, or asks one that never hears or is never heard."""
+    """What the policy asks in round `index`; problem, energy and history are of the devices that are there. ValueError
+    where it asks for what devices do not share, or asks one that never hears or is never heard."""
     policy = POLICIES.find(station.config.scheduling.policy)
     assert policy.probe is not None
     rng, options = stream(station.config.seed, "probe", index), policy.filled(station.policy_options)
@@ -100,7 +106,7 @@ def asked(
             f"policy '{policy.name}' asks devices for their {probe.tells}, which they keep to themselves; where they "
             f"may tell, set {SETTINGS[probe.tells]} to true"
         )
-    question = _priced(station, seen, problem, probe)
+    question = Question(seen, problem, compute_energy_j, probe, *_price(station, seen, problem, probe))
     if not math.isfinite(question.lasts_s):
         raise ValueError(
             f"policy '{policy.name}' asks a device that never hears the question, or whose answer never arrives: its "
@@ -125,8 +131,8 @@ def probing_record(question: Question | None) -> dict[str, Any]:
     return {"probed": devices, "probe_s": question.lasts_s, "probe_energy_j": energy_j}
 
 
-def _priced(station: BaseStation, seen: Observation, problem: RoundProblem, probe: Probe) -> Question:
-    """The probe with what it costs."""
+def _price(station: BaseStation, seen: Observation, problem: RoundProblem, probe: Probe) -> tuple[float, float, Floats]:
+    """How long the broadcast of a probe takes, how long its answers, and the energy that these cost each device."""
     wireless, at = station.config.wireless, probe.devices
     passes = FORWARD_SHARE if probe.kind == LOSS else 1.0
     samples = np.full(at.size, float(wireless.batch_size)) if probe.samples == BATCH else seen.num_samples[at]
@@ -139,10 +145,9 @@ def _priced(station: BaseStation, seen: Observation, problem: RoundProblem, prob
     energy_j = compute_j + upload_energy_j(seen.power_w[at], sending_s)
     heard_s = 0.0
     if station.broadcasts:
-        station_w = dbm_to_watt(wireless.downlink_power_dbm)
-        heard_hz = downlink_snr_hz(seen.snr_hz[at], seen.power_w[at], station_w)
+        heard_hz = seen.downlink_snr_hz(wireless)[at]
         heard_s = broadcast_s(_model_bits(station), wireless.total_bandwidth_hz, heard_hz)
-    return Question(seen, probe, heard_s, float((compute_s + sending_s).max()), energy_j)
+    return heard_s, float((compute_s + sending_s).max()), energy_j
 
 
 def _model_bits(station: BaseStation) -> float:

@@ -26,8 +26,7 @@ from flare.learning.job import Job, LocalRule
 from flare.rng import stream
 from flare.rounds import Observation
 from flare.types import Indices
-from flare.units import dbm_to_watt
-from flare.wireless.rate import broadcast_s, downlink_snr_hz, upload_s
+from flare.wireless.rate import broadcast_s, upload_s
 
 
 @final
@@ -42,7 +41,7 @@ class Download:
 def download_of(config: Config, dataset: Dataset, shared: Indices, seen: Observation) -> Download:
     """The download of the shared samples, to devices that report `seen`; ValueError where one of them hears nothing."""
     wireless, of_sample = config.wireless, float(sample_bits(dataset))
-    heard_hz = downlink_snr_hz(seen.snr_hz, seen.power_w, dbm_to_watt(wireless.downlink_power_dbm))
+    heard_hz = seen.downlink_snr_hz(wireless)
     all_bits, part_bits = of_sample * len(shared), of_sample * part_size(config.data, len(shared))
     at_once = Download(broadcast_s(all_bits, wireless.total_bandwidth_hz, heard_hz), all_bits)
     each_s = upload_s(part_bits, np.full_like(heard_hz, wireless.total_bandwidth_hz), heard_hz)  # (devices,)

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from flare.types import Floats
+from flare.units import dbm_to_watt
 
 LN2 = math.log(2.0)
 
@@ -36,10 +37,10 @@ def upload_s(payload_bits: float | Floats, bandwidth_hz: Floats, snr_hz: Floats)
         return payload_bits / _rate_bps(bandwidth_hz, snr_hz)
 
 
-def downlink_snr_hz(snr_hz: Floats, power_w: Floats, station_power_w: float) -> Floats:
+def downlink_snr_hz(snr_hz: Floats, power_w: Floats, station_power_dbm: float) -> Floats:
     """P_bs h^2 / N_0 of what the base station sends, from p h^2 / N_0 of what devices send with `power_w`: the channel
     is the same both ways."""
-    return station_power_w * (snr_hz / power_w)
+    return dbm_to_watt(station_power_dbm) * (snr_hz / power_w)
 
 
 def broadcast_s(payload_bits: float, bandwidth_hz: float, snr_hz: Floats) -> float:
