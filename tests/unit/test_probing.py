@@ -394,7 +394,7 @@ def test_the_problem_of_a_round_is_built_once(monkeypatch: pytest.MonkeyPatch) -
     told.loss[asked.probe.devices] = 1.0
     plan = plan_round(station, state, seen, Answered(asked, told))
     assert plan is not None
-    assert plan.problem is asked.problem is built[0]
+    assert plan.problem is asked.known[0] is built[0]
     assert len(built) == 1
 
 

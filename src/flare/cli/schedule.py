@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -161,10 +161,8 @@ def schedule(
     broadcast = broadcast_of(whole.wireless, downlink, quantities.settings_of(down), this.problem, this.power_w)
     limit = one_limit(max_devices, options)
     this = replace(this, problem=limited(this.problem, this.names, must=must, never=never, max_devices=limit))
-    if compare:
-        options = _of_known_hardware(options, this)
-    answers = {name: _asked(this, name, seed, round_, own, timed=compare) for name, own in options.items()}
-    answers = {name: (broadcast(answer), took_s) for name, (answer, took_s) in answers.items()}
+    options = _of_known_hardware(options, this) if compare else options
+    answers = _answers(this, options, seed, round_, broadcast, timed=compare)
     _answer(this, answers, policy, options, compare=compare, as_json=json_, as_csv=csv_, plot=plot)
     if whole.uplink != Config().uplink:
         say("warning: [uplink] is of runs, and plays no part here: give --payload what an update takes", stderr=True)
@@ -343,6 +341,20 @@ def _of_known_hardware(options: dict[str, dict[str, Any]], this: Round) -> dict[
     for name in cannot:
         say(f"warning: policy '{name}' is left out: it {_NO_HARDWARE}", stderr=True)
     return {name: own for name, own in options.items() if name not in cannot}
+
+
+def _answers(
+    this: Round,
+    options: dict[str, dict[str, Any]],
+    seed: int,
+    round_: int,
+    broadcast: Callable[[Schedule], Schedule],
+    *,
+    timed: bool,
+) -> dict[str, tuple[Schedule, float]]:
+    """The schedule of each policy, with its broadcast, and the time it took."""
+    asked = {name: _asked(this, name, seed, round_, own, timed=timed) for name, own in options.items()}
+    return {name: (broadcast(answer), took_s) for name, (answer, took_s) in asked.items()}
 
 
 def _asked(

@@ -158,20 +158,16 @@ def plan_round(
     """
     if seen.num_present == 0:
         return None
-    if answered is not None:
-        problem, energy_j = answered.question.problem, answered.question.compute_energy_j
-    else:
-        problem, energy_j = problem_of(station, seen)
-        if question_of(station, state, seen, (problem, energy_j)) is not None:
-            raise unanswered(station)
-    link = _air_link(station, seen)
+    known = problem_of(station, seen) if answered is None else answered.question.known
+    if answered is None and question_of(station, state, seen, known) is not None:
+        raise unanswered(station)
+    (problem, energy_j), link = known, _air_link(station, seen)
     method = station.method.enrol(state.method, seen.over_all(problem.tau))
     underway, told_s = None, 0.0
     if station.asynchronous:
         underway, told_s = _underway(station, state, seen, method, problem, energy_j)
-        at = seen.devices
-        problem = as_left(problem, underway, at, station.gamma(underway.tau[at]))
-        energy_j = underway.energy_j[at]
+        problem = as_left(problem, underway, seen.devices, station.gamma(underway.tau[seen.devices]))
+        energy_j = underway.energy_j[seen.devices]
     history = informed(state.history, seen)
     if answered is not None:
         history = replace(history, energy_j=history.energy_j + answered.question.energy_over_all())
@@ -275,9 +271,8 @@ def question_of(
     """
     if not asks(station) or seen.num_present == 0:
         return None
-    problem, energy_j = problem_of(station, seen) if known is None else known
     history = informed(state.history, seen).of(seen.devices)
-    return asked(station, state.rounds_done, seen, problem, energy_j, history)
+    return asked(station, state.rounds_done, seen, known or problem_of(station, seen), history)
 
 
 def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:

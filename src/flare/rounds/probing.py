@@ -42,8 +42,7 @@ class Question:
     """A probe in a round of a run: whom it is put to, how long it takes, and what it costs each of them."""
 
     seen: Observation
-    problem: RoundProblem  # of the devices that are there
-    compute_energy_j: Floats  # (present,), what training would take
+    known: tuple[RoundProblem, Floats]  # `problem_of` the devices that are there
     probe: Probe
     broadcast_s: float
     answer_s: float  # from the model's arrival to the last answer
@@ -86,19 +85,15 @@ def asks(station: BaseStation) -> bool:
 
 
 def asked(
-    station: BaseStation,
-    index: int,
-    seen: Observation,
-    problem: RoundProblem,
-    compute_energy_j: Floats,
-    history: History,
+    station: BaseStation, index: int, seen: Observation, known: tuple[RoundProblem, Floats], history: History
 ) -> Question | None:
-    """What the policy asks in round `index`; problem, energy and history are of the devices that are there. ValueError
-    where it asks for what devices do not share, or asks one that never hears or is never heard."""
+    """What the policy asks in round `index`; `known`, the problem and what training takes, and the history are of the
+    devices that are there. ValueError where it asks for what devices do not share, or asks one that never hears or is
+    never heard."""
     policy = POLICIES.find(station.config.scheduling.policy)
     assert policy.probe is not None
     rng, options = stream(station.config.seed, "probe", index), policy.filled(station.policy_options)
-    probe = asked_by(policy.probe, problem, history=history, rng=rng, options=options)
+    probe = asked_by(policy.probe, known[0], history=history, rng=rng, options=options)
     if probe is None:
         return None
     if probe.tells not in shared(station.config.data):
@@ -106,7 +101,7 @@ def asked(
             f"policy '{policy.name}' asks devices for their {probe.tells}, which they keep to themselves; where they "
             f"may tell, set {SETTINGS[probe.tells]} to true"
         )
-    question = Question(seen, problem, compute_energy_j, probe, *_price(station, seen, problem, probe))
+    question = Question(seen, known, probe, *_price(station, seen, known[0], probe))
     if not math.isfinite(question.lasts_s):
         raise ValueError(
             f"policy '{policy.name}' asks a device that never hears the question, or whose answer never arrives: its "

@@ -236,11 +236,9 @@ def policy(
     sketches        whether the base station keeps a sketch of what it last heard of each device, `history.sketch`; or
                     a function of the policy's options that says so
     by_updates      it goes by what single updates were like (`history.update_norm`, `history.sketch`), or a function of
-                    the policy's options that says so; it is refused over the air, where only their sum is heard. None:
-                    where it has sketches
-    weighs          it says how much updates count (`Choice.weights`), in some rounds or in all: refused at the start of
-                    a run whose method takes no mean that could be weighed, or whose updates are added over the air. One
-                    that weighs without saying so is refused in the round in which it does
+                    its options that says so: refused over the air, where their sum is heard. None: as `sketches`
+    weighs          it says how much updates count (`Choice.weights`), if only in some rounds: refused at the start of a
+                    run that cannot weigh them, where one that does not declare it is refused when it does
     """
 
     POLICIES.refuse_bare(name, "flare.policy")

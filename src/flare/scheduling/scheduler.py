@@ -1,11 +1,10 @@
-"""The one function that turns a problem into a schedule: it asks a policy, divides the band, checks and certifies."""
+"""The one function that turns a problem into a schedule: it asks a policy, divides the band, has all checked."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,22 +13,18 @@ from flare.scheduling import checks
 from flare.scheduling.answers import (
     as_choice,
     checked_memory,
-    checked_selection,
-    checked_utility,
-    of_selected,
-    paid_before,
 )
 from flare.scheduling.bandwidth import Allocation
 from flare.scheduling.batches import batches, prepare
+from flare.scheduling.certified import certified, picked_by
 from flare.scheduling.division import divide_many
 from flare.scheduling.exact import exact, exact_many
-from flare.scheduling.explain import explain
 from flare.scheduling.hardware import Hardware
 from flare.scheduling.history import History
 from flare.scheduling.probe import Probed
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES, Choice, Memory, Policy, PolicyFunction
-from flare.scheduling.schedule import Schedule, Status
+from flare.scheduling.schedule import Schedule
 from flare.scheduling.terms import (
     Terms,
     agreed_terms,
@@ -39,9 +34,6 @@ from flare.scheduling.terms import (
     with_own_channels,
     with_own_deadline,
 )
-from flare.scheduling.utility_knapsack import best_utility
-from flare.types import Indices
-from flare.wireless.rate import upload_s
 
 _T = TypeVar("_T")
 
@@ -94,12 +86,12 @@ def schedule_of(problem: RoundProblem, policy: str, choice: Choice) -> Schedule:
 def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice, hardware: Hardware | None = None) -> Schedule:
     """The schedule of what a policy chose."""
     ending = with_own_channels(chosen, with_own_deadline(chosen, problem, choice), choice)
-    picked = _picked(chosen, ending, choice)
+    picked = picked_by(chosen, ending, choice)
     if len(picked.selected) == 0:
-        return _nobody(problem, chosen, choice, picked)
+        return certified(problem, chosen, choice, picked)
     terms = agreed_terms(chosen, ending, choice, picked.selected, hardware)
     allocation = divided(chosen, ending, terms, picked.selected)
-    schedule = _certified(ending, chosen, choice, picked, allocation)
+    schedule = certified(ending, chosen, choice, picked, allocation)
     return _on_terms(schedule, chosen, terms, allocation, hardware) if sets_terms(choice) else schedule
 
 
@@ -199,15 +191,12 @@ def _solve_batch(
         return _each_on_its_terms(chosen, problems, choices, arguments, first)
     for at, problem in enumerate(problems):
         with _of_problem(first + at):
-            picked.append(_picked(chosen, problem, choices[at]))
+            picked.append(picked_by(chosen, problem, choices[at]))
     allocations = divide_many(problems, [one.selected for one in picked], evenly=chosen.split_evenly)
     answers = []
     for at, (problem, allocation) in enumerate(zip(problems, allocations, strict=True)):
         with _of_problem(first + at):
-            if allocation is None:
-                answers.append(_nobody(problem, chosen, choices[at], picked[at]))
-            else:
-                answers.append(_certified(problem, chosen, choices[at], picked[at], allocation))
+            answers.append(certified(problem, chosen, choices[at], picked[at], allocation))
     return answers
 
 
@@ -255,83 +244,6 @@ def _answer(chosen: Policy, problem: RoundProblem, arguments: dict[str, Any]) ->
     if problem.must.size and not problem.possible and not chosen.own_deadline:
         return Choice(memory=arguments.get("memory", {}))
     return as_choice(chosen, chosen.function(problem, **arguments))
-
-
-@dataclass(frozen=True)
-class _Picked:
-    """The devices that shall send; their total utility and a bound on it, nan where the policy gave no utilities."""
-
-    selected: Indices
-    utility: float = math.nan
-    utility_bound: float = math.nan
-
-
-def _picked(chosen: Policy, problem: RoundProblem, choice: Choice) -> _Picked:
-    """The devices that the policy named, or those of the greatest total utility."""
-    if choice.utility is not None:
-        best = best_utility(problem, checked_utility(chosen, problem, choice.utility))
-        return _Picked(best.selected, best.utility, best.bound)
-    own_division = choice.bandwidth_hz is not None
-    return _Picked(checked_selection(chosen, problem, choice.selected, divided=own_division))
-
-
-def _certified(
-    problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked, allocation: Allocation
-) -> Schedule:
-    """The schedule of the devices picked, among whom the band is divided."""
-    selected = picked.selected
-    if chosen.split_evenly and _misses(problem, selected, allocation):
-        raise ValueError(f"policy '{chosen.name}' chose devices that miss the deadline when the band is split evenly")
-    bandwidth_hz = np.zeros(problem.num_devices)
-    bandwidth_hz[selected] = allocation.bandwidth_hz
-    objective = problem.objective(selected)
-    if choice.lower_bound > objective * (1.0 + 1e-9):
-        raise ValueError(
-            f"policy '{chosen.name}' gave the lower bound {choice.lower_bound:g}, above the objective {objective:g} of "
-            "its own devices: no bound of P2 can be"
-        )
-    schedule = Schedule(
-        problem=problem,
-        selected=selected,
-        bandwidth_hz=bandwidth_hz,
-        latency_s=min(allocation.latency_s, problem.deadline_s),  # the set fits: anything above is rounding
-        objective=objective,
-        lower_bound=objective if choice.proven else choice.lower_bound,
-        status=Status.OPTIMAL if choice.proven else Status.FEASIBLE,
-        policy=chosen.name,
-        band_residual=allocation.band_residual,
-        finish_spread=allocation.finish_spread,
-        utility=picked.utility,
-        utility_bound=picked.utility_bound,
-        memory=checked_memory(chosen, choice.memory, problem.num_devices),
-        pilot_s=paid_before(chosen, choice, "pilot_s"),
-        pilot_j=paid_before(chosen, choice, "pilot_j"),
-        split_evenly=chosen.split_evenly,
-        weights=of_selected(chosen, choice, "weights"),
-        keep_total=bool(choice.keep_total),
-        error_rate=of_selected(chosen, choice, "error_rate", at_most=1.0),
-    )
-    if choice.proven and not POLICIES.origin(chosen.name).built_in:
-        _refuse_false_proof(schedule)
-    return schedule
-
-
-def _misses(problem: RoundProblem, selected: Indices, allocation: Allocation) -> bool:
-    """Whether one of the devices is late on its bandwidth."""
-    sending_s = upload_s(problem.payload_bits[selected], allocation.bandwidth_hz, problem.snr_hz[selected])
-    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[selected]
-    return bool((problem.compute_s[selected] + sending_s > due_s * (1.0 + 1e-12)).any())
-
-
-def _refuse_false_proof(schedule: Schedule) -> None:
-    """ValueError where one more device would better a schedule that a user's own policy calls proven optimal."""
-    change = explain(schedule).objective_change
-    better = np.flatnonzero(change < -1e-9 * schedule.objective)
-    if better.size:
-        raise ValueError(
-            f"policy '{schedule.policy}' says proven=True, and with device {better[0]} beside its own the objective "
-            f"would fall by {-change[better[0]]:.3g}; leave `proven` out where nothing proves that no others are better"
-        )
 
 
 def _asked_for(
@@ -405,23 +317,3 @@ def _told(
     if known.num_devices != problem.num_devices:
         raise ValueError(f"probed is of {known.num_devices} devices, the round has {problem.num_devices}")
     return {"probed": known}
-
-
-def _nobody(problem: RoundProblem, chosen: Policy, choice: Choice, picked: _Picked) -> Schedule:
-    nobody_can = not problem.possible
-    return Schedule(
-        problem=problem,
-        selected=np.zeros(0, dtype=np.intp),
-        bandwidth_hz=np.zeros(problem.num_devices),
-        latency_s=math.nan,
-        objective=math.inf,
-        lower_bound=math.inf if nobody_can else choice.lower_bound,
-        status=Status.INFEASIBLE,
-        policy=chosen.name,
-        utility=picked.utility,
-        utility_bound=picked.utility_bound,
-        memory=checked_memory(chosen, choice.memory, problem.num_devices),
-        pilot_s=paid_before(chosen, choice, "pilot_s"),
-        pilot_j=paid_before(chosen, choice, "pilot_j"),
-        split_evenly=chosen.split_evenly,
-    )
