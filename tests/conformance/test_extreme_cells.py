@@ -13,7 +13,8 @@ import pytest
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
 from tests.cells import extreme_rounds, extreme_rounds_in_blocks
-from tests.conformance.checks import CERTIFICATE, certificate, due_s, finish_s, made_up_hardware, needed_history
+from tests.conformance.checks import CERTIFICATE, certificate, due_s
+from tests.conformance.rounds import finish_s, made_up_hardware, needed_history
 
 OF_OTHER_AUTHORS = [
     name for name, one in POLICIES.items() if one.function.__module__.startswith("flare.scheduling.systems")

@@ -10,7 +10,8 @@ import pytest
 from flare.rng import stream
 from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, admit, policy, solve
 from tests.cells import bank
-from tests.conformance.checks import check_policy, made_up_hardware, needed_history, run
+from tests.conformance.checks import check_policy
+from tests.conformance.rounds import made_up_hardware, needed_history, run
 
 BANK = bank()
 BLIND = ("random", "grouped", "chen")  # they may draw devices that cannot meet the deadline, or much interference

@@ -8,7 +8,7 @@ import pytest
 from flare.rng import stream
 from flare.scheduling import POLICIES, RoundProblem, Status, solve, tune_num_selected
 from tests.cells import changed, crossing_cell, hand_cell, paper_cell
-from tests.conformance.checks import needed_history
+from tests.conformance.rounds import needed_history
 
 COUNTED = [name for name, one in POLICIES.items() if "num_selected" in one.options]
 

@@ -13,7 +13,7 @@ from flare.rng import stream
 from flare.scheduling import History, RoundProblem, Schedule, solve
 from flare.scheduling.systems.chen import assigned, least_of_exponentials, packet_error, power_share
 from tests.cells import changed, paper_cell
-from tests.conformance.checks import made_up_hardware
+from tests.conformance.rounds import made_up_hardware
 
 
 @pytest.mark.parametrize("ratio", [1e-6, 0.01, 0.3, 1.0, 20.0])

@@ -15,7 +15,7 @@ from flare.scheduling.nobody import why_nobody
 from flare.scheduling.utility_knapsack import best_utility
 from flare.wireless.rate import bandwidth_for, upload_s
 from tests.cells import SAME, changed, hand_cell, network_cell, paper_cell, reordered
-from tests.conformance.checks import made_up_hardware, needed_history
+from tests.conformance.rounds import made_up_hardware, needed_history
 from tests.oracles import brute_force, brute_force_utility, greedy_literal, min_latency_by_bisection, objective_of
 
 SEEDS = range(120)

@@ -16,7 +16,7 @@ from flare.scheduling import RoundProblem, solve
 from flare.scheduling.systems.luo import picked, probabilities
 from flare.types import Floats
 from tests.cells import changed, paper_cell
-from tests.conformance.checks import made_up_history
+from tests.conformance.rounds import made_up_history
 from tests.small_runs import SMALL
 
 

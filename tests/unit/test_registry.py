@@ -12,7 +12,7 @@ from flare.rng import stream
 from flare.scheduling import POLICIES, Choice, History, Memory, RoundProblem, Status, admit, policy, solve
 from flare.scheduling.registry import OF_DEVICES
 from tests.cells import changed, hand_cell, paper_cell
-from tests.conformance.checks import made_up_hardware
+from tests.conformance.rounds import made_up_hardware
 
 CELL = hand_cell([4.0, 3.0, 2.0, 1.0], [0.5, 0.5, 0.4, 0.1], gamma=10.0)
 

@@ -13,7 +13,7 @@ from flare.rng import stream
 from flare.scheduling import History, Probed, RoundProblem, solve
 from flare.scheduling.systems.ren import des_raj_weights, probabilities
 from tests.cells import changed, paper_cell
-from tests.conformance.checks import made_up_history
+from tests.conformance.rounds import made_up_history
 
 
 def objective(likely: np.ndarray, importance: np.ndarray, upload_s: np.ndarray, rho: float) -> float:

@@ -12,7 +12,7 @@ from flare.scheduling import POLICIES, Choice, RoundProblem, Schedule, optimal_s
 from flare.scheduling.bandwidth import optimal_splits
 from flare.scheduling.batches import batches, prepare
 from tests.cells import bank, extreme_rounds, knapsack_cell, paper_cell
-from tests.conformance.checks import made_up_hardware, made_up_history
+from tests.conformance.rounds import made_up_hardware, made_up_history
 
 NUMBERS = ("latency_s", "objective", "lower_bound", "band_residual", "finish_spread", "utility", "utility_bound")
 

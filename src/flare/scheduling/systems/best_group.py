@@ -58,10 +58,12 @@ def best_group(
     suggested = min(max(suggested, least), most)
     open_bound, effort = -math.inf, _Effort()
     for numbers in (range(suggested, most + 1), range(suggested - 1, least - 1, -1)):
+        next_to = near
         for number in numbers:
-            priced = _priced(senders, worth, total_hz, forced, number, near)
+            priced = _priced(senders, worth, total_hz, forced, number, next_to)
             if priced.bound <= _surely_above(best.value):
                 break
+            next_to = priced.log_price
             best, left = _best_of_size(senders, worth, total_hz, forced, number, priced, best, effort)
             open_bound = max(open_bound, left)
     return Group(best.members, best.bandwidth_hz, best.value, max(best.value, open_bound))
@@ -134,7 +136,7 @@ def _suggested(senders: Senders, worth: Floats, total_hz: float, forced: NDArray
     number, nats = int(forced.sum()), None
     while high - low > _PRICE_STEP:
         price = 0.5 * (low + high)
-        own, bandwidth_hz, nats = _own_worth(senders, worth, total_hz, price, nats)
+        own, bandwidth_hz, _, nats = _own_worth(senders, worth, total_hz, price, nats)
         wanted = forced | (own > 0.0)
         if math.fsum(bandwidth_hz[wanted]) > total_hz:
             low = price
@@ -164,18 +166,16 @@ def _priced(
     if least_hz > total_hz * (1.0 + 1e-12):
         return _Priced(0.0, -math.inf, worth)
     low, high = _price_range(senders, worth, total_hz)
-    nats, step, price = None, 0.25, near
+    nats, price, tried = None, near, 0
     while high - low > _PRICE_STEP:
-        own, bandwidth_hz, nats = _own_worth(senders, worth, total_hz, price, nats)
+        own, bandwidth_hz, slope, nats = _own_worth(senders, worth, total_hz, price, nats)
         best_first = free[np.argsort(-own[free], kind="stable")]
-        asked_hz = math.fsum(bandwidth_hz[forced]) + math.fsum(bandwidth_hz[best_first[:places]])
-        if asked_hz > total_hz:
-            low, price = price, price + step
-        else:
-            high, price = price, price - step
-        step *= 2.0
-        price = price if low < price < high else 0.5 * (low + high)
-    own, _, _ = _own_worth(senders, worth, total_hz, high, nats)
+        chosen = np.concatenate((np.flatnonzero(forced), best_first[:places]))
+        over_hz, by_price = math.fsum(bandwidth_hz[chosen]) - total_hz, math.fsum(slope[chosen])
+        low, high = (price, high) if over_hz > 0.0 else (low, price)
+        tried += 1
+        price = _next_price(price, low, high, over_hz, by_price, halve=tried % 4 == 0)
+    own, _, _, _ = _own_worth(senders, worth, total_hz, high, nats)
     best_first = free[np.argsort(-own[free], kind="stable")]
     inside, outside = own[best_first[:places]], own[best_first[places:]]
     edge = [float(part) for part in (*inside[-1:], *outside[:1])]
@@ -184,13 +184,22 @@ def _priced(
     return _Priced(high, bound, own - place)
 
 
+def _next_price(price: float, low: float, high: float, over_hz: float, by_price: float, *, halve: bool) -> float:
+    """Where to look next between two prices: a little beyond where Newton's method sees the band divided, so that both
+    ends close in on it. Other devices may ask there, and it may be far off: from time to time it is the middle."""
+    beyond = math.copysign(0.25 * _PRICE_STEP, over_hz)
+    newton = price - over_hz / by_price + beyond if by_price < 0.0 else math.nan
+    return newton if low < newton < high and not halve else 0.5 * (low + high)
+
+
 def _own_worth(
     senders: Senders, worth: Floats, total_hz: float, log_price: float, nats: Floats | None
-) -> tuple[Floats, Floats, Floats]:
-    """What each device is worth less its energy and its band at a price, this band, and u."""
-    bandwidth_hz, _, nats = senders.band_at(log_price, total_hz, nats)
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """What each device is worth less its energy and its band at a price, this band, its derivative by the logarithm of
+    the price, and u."""
+    bandwidth_hz, slope, nats = senders.band_at(log_price, total_hz, nats)
     own = worth - senders.cost * senders.energy_j(bandwidth_hz) - math.exp(log_price) * bandwidth_hz
-    return own, bandwidth_hz, nats
+    return own, bandwidth_hz, slope, nats
 
 
 def _price_range(senders: Senders, worth: Floats, total_hz: float) -> tuple[float, float]:

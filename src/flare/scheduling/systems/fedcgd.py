@@ -94,14 +94,23 @@ def _kept(after: Floats, used: Floats, free: NDArray[np.bool_], width: int) -> t
     share of the band that they use; groups of the same f count as one. The first is that of the least f."""
     kept: list[int] = []
     for score in (after, after * used):
-        top = np.argsort(score.ravel(), kind="stable")[: 4 * width]
+        top = _least(score.ravel(), 4 * width)
         top = top[free.ravel()[top]]
         values = after.ravel()[top]
         new = np.ones(top.size, dtype=bool)
-        new[1:] = ~np.isclose(values[1:], values[:-1], rtol=SAME, atol=0.0)
+        with np.errstate(invalid="ignore"):  # groups without samples: infinite, and the same
+            new[1:] = np.abs(values[1:] - values[:-1]) > SAME * values[:-1]
         kept += top[new][: max(1, width // 2)].tolist()
     at, device = np.divmod(np.array(list(dict.fromkeys(kept)), dtype=np.intp), after.shape[1])
     return at, device
+
+
+def _least(score: Floats, number: int) -> Indices:
+    """Where the least numbers are, so many of them, ascending; of equal ones the first."""
+    if number >= score.size:
+        return np.argsort(score, kind="stable")
+    among = np.flatnonzero(score <= np.partition(score, number - 1)[number - 1])
+    return among[np.argsort(score[among], kind="stable")][:number]
 
 
 class _Search:

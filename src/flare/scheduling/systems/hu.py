@@ -13,11 +13,15 @@ m is `num_selected`, d `num_candidates`, gamma `age_discount`, n_i `history.num_
 (`wireless.deadline_s`), age `history.age`, P from `history.label_counts`, which devices share where data.share_labels
 is true; a run without is refused.
 
-The rule is written down from memory of the paper. Left open, and decided here: a device whose computing ends within the
-period is ready, too, and sends from then on; where fewer than m can send on B/m, m is the largest number for which as
-many can, and each has more of the band then; the distance of histograms is the sum of absolute differences; devices
-that bring the group equally near go by their channels; gamma is 0.8, so that an update of age 3 counts about half of a
-fresh one; devices that must send come first. Where devices hold no samples, channels decide.
+The rule was written down from memory, without the paper at hand. That devices compute across rounds of a fixed length,
+that those who are ready are scheduled by channel and by the labels of the group, and that older updates count for less
+is its idea. Not checked against it are: that channels narrow the choice first and labels decide then, the distance of
+step 3, the form of the weights of step 4 and whether they add up to 1, and the values of d and gamma.
+
+Decided here: a device whose computing ends within the period is ready, too, and sends from then on; where fewer than m
+can send on B/m, m is the largest number for which as many can, and each has more of the band then; devices that bring
+the group equally near go by their channels; gamma is 0.8, so that an update of age 3 counts about half of a fresh one;
+devices that must send come first. Where devices hold no samples, channels decide.
 """
 
 from __future__ import annotations

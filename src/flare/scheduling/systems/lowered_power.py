@@ -30,7 +30,8 @@ from flare.wireless.rate import LN2
 LEAST_POWER = 1e-12
 """The least share of its power that a device is asked to send with: then it is done before it has to be."""
 _SERIES_BELOW = 0.05  # there 1 + (u - 1) e^u has lost digits, and the series has the rest
-_LEAST_NATS = 1e-150  # its square is still a number
+LEAST_NATS = 1e-150
+"""The least u that is told from 0: its square is still a number."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -150,7 +151,7 @@ def log_phi(nats: Floats) -> Floats:
 
 def nats_slope(nats: Floats) -> Floats:
     """d ln phi / d ln u, from 2 upwards."""
-    return np.maximum(nats, _LEAST_NATS) ** 2 / _psi(nats)
+    return np.maximum(nats, LEAST_NATS) ** 2 / _psi(nats)
 
 
 def nats_at(log_y: Floats, guess: Floats | None = None) -> Floats:
@@ -162,12 +163,12 @@ def nats_at(log_y: Floats, guess: Floats | None = None) -> Floats:
     """
     with np.errstate(over="ignore"):
         most = np.exp(0.5 * (log_y + LN2))
-    most = np.maximum(np.where(log_y > 0.0, np.minimum(most, 1.0 + log_y), most), _LEAST_NATS)
+    most = np.maximum(np.where(log_y > 0.0, np.minimum(most, 1.0 + log_y), most), LEAST_NATS)
     nats = most if guess is None else np.minimum(guess, most)
     for _ in range(60):
         psi = _psi(nats)
         step = (nats + np.log(psi) - log_y) * psi / nats**2  # of ln u
-        nats = np.clip(nats * np.exp(np.clip(-step, -20.0, 20.0)), _LEAST_NATS, most)
+        nats = np.clip(nats * np.exp(np.clip(-step, -20.0, 20.0)), LEAST_NATS, most)
         if float(np.abs(step).max(initial=0.0)) <= 1e-14:
             break
     return nats
@@ -175,7 +176,7 @@ def nats_at(log_y: Floats, guess: Floats | None = None) -> Floats:
 
 def _psi(nats: Floats) -> Floats:
     """e^-u phi(u) = u - 1 + e^-u."""
-    u = np.maximum(nats, _LEAST_NATS)
+    u = np.maximum(nats, LEAST_NATS)
     if float(u.min(initial=1.0)) >= _SERIES_BELOW:
         return u + np.expm1(-u)
     series = 1.0 + u * (2.0 / 3.0 + u * (0.25 + u * (1.0 / 15.0 + u * (1.0 / 72.0 + u * (1.0 / 420.0 + u / 2880.0)))))

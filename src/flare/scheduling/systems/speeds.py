@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.scheduling.systems.lowered_power import log_phi, nats_at, nats_slope
+from flare.scheduling.systems.lowered_power import LEAST_NATS, log_phi, nats_at, nats_slope
 from flare.types import Floats, Indices
 from flare.wireless.rate import LN2, bandwidth_and_slope
 
@@ -70,10 +70,12 @@ class Response:
     saved_by_time: Floats
 
 
-def at_price(workers: Workers, end_s: Floats, log_price: float, guess_hz: Floats | None = None) -> Response:
-    """What each device does where a hertz costs `price` joule; `guess_hz` are speeds to begin with."""
+def at_price(workers: Workers, end_s: Floats, log_price: float, guess: Response | None = None) -> Response:
+    """What each device does where a hertz costs `price` joule; the `guess` is what it does at another price or end."""
     shortest_s = workers.payload_bits * LN2 / workers.snr_hz  # on an endless band
     nats: Floats | None = None
+    if guess is not None:  # u at full power is another, and a guess as well
+        nats = np.fmax(workers.payload_bits * LN2 / (guess.send_s * guess.bandwidth_hz), LEAST_NATS)
 
     def worth(send_s: Floats) -> Worth:
         nonlocal nats
@@ -81,11 +83,11 @@ def at_price(workers: Workers, end_s: Floats, log_price: float, guess_hz: Floats
         nats = nats_at(log_y, nats)
         return _at_price(workers, send_s, log_price, nats)
 
-    return _settled(workers, end_s, shortest_s, worth, guess_hz)
+    return _settled(workers, end_s, shortest_s, worth, guess)
 
 
 def on_bands(
-    workers: Workers, end_s: Floats, bandwidth_hz: Floats, shortest_s: Floats, guess_hz: Floats | None = None
+    workers: Workers, end_s: Floats, bandwidth_hz: Floats, shortest_s: Floats, guess: Response | None = None
 ) -> Response:
     """What each device does on a band that it has; `shortest_s` is how long it sends there at full power."""
 
@@ -95,7 +97,7 @@ def on_bands(
         none = np.zeros(len(send_s))
         return Worth(log_saved, -nats_slope(nats), none, bandwidth_hz, none, none)
 
-    return _settled(workers, end_s, shortest_s, worth, guess_hz)
+    return _settled(workers, end_s, shortest_s, worth, guess)
 
 
 def _at_price(workers: Workers, send_s: Floats, log_price: float, nats: Floats) -> Worth:
@@ -139,7 +141,7 @@ def _settled(
     end_s: Floats,
     shortest_s: Floats,
     worth_of: Callable[[Floats], Worth],
-    guess_hz: Floats | None,
+    guess: Response | None,
 ) -> Response:
     """Newton's method for the logarithm of each speed, inside a bracket that every evaluation narrows."""
     cycles, high = workers.cycles, np.log(workers.max_cpu_hz)
@@ -147,7 +149,7 @@ def _settled(
         in_time = np.log(cycles) - np.log(end_s - shortest_s)
         log_2a = float(np.log(2.0 * workers.capacitance))  # minus infinity where computing takes no energy
     low = np.minimum(np.fmax(np.log(workers.min_cpu_hz), in_time), high)
-    speed = high if guess_hz is None else np.clip(np.log(guess_hz), low, high)
+    speed = high if guess is None else np.clip(np.log(guess.cpu_hz), low, high)
     under, over = low - 1.0, high + 1.0  # evaluated ends of the bracket; at first beyond its limits
     for _ in range(60):
         send_s, share, worth = _sending(cycles, end_s, speed, worth_of)

@@ -125,7 +125,7 @@ def least_cost(
 
     left = _MAX_PRICES
 
-    def respond(end_s: Floats, guess_hz: Floats | None) -> Response | None:
+    def respond(end_s: Floats, guess: Response | None) -> Response | None:
         nonlocal price, before, before_s, left
         if left <= 0:
             return None
@@ -133,7 +133,7 @@ def least_cost(
         if before is not None:  # along the slope, so that the band stays divided
             change = float(before.band_by_time @ (end_s - before_s)) / float(before.band_by_price.sum() or -math.inf)
             start -= min(max(change, -3.0), 3.0)
-        found, price, tried = _balanced(workers, end_s, total_hz, start, guess_hz, left)
+        found, price, tried = _balanced(workers, end_s, total_hz, start, guess, left)
         left -= tried
         before, before_s = found, end_s
         return found
@@ -167,8 +167,8 @@ def _in_blocks(
     shortest_s = upload_s(workers.payload_bits, bandwidth_hz, workers.snr_hz)
     earliest_s = workers.cycles / workers.max_cpu_hz + shortest_s
 
-    def respond(end_s: Floats, guess_hz: Floats | None) -> Response:
-        return on_bands(workers, end_s, bandwidth_hz, shortest_s, guess_hz)
+    def respond(end_s: Floats, guess: Response | None) -> Response:
+        return on_bands(workers, end_s, bandwidth_hz, shortest_s, guess)
 
     end_s, found = _best_end(respond, due_s, kappa, float(earliest_s.max()))
     if found is None:
@@ -178,19 +178,20 @@ def _in_blocks(
 
 
 def _best_end(
-    respond: Callable[[Floats, Floats | None], Response | None], due_s: Floats, kappa: float, soonest_s: float
+    respond: Callable[[Floats, Response | None], Response | None], due_s: Floats, kappa: float, soonest_s: float
 ) -> tuple[float, Response | None]:
     """When sum mu = kappa, and what the devices do then: by Newton's method in the logarithm of how much later than
     `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends
     as soon as it can."""
     low, high, later = math.log(_AS_SOON), math.inf, 0.0  # of the logarithm of end / soonest - 1
-    found, speeds = None, None
+    found: Response | None = None
+    last: Response | None = None
     for _ in range(100):
         end_s = soonest_s * (1.0 + math.exp(later))
-        found = respond(np.minimum(end_s, due_s), speeds)
+        found = respond(np.minimum(end_s, due_s), last)
         miss, newton = 1.0, math.nan
         if found is not None:
-            speeds, held = found.cpu_hz, due_s > end_s
+            last, held = found, due_s > end_s
             saved_w = math.fsum(found.saved_w[held])
             miss = math.log(saved_w / kappa) if saved_w > 0.0 else -1.0
             newton = later + _newton_step(found, held, miss * saved_w) / (end_s - soonest_s)
@@ -218,16 +219,16 @@ def _newton_step(found: Response, held: NDArray[np.bool_], miss_w: float) -> flo
 
 
 def _balanced(
-    workers: Workers, end_s: Floats, total_hz: float, price: float, guess_hz: Floats | None, most_tried: int
+    workers: Workers, end_s: Floats, total_hz: float, price: float, guess: Response | None, most_tried: int
 ) -> tuple[Response | None, float, int]:
     """What the devices do at the price of a hertz at which they ask for all of the band, and its logarithm, looked for
     from `price` on, and how many were tried; None where they ask for more at any price: so near the earliest end."""
     low, high = -math.inf, math.inf
     tried = 0
     while True:
-        found = at_price(workers, end_s, price, guess_hz)
+        found = at_price(workers, end_s, price, guess)
         tried += 1
-        guess_hz, asked_hz = found.cpu_hz, math.fsum(found.bandwidth_hz)
+        guess, asked_hz = found, math.fsum(found.bandwidth_hz)
         miss = math.log(asked_hz / total_hz)
         low, high = (price, high) if miss > 0.0 else (low, price)
         slope = math.fsum(found.band_by_price) / asked_hz
