@@ -67,6 +67,7 @@ COMMANDS = {  # the least that each needs beside --plugin
     "schedule": ["--cell", "paper"],
     "run": [],
     "compare": [],
+    "sweep": [str(EXAMPLES.parent / "sweep.toml"), "--out", "swept"],
     "reproduce": ["fig3", "--quick"],
     "report": ["."],
     "export": [".", "--csv", "tables"],

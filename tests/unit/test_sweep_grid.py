@@ -129,9 +129,9 @@ def test_a_setting_that_is_swept_is_not_set_by_the_command_line(tmp_path: Path) 
 def test_what_shows_in_a_round_only_is_found_before_anything_runs(tmp_path: Path) -> None:
     text = PRODUCT + '"data.name" = ["digits", "mnist"]\n[set]\n"data.folder" = "no"\n'
     made = grid(tmp_path, text)
-    with pytest.raises((ValueError, OSError), match="mnist"):
+    with pytest.raises((ValueError, OSError), match=r"the data folder is .* which is no folder"):
         check_grid(made)
-    with pytest.raises((ValueError, OSError), match="mnist"):
+    with pytest.raises((ValueError, OSError), match=r"the data folder is .* which is no folder"):
         begin_sweep(made, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
