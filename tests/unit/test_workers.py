@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
 import sys
 import time
 from dataclasses import replace
@@ -194,10 +193,10 @@ def test_a_process_that_is_killed_changes_nothing_but_the_time(tmp_path: Path) -
     killed: list[int] = []
 
     def kill() -> bool:
-        children = [child.pid for child in set(multiprocessing.active_children()) - before]
-        if not killed and len(children) == 2 and children[0] is not None:
-            killed.append(children[0])
-            os.kill(children[0], signal.SIGKILL)
+        children = list(set(multiprocessing.active_children()) - before)
+        if not killed and len(children) == 2 and children[0].pid is not None:
+            killed.append(children[0].pid)
+            children[0].kill()
         return False
 
     run_tasks(tasks, Place("cpu"), callback=lambda task, record, status: seen["here"].append(record))
