@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # all else that it does.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.package
@@ -36,6 +36,10 @@ lint: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site for readers, out/site/index.html. The variable keeps mkdocs-material from speaking of its successor.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/scheduling.py
 	$(BIN)/python benchmarks/policies.py
@@ -59,4 +63,5 @@ $(VENV)/.%: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: EXTRAS = [test,flower]
+$(VENV)/.docs: EXTRAS = [docs,flower]
 $(VENV)/.lint: EXTRAS = [lint,flower]
