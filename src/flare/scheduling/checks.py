@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,20 +46,30 @@ def numbers(
             raise ValueError(f"{name} must hold one number for each of at least one device, got shape {array.shape}")
         allowed = " or ".join(map(str, dimensions))
         raise ValueError(f"{name} has the shape {array.shape}; it must have {allowed} dimensions, and not be empty")
-    bad = ~(np.abs(array) <= (np.inf if infinite else ABSURD))
-    why = "must be a number" if infinite else f"must be finite (and at most {ABSURD:g})"
-    if at_least is not None and not bad.any():
-        bad, why = array < at_least, f"must be at least {at_least:g}"
-    if positive and not bad.any():
-        bad, why = array <= 0.0, "must be greater than 0"
-    if positive and not bad.any():
-        bad, why = array < 1.0 / ABSURD, f"must be at least {1.0 / ABSURD:g}"
-    if bad.any():
-        at = np.argwhere(bad)[0].tolist()
-        where = f" of device {at[0]}" if of_devices else f" {at}" if at else ""
-        raise ValueError(f"{name}{where} is {array[tuple(at)]:g}; it {why}")
+    most = np.inf if infinite else ABSURD
+    least = max(-most if at_least is None else at_least, 1.0 / ABSURD if positive else -most)
+    if not (array.min() >= least and array.max() <= most):  # so that nan is bad, too
+        _refuse(name, array, of_devices, most, at_least, positive)
     array.setflags(write=False)
     return array
+
+
+def _refuse(
+    name: str, array: Floats, of_devices: bool, most: float, at_least: float | None, positive: bool
+) -> NoReturn:
+    """ValueError that names the first bad number of the first rule that is broken."""
+    rules = [
+        (~(np.abs(array) <= most), "must be a number" if most == np.inf else f"must be finite (and at most {ABSURD:g})")
+    ]
+    if at_least is not None:
+        rules.append((array < at_least, f"must be at least {at_least:g}"))
+    if positive:
+        rules.append((array <= 0.0, "must be greater than 0"))
+        rules.append((array < 1.0 / ABSURD, f"must be at least {1.0 / ABSURD:g}"))
+    bad, why = next((bad, why) for bad, why in rules if bad.any())
+    at = np.argwhere(bad)[0].tolist()
+    where = f" of device {at[0]}" if of_devices else f" {at}" if at else ""
+    raise ValueError(f"{name}{where} is {array[tuple(at)]:g}; it {why}")
 
 
 def scalar(name: str, value: Any, *, zero_allowed: bool = False, at_most: float = ABSURD) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flare.types import Floats
 from flare.units import dbm_to_watt
@@ -56,11 +57,24 @@ def upload_energy_j(power_w: Floats, upload_s: Floats) -> Floats:
 
 def bandwidth_for(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> Floats:
     """Theorem 3: the least bandwidth that carries `payload_bits` in `slack_s`; infinite where none does."""
-    return bandwidth_and_slope(payload_bits, slack_s, snr_hz)[0]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        bandwidth_hz, _, reachable = _bandwidth(payload_bits, slack_s, snr_hz)
+    return np.where(reachable, bandwidth_hz, np.inf)
 
 
 def bandwidth_and_slope(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> tuple[Floats, Floats]:
-    """The bandwidth of Theorem 3 and its derivative with respect to the slack (Hz/s, negative).
+    """The bandwidth of Theorem 3 and its derivative with respect to the slack (Hz/s, negative)."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        bandwidth_hz, s, reachable = _bandwidth(payload_bits, slack_s, snr_hz)
+        # db/dslack = -(b / slack) s / (s - 1 + e^-s), from ds/dL = 1 / f'(s) and dL/dslack = 1 / slack.
+        slope_hz_per_s = -(bandwidth_hz / slack_s) * s / (s + np.expm1(-s))
+    return np.where(reachable, bandwidth_hz, np.inf), np.where(reachable, slope_hz_per_s, -np.inf)
+
+
+def _bandwidth(
+    payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """The bandwidth of Theorem 3, the root s that it comes from, and where it is one: where a bandwidth does it.
 
     With x = snr_hz / b and v = S ln2 / (snr_hz slack_s) the deadline reads ln(1 + x) = v x. The root x = 0 is
     trivial; the wanted one, x > 0, exists only for v < 1, since even infinite bandwidth carries at most
@@ -74,18 +88,14 @@ def bandwidth_and_slope(payload_bits: float | Floats, slack_s: Floats, snr_hz: F
     in two steps. The relative error stays near 1e-15 / (1 - v), which is the problem's own condition.
     """
     payload_nat = payload_bits * LN2
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        log_inverse_v = np.log(slack_s * (snr_hz / payload_nat))
-        s = log_inverse_v + np.log1p(log_inverse_v)
-        for _ in range(2):
-            minus = -s
-            decay, filled, inverse_s = np.exp(minus), -np.expm1(minus), 1.0 / s  # filled is 1 - e^-s
-            miss = s + np.log(filled * inverse_s) - log_inverse_v  # f(s) - L
-            slope = 1.0 / filled - inverse_s  # f'(s)
-            bend = inverse_s * inverse_s - decay / (filled * filled)  # f''(s)
-            s = s - 2.0 * miss * slope / (2.0 * slope * slope - miss * bend)
-        bandwidth = payload_nat / (slack_s * s)
-        # db/dslack = -(b / slack) s / (s - 1 + e^-s), from ds/dL = 1 / f'(s) and dL/dslack = 1 / slack.
-        slope_hz_per_s = -(bandwidth / slack_s) * s / (s + np.expm1(-s))
-        reachable = (log_inverse_v > 0.0) & (s > 0.0) & np.isfinite(bandwidth)
-    return np.where(reachable, bandwidth, np.inf), np.where(reachable, slope_hz_per_s, -np.inf)
+    log_inverse_v = np.log(slack_s * (snr_hz / payload_nat))
+    s = log_inverse_v + np.log1p(log_inverse_v)
+    for _ in range(2):
+        minus = -s
+        decay, filled, inverse_s = np.exp(minus), -np.expm1(minus), 1.0 / s  # filled is 1 - e^-s
+        miss = s + np.log(filled * inverse_s) - log_inverse_v  # f(s) - L
+        slope = 1.0 / filled - inverse_s  # f'(s)
+        bend = inverse_s * inverse_s - decay / (filled * filled)  # f''(s)
+        s = s - 2.0 * miss * slope / (2.0 * slope * slope - miss * bend)
+    bandwidth_hz = payload_nat / (slack_s * s)
+    return bandwidth_hz, s, (log_inverse_v > 0.0) & (s > 0.0) & np.isfinite(bandwidth_hz)
