@@ -145,7 +145,6 @@ class Arrivals:
         )
         return ended(self._station.config.run, after), record
 
-
     def _measured(self, sent: Iterable[int]) -> tuple[list[float | None], list[float | None]]:
         """How long the devices that sent were measured to compute and to send; nothing where none was measured."""
         times = [self._times[device] for device in sent]
