@@ -178,7 +178,7 @@ def test_a_node_measures_before_its_first_round_with_steps_that_change_nothing(c
     assert rates == [0.0] * WARM_UP_STEPS
     assert said["samples_per_s"] == pytest.approx(40.0)
     assert (said["batch_samples"], said["setup_s"]) == pytest.approx((4.0, 0.2))
-    assert said["tau"] == 7.0  # (2 s / 2 - 0.2 s) / 0.1 s is 8, by rounding a little less
+    assert said["tau"] == 8.0  # (2 s / 2 - 0.2 s) / 0.1 s
     app(query(ASK), here)
     assert len(models) == 1  # once
 

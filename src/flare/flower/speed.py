@@ -40,7 +40,8 @@ class Speed:
 
     def steps_within(self, seconds: float) -> int:
         """How many local steps fit into so many seconds, set-up and a spread of every step included."""
-        return max(0, int((seconds - self.setup_s) / (self.step_s * (1.0 + self.spread))))
+        steps = (seconds - self.setup_s) / (self.step_s * (1.0 + self.spread))
+        return max(0, int(steps * (1.0 + 1e-9)))  # rounding is not to cost a step
 
 
 @final
