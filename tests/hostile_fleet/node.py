@@ -1,15 +1,19 @@
 """Nodes, each of them one process: the connection of Flower's SuperNode, and the app in the same process, so that it
 can fail at any moment of an exchange.
 
-    python node.py ADDRESS DEVICE DOES [DEVICE DOES ...]
+    python node.py [--app FOLDER:MODULE] ADDRESS DEVICE DOES [DEVICE DOES ...]
 
-What the nodes import is imported once, before they part; what each says is in `node-DEVICE.log`.
+They run the app of the hostile fleet, or the one that is given. What the nodes import is imported once, before they
+part; what each says is in `node-DEVICE.log`.
 In round 4 a node that `does` so dies when it is asked, while it trains or after it has sent, is late, or announces an
-answer and never delivers it; in round 3 it may send what cannot be read; and it may send every answer twice.
+answer and never delivers it; in round 3 it may send what cannot be read; and it may send every answer twice. One that
+does "...@4e6" sends at 4 Mbit/s.
 """
 
 from __future__ import annotations
 
+import importlib
+import math
 import os
 import signal
 import sys
@@ -20,13 +24,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from flwr.app import Array, Context, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supernode.fleet_http_connection import http_request_response
-from hostile.client_app import app
+
+given = sys.argv[1:]
+folder, module = str(Path(__file__).parent), "hostile.client_app"
+if given[0] == "--app":
+    folder, _, module = given[1].partition(":")
+    given = given[2:]
+sys.path.insert(0, folder)
+app = importlib.import_module(module).app
 
 LATE_S = 14.0
 
@@ -62,7 +71,8 @@ def main(address: str, device: int, does: str) -> None:
             answer = app(message, context)
             if does == "is unreadable" and (kind, number) == ("train", 3):
                 answer.content.array_records["arrays"]["b"].__class__ = Unreadable
-            deliver(answer, send, push, hollow=does == "never delivers" and (kind, number) == ("train", 4))
+            hollow = does == "never delivers" and (kind, number) == ("train", 4)
+            deliver(answer, send, push, hollow=hollow, rate_bps=float(does.partition("@")[2] or math.inf))
             if does == "answers twice":
                 try:
                     deliver(answer, send, push)
@@ -91,12 +101,21 @@ def whole(message: Message, tree: Any, pull: Callable[..., bytes], confirm: Call
     return inflated
 
 
-def deliver(answer: Message, send: Callable[..., Any], push: Callable[..., None], *, hollow: bool = False) -> None:
+def deliver(
+    answer: Message,
+    send: Callable[..., Any],
+    push: Callable[..., None],
+    *,
+    hollow: bool = False,
+    rate_bps: float = math.inf,
+) -> None:
     answer.metadata.__dict__["_message_id"] = answer.object_id
     wanted, session = send(answer, get_object_tree(answer), 0.1)
     for name, each in get_all_nested_objects(answer).items():
         if name in wanted and not hollow:
-            push(answer.metadata.run_id, session, name, each.deflate())
+            content = each.deflate()
+            time.sleep(8 * len(content) / rate_bps)
+            push(answer.metadata.run_id, session, name, content)
 
 
 def begin(address: str, device: int, does: str) -> int:
@@ -122,7 +141,7 @@ def end_all(*_: object) -> None:
             os.kill(pid, signal.SIGTERM)
 
 
-address, *nodes = sys.argv[1:]
+address, *nodes = given
 begun = [begin(address, int(device), does) for device, does in zip(nodes[::2], nodes[1::2], strict=True)]
 signal.signal(signal.SIGTERM, end_all)
 for pid in begun:

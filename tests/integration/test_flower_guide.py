@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+import socket
 from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import torch
 
 from flare.records import RunFolder
 from flare.simulation import Member, Simulation, drive
-from tests.flower_processes import ROOT, World, last_weights, wait_until, world
+from tests.flower_processes import ROOT, World, last_weights, listens, wait_until, world
 
 GUIDE = (ROOT / "docs" / "flower.md").read_text()
 SECTIONS = {
@@ -62,8 +64,8 @@ def without_port(words: list[str]) -> list[str]:
 def test_this_file_follows_every_section_that_shows_commands() -> None:
     shown = {title for title, blocks in SECTIONS.items() if any(language == "sh" for language, _ in blocks)}
     assert shown == {
-        *("On a laptop", "Your own model and data", "Several machines", "TLS, and keys for the nodes"),
-        "What leaves your machines",
+        *("The first minute", "On a laptop", "Your own model and data", "Several machines"),
+        *("TLS, and keys for the nodes", "What leaves your machines"),
     }
 
 
@@ -79,6 +81,40 @@ def stop_the_background(place: World) -> None:
     place.kill(place.alive("flower-superlink"), how=signal.SIGTERM)
 
 
+def ports_in_a_row(first: int = 20000) -> int:
+    """Three free ports of this machine, the first of which ends in 0."""
+    for port in range(first, 60000, 10):
+        try:
+            for each in range(3):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port + each))
+        except OSError:
+            continue
+        return port
+    raise AssertionError("there are no three free ports")
+
+
+@pytest.mark.waits(seconds=70)
+def test_in_the_first_minute_three_real_nodes_train(place: World) -> None:
+    """The five commands in a shell, as they are printed."""
+    ((_, text),) = SECTIONS["The first minute"]
+    text = text.replace(":8000", f":{place.port('superlink')}").replace(
+        "--port 8000", f"--port {place.port('superlink')}"
+    )
+    install, *others = text.replace("910$device", f"{ports_in_a_row() // 10}$device").splitlines()
+    assert (install, len(others)) == ('pip install -e ".[flower]"', 4)  # this environment was made so
+    assert any("extra == 'flower'" in each for each in requires("flare-wfl") or [])
+    for line in others:
+        place.do(["bash", "-c", line])
+        wait_until(lambda: listens(place.port("superlink")), 60, "the SuperLink listens")
+    recorded = RunFolder.open(place.folder / "out" / "first").records()
+    assert [(each["available"], each["faults"], each["why_nobody"]) for each in recorded] == [(3, [], "")] * 2
+    assert all(each["sent"] == each["selected"] != [] for each in recorded)
+    assert all(speed > 0.0 for each in recorded for speed in each["samples_per_s"])
+    place.kill(place.alive("flower-super"), how=signal.SIGTERM)
+    wait_until(lambda: not place.alive("flower-super"), 60, "server and nodes have ended")
+
+
 @pytest.mark.waits(seconds=46)
 def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
     """`flwr run` in simulation, with ten virtual nodes: the same schedules, and the same model."""
@@ -88,7 +124,9 @@ def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
     member = Member(Simulation(folder.config))
     drive([member], callback=lambda _, record: simulated.append(record.to_json()))
     recorded = folder.records()
-    assert len(recorded) == folder.config.run.rounds == 5
+    assert len(recorded) == folder.config.run.rounds == 10
+    assert recorded[-1]["test_accuracy"] > 0.9  # as the guide promises, and says how much
+    assert f"accuracy of {100 * recorded[-1]['test_accuracy']:.0f} %" in GUIDE
     for ours, theirs in zip(recorded, simulated, strict=True):
         assert ours["selected"] == theirs["selected"]
         assert ours["bandwidth_hz"] == pytest.approx(theirs["bandwidth_hz"], rel=1e-11)

@@ -21,7 +21,7 @@ from flare.flower.arrays import Layout, difference
 from flare.flower.device import MAX_STEPS, measure_cpu_hz
 from flare.flower.exchange import exchange
 from flare.flower.faults import Faults
-from flare.flower.fleet import Fleet, Uplink
+from flare.flower.fleet import SURE_S, Fleet, Share, Uplink
 from flare.flower.resources import MAX_BPS_PER_HZ, Resources, channel_hz
 from flare.wireless.rate import rate_bps
 from tests.fleets import FakeGrid
@@ -93,31 +93,70 @@ def test_a_measured_rate_is_that_of_the_whole_band() -> None:
     assert rates[3] == pytest.approx(MAX_BPS_PER_HZ * config.total_bandwidth_hz)
 
 
-def test_a_rate_is_what_remains_when_work_and_overhead_are_taken_off() -> None:
+@pytest.mark.parametrize("clocks_s", [0.0, 3600.0, -86400.0])
+def test_a_rate_is_what_remains_when_the_delay_of_a_small_answer_is_taken_off(clocks_s: float) -> None:
+    """However far the clocks of node and server are apart."""
     uplink = Uplink()
-    assert uplink.rate_bps(0) == 0.0
-    uplink.asked(2.0)
-    uplink.asked(3.0)
-    uplink.sent(0, 1e6, 1.5)  # shorter than a question: tells nothing
+    assert uplink.rate_bps(0, 1e7) == 0.0
+    uplink.asked(0, clocks_s + 3.0)
+    uplink.asked(0, clocks_s + 2.0)
+    uplink.sent(0, 1e6, clocks_s + 1.5)  # shorter than an answer without a model: tells nothing
     uplink.sent(0, 1e6, math.nan)
-    assert uplink.rate_bps(0) == 0.0
-    uplink.sent(1, 1e6, 6.0)
-    uplink.sent(2, 1e6, 12.0)
-    assert uplink.rate_bps(2) == 1e6 / 4.0  # the greatest: all else only makes it look slower
-    assert uplink.rate_bps(7) == 1e6 / 10.0  # the older one no longer counts
-    assert uplink.rate_bps(8) == 0.0  # and then the node gets another chance
+    assert uplink.rate_bps(0, 1e7) == 0.0
+    uplink.sent(1, 1e6, clocks_s + 6.0)
+    uplink.sent(2, 1e6, clocks_s + 12.0)
+    assert uplink.rate_bps(2, 1e7) == 1e6 / 4.0  # the greatest: all else only makes it look slower
+    assert uplink.rate_bps(7, 1e7) == 1e6 / 10.0  # the older one no longer counts
+    assert uplink.rate_bps(8, 1e7) == 0.0  # and then the node gets another chance
+    assert uplink.upload_s(8, clocks_s + 7.0) is None  # what a small answer took is forgotten too: clocks drift
+
+
+def test_an_upload_too_short_for_flowers_polling_says_only_that_the_uplink_is_not_slower() -> None:
+    uplink = Uplink()
+    uplink.asked(0, 0.1)
+    uplink.sent(0, 1e5, 0.1 + 0.7)  # all of it may have been waiting
+    assert uplink.rate_bps(0, 1e7) == 1e7
+    uplink.sent(1, 1e8, 0.1 + 1.0)
+    assert uplink.rate_bps(1, 1e7) == pytest.approx(1e8)  # not slower than this is more than was assumed
+    slow = Uplink()
+    slow.asked(0, 0.1)
+    slow.sent(0, 1e6, 0.1 + SURE_S)
+    assert slow.rate_bps(0, 1e7) == pytest.approx(1e6 / SURE_S)  # it is sure now
+
+
+def test_what_came_on_a_granted_share_counts_as_what_the_whole_band_would_carry() -> None:
+    snr_hz, share_hz, band_hz = 3e6, 1e6, 1e7
+    rate = float(rate_bps(np.array([share_hz]), np.array([snr_hz]))[0])
+    whole = float(rate_bps(np.array([band_hz]), np.array([snr_hz]))[0])
+    uplink = Uplink()
+    uplink.asked(4, 0.5)
+    uplink.sent(4, 10.0 * rate, 10.5, share=Share(share_hz, band_hz))
+    assert uplink.rate_bps(4, 1.0) == pytest.approx(whole, rel=1e-9)
+
+
+def test_of_a_measurement_that_cannot_be_a_fleet_is_not_restored() -> None:
+    sound = {"size": 1, "device_of": {"7": 0}}
+    Fleet(8).restore(sound)  # of a version that measured otherwise
+    for spoilt in (
+        {"delays_s": {"7": [[0, "nan"]]}},
+        {"uplink": {"7": [[0, -1.0, True]]}},
+        {"uplink": {"7": [[0, 1]]}},
+    ):
+        with pytest.raises(ValueError, match="what it says of the fleet cannot be read"):
+            Fleet(8).restore(sound | spoilt)
 
 
 def test_a_fleet_comes_back_from_its_numbers() -> None:
     fleet = Fleet(8)
     sound = Resources(1.0, 1e9, 0.1, -90.0, None, None)
     fleet.enrol({2**63: sound, 7: sound}, Faults())
-    fleet.uplink(7).asked(1.0)
+    fleet.uplink(7).asked(3, 1.0)
     fleet.uplink(7).sent(3, 8e6, 3.0)
     other = Fleet(8)
     other.restore(fleet.to_numbers())
     assert other.device_of == {7: 0, 2**63: 1}
-    assert (other.size, other.uplink(7).rate_bps(3), other.uplink(7).overhead_s) == (2, 4e6, 1.0)
+    assert (other.size, other.uplink(7)) == (2, fleet.uplink(7))
+    assert other.uplink(7).rate_bps(3, 1.0) == 4e6
 
 
 # What it sends back
@@ -233,7 +272,7 @@ def test_a_node_tells_the_gradient_of_all_its_data_and_takes_it_from_the_drift()
     with pytest.raises(ValueError, match="no gradient of its own for this round"):
         app(message("train", sent | {"config": work(round=3, steps=1, subtract_own_gradient=True)}), here)
     for needed in (True, False):
-        ask = ConfigRecord(dict(vars(replace(ASK, needs_samples=needed))))
+        ask = replace(ASK, needs_samples=needed).record()
         told = app(message("query", {"config": ask}), here).content["resources"]
         assert told.get("num_samples") == (3 if needed else None)
 

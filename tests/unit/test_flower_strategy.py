@@ -28,12 +28,18 @@ from flare.flower.arrays import Layout
 from flare.records import RunFolder
 from flare.records.checkpoint import encode
 from flare.records.checkpoints import checkpoints, read_checkpoint
+from flare.report.curves import summarise
+from flare.report.run_groups import group_runs
+from flare.report.run_report import read_runs
+from flare.report.run_words import remarks_on
 from tests import ready_python
 from tests.fleets import FakeGrid, Node
 
 SOUND = {"tau": 2.0, "cpu_hz": 3e9, "power_w": 0.2, "gain_db": -95.0}
 SHAPES = {"weight": (3, 4), "bias": (3,)}
 SIZE = 15
+GUIDE = (Path(__file__).parents[2] / "docs" / "flower.md").read_text()
+REAL_TIME = {"wall_s": None, "measured_upload_s": []}  # what no two runs have in common
 
 
 def settings(*more: str) -> Config:
@@ -98,6 +104,40 @@ def restored(folder: Path) -> torch.Tensor:
         snapshot = opened.restore()
         assert snapshot is not None
         return snapshot.tensors["weights"]
+
+
+# What it says when nobody can send
+
+
+def test_log_and_record_say_why_nobody_was_selected_and_what_would_help(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An update of 68 Mbit on 10 MHz at 1 bit/s for each Hz takes 6.8 s, and there are 0.4 s."""
+    said = {name: value for name, value in SOUND.items() if name != "gain_db"} | {"uplink_bps": 1e7}
+    config = settings("run.payload=wireless", "wireless.payload_bits=6.8e7", "run.rounds=2")
+    run({1: node(said=said), 2: node(said=said)}, config, tmp_path / "run")
+    for each in records(tmp_path / "run"):
+        assert (each["available"], each["selected"]) == (2, [])
+        assert "an update of 68 Mbit takes the quickest device 6.8 s to send on the whole band" in each["why_nobody"]
+        assert "the deadline is 400 ms; it would take a deadline of at least 6.82 s" in each["why_nobody"]
+        assert f"round {each['round'] + 1}: nobody was selected: {each['why_nobody']}" in caplog.text
+        assert each["why_nobody"] in " ".join(GUIDE.split())  # as the guide shows it
+    groups, _ = group_runs(read_runs([tmp_path / "run"]))
+    told = remarks_on(groups, [summarise(group) for group in groups], [])
+    assert "The first of them: an update of 68 Mbit takes the quickest device" in told
+
+
+def test_where_no_node_is_sound_the_reason_is_that_of_the_nodes(tmp_path: Path) -> None:
+    run({1: node(said={"tau": 1.0}), 2: node(said={"tau": 1.0})}, settings("run.rounds=1"), tmp_path / "run")
+    (one,) = records(tmp_path / "run")
+    assert one["why_nobody"] == (
+        "no device gave a sound report of what it can do (cpu_hz is missing); the faults of the round say which"
+    )
+    run({}, settings("run.rounds=1"), tmp_path / "empty", timeout=0.01)
+    (none,) = records(tmp_path / "empty")
+    assert none["why_nobody"] == "no device reported what it can do; start some, or wait for them"
+    run({1: node()}, settings("run.rounds=1"), tmp_path / "sound")
+    assert records(tmp_path / "sound")[0]["why_nobody"] == ""
 
 
 # What it sends
@@ -472,7 +512,7 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, round
     assert len(records(tmp_path / "cut")) == rounds
     assert torch.equal(run(nodes(None), config, tmp_path / "cut"), whole)
     ours, theirs = records(tmp_path / "cut"), records(tmp_path / "whole")
-    assert [{**each, "wall_s": 0} for each in ours] == [{**each, "wall_s": 0} for each in theirs]
+    assert [each | REAL_TIME for each in ours] == [each | REAL_TIME for each in theirs]
 
 
 @pytest.mark.parametrize(
@@ -545,7 +585,7 @@ def test_a_loop_of_flowers_own_writes_down_the_same(tmp_path: Path) -> None:
         result = loop(grid, trained_arrays(module()), num_rounds=4, timeout=1)
     assert scores == [2, 4, 2, 4]
     ours, flowers = (records(tmp_path / name) for name in ("ours", "flowers"))
-    assert [each | {"wall_s": None} for each in ours] == [each | {"wall_s": None} for each in flowers]
+    assert [each | REAL_TIME for each in ours] == [each | REAL_TIME for each in flowers]
     assert len(ours[0]["faults"]) == 1
     assert all(each["wall_s"] > 0.0 for each in flowers)
     assert [RunFolder.open(tmp_path / name).manifest["status"] for name in ("ours", "flowers")] == ["finished"] * 2

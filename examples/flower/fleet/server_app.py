@@ -14,11 +14,12 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train, or continue the run in the folder."""
-    config = from_run_config(context.run_config)
-    strategy = FlareStrategy(config, folder=str(context.run_config["folder"]) or None)
+    said = context.run_config
+    config = from_run_config(said)
+    strategy = FlareStrategy(config, folder=str(said["folder"]) or None, min_nodes=int(said["min-nodes"]))
     strategy.start(
         grid,
         trained_arrays(task.model(config)),
-        timeout=float(context.run_config["timeout-s"]),
+        timeout=float(said["timeout-s"]),
         evaluate_fn=lambda _, arrays: task.score(config, arrays),
     )

@@ -20,9 +20,7 @@ from flare.report.curves import MIN_SEEDS, summarise
 from flare.report.paired import Ranking, ranked_groups
 from flare.report.run_groups import Group
 from flare.report.run_words import interval_note, ordered_by, percent
-from flare.rounds.air import air_link
-from flare.rounds.air import why_nobody as why_nobody_over_the_air
-from flare.scheduling.nobody import why_nobody
+from flare.rounds.why_nobody import why_nobody_sends
 from flare.simulation import Simulation
 from flare.sweeps.entries import run_name
 from flare.text import json_number
@@ -50,11 +48,7 @@ def outcome(run: RunNumbers) -> dict[str, Any]:
 def _why_nobody_sent(config: Config) -> str:
     """Why a run had no update in any round, told of its first."""
     simulation = Simulation(config)
-    problem = simulation.plan(simulation.start()).problem
-    if simulation.station.air is not None:
-        air_s = air_link(config.wireless, simulation.observe(0)).air_s(simulation.model.num_weights)
-        return why_nobody_over_the_air(config, problem, air_s)
-    return why_nobody(problem, config.scheduling.policy)
+    return why_nobody_sends(simulation.station, simulation.plan(simulation.start()))
 
 
 def print_outcome(one: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ that the server gives it, and sends back the difference to the model that it was
 from __future__ import annotations
 
 import itertools
-import time
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from typing import Any, final
 
@@ -25,6 +25,7 @@ from flare.flower.arrays import Layout, difference, load_arrays, trained_arrays
 from flare.flower.coding import UPLINK, Sender
 from flare.flower.device import Ask, own_resources
 from flare.flower.resources import RECORD
+from flare.flower.speed import Speed, Stopwatch, known_speed
 from flare.learning.flat import FlatModel
 from flare.learning.job import control_change, drift_less_own, norm_of
 from flare.rounds.residuals import Part
@@ -35,7 +36,12 @@ CONTROL = "control"
 """The record of the server's control variate, from which a node knows how its own one changes."""
 GRADIENT = "gradient"
 """The action of a message that asks for the gradient of all data."""
+WARM_UP_STEPS = 4
+"""Steps with which a node measures its speed before its first round, the first of them not counted."""
+WARM_UP_S = 2.0
+"""After so long the warm-up goes on to no further step."""
 _KEPT = "flare.gradient"  # where a node keeps its own gradient until it trains
+_log = logging.getLogger("flwr")  # Flower's own log, which its programs show
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,9 @@ def client_app(
     train_step : takes one step on a batch at the given rate, changing the module; returns the loss. By default one of
         gradient descent on `loss_of`. The rate is the server's: FLARE scales it so that devices with few steps get as
         far as those with many. What a method adds to the gradient (FedProx, SCAFFOLD, FedLin) is added after it.
-    resources : what this device can do; by default what it measures, or its node configuration says.
+    resources : what this device can do; by default what it measures, or its node configuration says. To measure how
+        fast it trains, a node takes a few steps on its own batches when it is first asked, with a model that it then
+        throws away.
     all_batches : all data of this device once, in batches (samples, labels). Only FedLin needs it, which asks for the
         gradient of all data first, and to know how many samples there are.
     loss_of : the mean loss of a batch.
@@ -129,21 +137,48 @@ class _Node:
 
     def query(self, message: Message, context: Context) -> Message:
         """What this device can do."""
-        ask = _read(Ask, message)
+        ask = replace(_read(Ask, message), speed=partial(self._speed, message, context))
         answer = dict(self.resources(context, ask))
         if ask.needs_samples and self.all_batches is not None and "num_samples" not in answer:
             answer["num_samples"] = sum(len(batch[1]) for batch in self.all_batches(context))
         numbers = MetricRecord({name: float(value) for name, value in answer.items()})
         return Message(RecordDict({RECORD: numbers}), reply_to=message)
 
+    def _speed(self, message: Message, context: Context) -> Speed | None:
+        """How fast this node trains; None where it cannot take a step on its own."""
+        if known_speed(context) is None:
+            try:
+                self._warm_up(_read(Ask, message), context)
+            except Exception as error:  # whatever is wrong shows again, and is told, when it trains
+                _log.warning("the training speed is not known before the first round: %s", error)
+        return known_speed(context)
+
+    def _warm_up(self, ask: Ask, context: Context) -> None:
+        """Some steps with a model that is then thrown away."""
+        device = int(context.node_config.get("partition-id", 0))
+        work = Work(ask.round, device, WARM_UP_STEPS, 0.0, 0.0, False, float(WARM_UP_STEPS), ask.bandwidth_hz, seed=0)
+        watch = Stopwatch()
+        module = self.model(context)
+        arrays = trained_arrays(module)
+        load_arrays(module, arrays)
+        watch.begin_steps()
+        for batch in itertools.islice(self.batches(context, work), WARM_UP_STEPS):
+            self.step(module, batch, work.lr)
+            watch.step_done(batch)
+            if watch.elapsed_s > WARM_UP_S:
+                break
+        difference(module, arrays)
+        watch.keep(context, warm_up=True)
+
     def gradient(self, message: Message, context: Context) -> Message:
         """The gradient of all its data, which it keeps until it trains."""
+        watch = Stopwatch()
         if self.all_batches is None:
             raise ValueError("this method needs the gradient of all data: give client_app all_batches")
         arrays = message.content.array_records["arrays"]
         own = _gradient_arrays(self.model(context), arrays, self.all_batches(context), self.loss_of)
         context.state[_KEPT] = own
-        context.state[f"{_KEPT}.round"] = ConfigRecord({"round": _round_of(message)})
+        context.state[f"{_KEPT}.round"] = ConfigRecord({"round": _round_of(message), "work_s": watch.elapsed_s})
         sender = Sender.asked(message, context)
         if sender is None:
             return Message(RecordDict({"arrays": own}), reply_to=message)
@@ -152,13 +187,17 @@ class _Node:
 
     def train(self, message: Message, context: Context) -> Message:
         """The difference to the model that it was sent, after the steps that it was asked for."""
-        start = time.perf_counter()
+        watch = Stopwatch()
         work = _read(Work, message)
         arrays = message.content.array_records["arrays"]
         module = self.model(context)
         load_arrays(module, arrays)
         step = _correcting(self.step, module, work, _drift(message, context, work, module))
-        losses = [step(batch) for batch in itertools.islice(self.batches(context, work), work.steps)]
+        losses = []
+        watch.begin_steps()
+        for batch in itertools.islice(self.batches(context, work), work.steps):
+            losses.append(step(batch))
+            watch.step_done(batch)
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
         told: dict[str, float] = {"steps": work.steps}
@@ -170,7 +209,8 @@ class _Node:
             content = RecordDict({"arrays": update})
         else:
             content = RecordDict({UPLINK: _coded(sender, work, message, Layout(arrays).flatten(update), told)})
-        content["metrics"] = MetricRecord({**told, "work_s": time.perf_counter() - start})
+        watch.keep(context)
+        content["metrics"] = MetricRecord({**told, "work_s": watch.elapsed_s + _gradient_s(context, work)})
         return Message(content, reply_to=message)
 
 
@@ -217,6 +257,12 @@ def _drift(message: Message, context: Context, work: Work, module: nn.Module) ->
     if kept is None or kept["round"] != work.round:
         raise ValueError("this node has no gradient of its own for this round: it was started anew since")
     return drift_less_own(drift, layout.flatten(context.state.array_records[_KEPT]))
+
+
+def _gradient_s(context: Context, work: Work) -> float:
+    """How long this node took for its gradient of the same round; 0 where it was not asked for one."""
+    kept = context.state.config_records.get(f"{_KEPT}.round")
+    return float(kept["work_s"]) if kept is not None and kept["round"] == work.round else 0.0  # type: ignore[arg-type]
 
 
 def _gradient_arrays(module: nn.Module, arrays: ArrayRecord, batches: Iterable[Any], loss_of: Loss) -> ArrayRecord:

@@ -1,31 +1,42 @@
-"""What a device says of itself: its processor, measured once, and the rate at which the server saw its updates come in.
+"""What a device says of itself: how fast it trains, as it measures it, and the rate at which the server saw its updates
+come in.
 
-Every figure can be set in the node's configuration (`flower-supernode --node-config`), which then counts:
-tau, cpu-hz, power-dbm, gain-db, uplink-bps, partition-id.
+Every figure can be set in the node's configuration (`flower-supernode --node-config`), which then counts: tau,
+compute-share, samples-per-s, cpu-hz, power-dbm, gain-db, uplink-bps, partition-id.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from flwr.app import Context, MetricRecord
+from flwr.app import ConfigRecord, Context, MetricRecord
 
+from flare.flower.speed import Speed
 from flare.units import dbm_to_watt
 from flare.wireless.cell import Cell
 
 MAX_STEPS = 20
-"""A device that nobody told its local steps does as many as half of the deadline allows, but not more than this."""
+"""A device that nobody told its local steps does as many as fit into its share of the deadline, and not more than
+this."""
+COMPUTE_SHARE = 0.5
+"""The share of the deadline in which a device computes; the rest is for sending."""
 _KEPT = "flare.device"  # what a node keeps from message to message, under this name in its state
 _CLOCKS = ("cpufreq/cpuinfo_max_freq", "cpufreq/base_frequency")  # in kHz, below /sys/devices/system/cpu/cpu*
 
 
+def _not_measured() -> Speed | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Ask:
-    """What the server tells when it asks: enough to answer with sensible defaults."""
+    """What the server tells when it asks: enough to answer with sensible defaults; and, on the node, `speed`, which
+    says how fast it trains (it measures that when it is first called), or None where that cannot be measured."""
 
     round: int
     deadline_s: float
@@ -34,6 +45,12 @@ class Ask:
     bandwidth_hz: float
     uplink_bps: float  # as measured on this node's last updates; 0: not
     needs_samples: bool = False  # whether the method needs to know how many samples a device holds
+    batch_size: int = 1  # samples of a local step, by the settings of the run
+    speed: Callable[[], Speed | None] = field(default=_not_measured, compare=False, repr=False)
+
+    def record(self) -> ConfigRecord:
+        """What goes to the node."""
+        return ConfigRecord({each.name: getattr(self, each.name) for each in fields(self) if each.name != "speed"})
 
 
 def own_resources(context: Context, ask: Ask) -> dict[str, float]:
@@ -45,13 +62,20 @@ def own_resources(context: Context, ask: Ask) -> dict[str, float]:
     kept = _kept(context)
     if "cpu_hz" not in kept:
         kept["cpu_hz"] = _said(said, "cpu-hz") or measure_cpu_hz()
-    cpu_hz = _number(kept["cpu_hz"])
+    cpu_hz, speed = _number(kept["cpu_hz"]), _speed(said, ask)
     power_dbm, gain_db = _said(said, "power-dbm"), _said(said, "gain-db")
     answer = {
-        "tau": _said(said, "tau") or float(_affordable_steps(ask, cpu_hz)),
+        "tau": _said(said, "tau") or float(_affordable_steps(ask, cpu_hz, speed, _share(said))),
         "cpu_hz": cpu_hz,
         "power_w": ask.power_w if power_dbm is None else dbm_to_watt(power_dbm),
     }
+    if speed is not None:
+        answer |= {
+            "samples_per_s": speed.samples_per_s,
+            "speed_spread": speed.spread,
+            "batch_samples": speed.batch_samples,
+            "setup_s": speed.setup_s,
+        }
     if gain_db is not None:
         answer["gain_db"] = gain_db
     else:
@@ -98,9 +122,29 @@ def _counted_hz() -> float:
     return 50.0 * turns / max(time.perf_counter() - start, 1e-9)
 
 
-def _affordable_steps(ask: Ask, cpu_hz: float) -> int:
-    steps = 0.5 * ask.deadline_s * cpu_hz / ask.cycles_per_step
-    return max(1, min(MAX_STEPS, int(steps)))
+def _speed(said: Mapping[str, object], ask: Ask) -> Speed | None:
+    """How fast the device trains: by its configuration, or as measured; None: that follows from `cpu_hz`."""
+    fixed = _said(said, "samples-per-s")
+    if fixed is not None:
+        if not 0.0 < fixed < math.inf:
+            raise ValueError(f"node-config samples-per-s is {fixed:g}; it must be greater than 0")
+        return Speed(fixed, spread=0.0, batch_samples=float(ask.batch_size), setup_s=0.0)
+    return None if "cpu-hz" in said else ask.speed()
+
+
+def _share(said: Mapping[str, object]) -> float:
+    """The share of the deadline in which the device computes."""
+    share = _said(said, "compute-share")
+    if share is not None and not 0.0 < share <= 1.0:
+        raise ValueError(f"node-config compute-share is {share:g}; it must be greater than 0, and 1 at most")
+    return COMPUTE_SHARE if share is None else share
+
+
+def _affordable_steps(ask: Ask, cpu_hz: float, speed: Speed | None, share: float) -> int:
+    """As many local steps as fit into the device's share of the deadline, and one at least."""
+    room_s = share * ask.deadline_s
+    steps = int(room_s * cpu_hz / ask.cycles_per_step) if speed is None else speed.steps_within(room_s)
+    return max(1, min(MAX_STEPS, steps))
 
 
 def _kept(context: Context) -> MetricRecord:

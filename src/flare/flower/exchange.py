@@ -8,6 +8,7 @@ threads), and memory holds a few at a time, however many nodes there are.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -29,11 +30,13 @@ _MAX_READY = 4  # answers that wait to be taken
 
 @dataclass(frozen=True)
 class Answer:
-    """A node's answer, and how long after the question it was here."""
+    """A node's answer, how long after the question it was here, and how long after it was made; nan: not known. The
+    second is by two clocks, the node's and the server's."""
 
     node: int
     message: Message
     after_s: float
+    delay_s: float = math.nan
 
 
 def exchange(
@@ -58,7 +61,9 @@ def exchange(
                 faults.note(node, when, "it answered more than once; the first answer counts")
             trouble = fetched.trouble or refusal(fetched.answers[0], fetched.message_id, node)
             if trouble is None:
-                yield Answer(node, fetched.answers[0], time.monotonic() - start)
+                answer = fetched.answers[0]
+                yield Answer(node, answer, time.monotonic() - start, fetched.at - answer.metadata.created_at)
+                del answer
             else:
                 faults.note(node, when, trouble)
             del fetched  # or it would stay until the next is here
@@ -76,6 +81,7 @@ class _Fetched:
     answers: list[Message]
     trouble: str | None = None
     error: BaseException | None = None  # of the connection: not the node's fault
+    at: float = field(default_factory=time.time)
 
     @property
     def nothing(self) -> bool:

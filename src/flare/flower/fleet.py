@@ -10,44 +10,83 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, TypeVar, final
+
+import numpy as np
 
 from flare.flower.faults import Faults
-from flare.flower.resources import MAX_BPS, MIN_BPS, Resources
+from flare.flower.resources import MAX_BPS, MIN_BPS, Resources, snr_of_rate
+from flare.wireless.rate import rate_bps
 
-_ROUNDS_A_RATE_COUNTS = 5
+Value = TypeVar("Value")
+
+ROUNDS_KEPT = 5
+"""Rounds for which an answer counts: clocks drift, and a node that looks too slow is not asked to send and would stay
+so."""
+SURE_S = 1.5
+"""An upload that took so long says how fast the uplink is; a shorter one, that it is not slower. Flower looks for
+answers every 0.5 s on the node and every `poll_s` on the server, together half of this."""
 
 
 @final
 @dataclass
 class Uplink:
-    """What is known of a node's uplink: the least time that a question without a model took, and the last rates.
+    """What is known of a node's uplink, from when its answers were made and when they were here.
 
-    Whatever else happens between question and answer only makes a rate look smaller: the greatest is the best guess. A
-    rate counts for some rounds only, for a node that looks too slow is not asked to send, and would stay so.
+    An answer says when it was made, by the node's clock. From then until it is here, by the server's clock, is its
+    delay: the difference of the two clocks, what any answer takes, and the upload. The waiting for Flower to fetch the
+    question, the start of the app, the way of the model to the node and its work came before. An answer without a model
+    has the same delay but for the upload, so the least of those in the last rounds is taken off. What is left beside
+    the upload is waiting for the next look of Flower, which only makes a rate look smaller: the greatest counts.
     """
 
-    overhead_s: float = math.inf
-    rates: dict[int, float] = field(default_factory=dict)  # round -> bit/s
+    delays_s: dict[int, float] = field(default_factory=dict)  # round -> least delay of an answer without a model
+    rates: dict[int, tuple[float, bool]] = field(default_factory=dict)  # round -> bit/s on the whole band, whether sure
 
-    def asked(self, after_s: float) -> None:
-        """A question without a model was answered after so long."""
-        self.overhead_s = min(self.overhead_s, after_s)
+    def asked(self, index: int, delay_s: float) -> None:
+        """A question without a model was answered in a round, with such a delay."""
+        if math.isfinite(delay_s):
+            self.delays_s[index] = min(delay_s, self.delays_s.get(index, math.inf))
 
-    def upload_s(self, transfer_s: float) -> float | None:
-        """How long an update took to come, work and overhead aside; None: it cannot be told."""
-        return transfer_s - self.overhead_s if transfer_s > self.overhead_s else None  # None of nan too
+    def upload_s(self, index: int, delay_s: float) -> float | None:
+        """How long an update of such a delay took to come; None: it cannot be told."""
+        self.delays_s = _of_last_rounds(self.delays_s, index)
+        upload_s = delay_s - min(self.delays_s.values(), default=math.inf)
+        return upload_s if 0.0 < upload_s < math.inf else None  # None of nan too
 
-    def sent(self, index: int, bits: float, transfer_s: float) -> None:
-        """An update of so many bits took so long, work aside."""
-        if (upload_s := self.upload_s(transfer_s)) is not None:
-            self.rates[index] = bits / upload_s
+    def sent(self, index: int, bits: float, delay_s: float, *, share: Share | None = None) -> None:
+        """An update of so many bits came with such a delay; `share` is the part of the band that the network gave it,
+        None where it gave all that there is."""
+        upload_s = self.upload_s(index, delay_s)
+        if upload_s is None:
+            return
+        rate = bits / upload_s if share is None else share.on_whole_band(bits / upload_s)
+        self.rates[index] = (min(max(rate, MIN_BPS), MAX_BPS), upload_s >= SURE_S)
 
-    def rate_bps(self, index: int) -> float:
-        """The best guess in a round; 0: none."""
-        self.rates = {then: rate for then, rate in self.rates.items() if index - then <= _ROUNDS_A_RATE_COUNTS}
-        best = max(self.rates.values(), default=0.0)
-        return min(max(best, MIN_BPS), MAX_BPS) if best else 0.0
+    def rate_bps(self, index: int, assumed_bps: float) -> float:
+        """The best guess in a round; 0: none. `assumed_bps` counts until an upload took long enough to be sure of."""
+        self.rates = _of_last_rounds(self.rates, index)
+        if not self.rates:
+            return 0.0
+        best = max(rate for rate, _ in self.rates.values())
+        return best if any(sure for _, sure in self.rates.values()) else max(best, assumed_bps)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of the band that a network really gives a node, and no more."""
+
+    bandwidth_hz: float
+    total_bandwidth_hz: float
+
+    def on_whole_band(self, rate: float) -> float:
+        """The rate that a node would have on the whole band which has this one on its share."""
+        snr_hz = snr_of_rate(np.array([rate]), self.bandwidth_hz)
+        return float(rate_bps(np.array([self.total_bandwidth_hz]), snr_hz)[0])
+
+
+def _of_last_rounds(values: dict[int, Value], index: int) -> dict[int, Value]:
+    return {then: value for then, value in values.items() if index - then <= ROUNDS_KEPT}
 
 
 @final
@@ -107,21 +146,30 @@ class Fleet:
         return {
             "size": self.size,
             "device_of": {str(node): device for node, device in self.device_of.items()},
-            "overhead_s": {str(node): each.overhead_s for node, each in known.items() if each.overhead_s < math.inf},
-            "rates": {str(node): list(each.rates.items()) for node, each in known.items()},
+            "delays_s": {str(node): list(each.delays_s.items()) for node, each in known.items()},
+            "uplink": {str(node): [(then, *rate) for then, rate in each.rates.items()] for node, each in known.items()},
         }
 
     def restore(self, numbers: Any) -> None:
-        """From a checkpoint; ValueError where it has no fleet."""
+        """From a checkpoint; ValueError where it has no fleet. What older versions measured of uplinks is not read."""
         try:
             self.device_of = {int(node): int(device) for node, device in numbers["device_of"].items()}
             self.size = int(numbers["size"])
-            for node, overhead_s in numbers["overhead_s"].items():
-                self.uplink(int(node)).overhead_s = float(overhead_s)
-            for node, rates in numbers["rates"].items():
-                self.uplink(int(node)).rates = {int(then): float(rate) for then, rate in rates}
+            for node, delays in numbers.get("delays_s", {}).items():
+                self.uplink(int(node)).delays_s = {int(then): _finite(delay_s) for then, delay_s in delays}
+            for node, rates in numbers.get("uplink", {}).items():
+                told = {int(then): (_finite(rate, MIN_BPS), bool(sure)) for then, rate, sure in rates}
+                self.uplink(int(node)).rates = told
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"what it says of the fleet cannot be read ({error})") from None
         devices = self.device_of.values()
         if len(set(devices)) < len(devices) or not all(0 <= device < self.size for device in devices):
             raise ValueError(f"its fleet of {self.size} devices has nodes for devices {sorted(devices)}; each has one")
+
+
+def _finite(value: Any, least: float = -math.inf) -> float:
+    """A number of a checkpoint; ValueError where it cannot be one."""
+    number = float(value)
+    if not math.isfinite(number) or number < least:
+        raise ValueError(f"{number} is no delay or rate")
+    return number

@@ -18,7 +18,7 @@ from flare.flower.coding import UPLINK, coding_record
 from flare.flower.device import Ask
 from flare.flower.exchange import Answer
 from flare.flower.faults import Faults
-from flare.flower.fleet import Fleet
+from flare.flower.fleet import Fleet, Share
 from flare.flower.resources import Resources, read_resources
 from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
@@ -40,21 +40,22 @@ def query_messages(
     """Asks each node what it can do."""
     messages = []
     for node in nodes:
-        ask = _ask(config, index, fleet.uplink(node).rate_bps(index), needs_samples)
-        content = RecordDict({"config": ConfigRecord(dict(vars(ask)))})
+        assumed_bps = config.wireless.total_bandwidth_hz  # 1 bit/s for each Hz, as a node assumes
+        ask = _ask(config, index, fleet.uplink(node).rate_bps(index, assumed_bps), needs_samples)
+        content = RecordDict({"config": ask.record()})
         messages.append(Message(content, node, MessageType.QUERY, ttl=ttl_s, group_id=str(index)))
     return messages
 
 
 def read_queries(
-    answers: Iterable[Answer], *, fleet: Fleet, faults: Faults, max_steps: int, needs_samples: bool
+    answers: Iterable[Answer], *, index: int, fleet: Fleet, faults: Faults, max_steps: int, needs_samples: bool
 ) -> dict[int, Resources]:
-    """The resources of every node that gives sound ones."""
+    """The resources of every node that gives sound ones, asked in this round."""
     said = {}
     for answer in answers:
         try:
             said[answer.node] = read_resources(answer.message, max_steps, needs_samples=needs_samples)
-            fleet.uplink(answer.node).asked(answer.after_s)
+            fleet.uplink(answer.node).asked(index, answer.delay_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "query", str(error))
     return said
@@ -148,21 +149,25 @@ def take_in(
     *,
     fleet: Fleet,
     faults: Faults,
+    granted: bool = False,
 ) -> None:
-    """Check each answer as it comes, hand it to the round, forget it; `works` has the work of each node."""
+    """Check each answer as it comes, hand it to the round, forget it; `works` has the work of each node, and `granted`
+    says whether the network gives each the bandwidth of its work, and no more."""
+    total_hz = reader.station.config.wireless.total_bandwidth_hz
     for answer in answers:
-        work = works.get(answer.node)
+        work, uplink = works.get(answer.node), fleet.uplink(answer.node)
         try:
             if work is None:
                 raise ValueError("it was not asked")
             with one_thread(_CPU):  # threads cost more than they save on sums this short
                 trained = _read_trained(answer.message, reader, work)
-                upload_s = fleet.uplink(answer.node).upload_s(answer.after_s - trained.work_s)
+                upload_s = uplink.upload_s(work.round, answer.delay_s)
                 arrivals.add(work.device, trained.update, compute_s=trained.work_s, upload_s=upload_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "train", str(error))
             continue
-        fleet.uplink(answer.node).sent(work.round, reader.bits(work.device), answer.after_s - trained.work_s)
+        share = Share(work.bandwidth_hz, total_hz) if granted else None
+        uplink.sent(work.round, reader.bits(work.device), answer.delay_s, share=share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +189,7 @@ def _ask(config: Config, index: int, uplink_bps: float, needs_samples: bool) -> 
         bandwidth_hz=wireless.total_bandwidth_hz,
         uplink_bps=uplink_bps,
         needs_samples=needs_samples,
+        batch_size=wireless.batch_size,
     )
 
 

@@ -1,8 +1,9 @@
 """What a node says of itself, and what of that is believed.
 
-A node reports, in a MetricRecord named "resources", its local steps, processor speed and transmit power, and of its
-channel either the power gain or the uplink rate that was measured. Every number must lie in a range that a device can
-have: beyond, it is a slip of the unit, a fault or a lie, and the node is left out of the round.
+A node reports, in a MetricRecord named "resources", its local steps, processor speed and transmit power, of its channel
+either the power gain or the uplink rate that was measured, and how fast it trains where it measures that. Every number
+must lie in a range that a device can have: beyond, it is a slip of the unit, a fault or a lie, and the node is left out
+of the round.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import numpy as np
 from flwr.app import Message, MetricRecord
 
 from flare.config import WirelessConfig
+from flare.flower.speed import Speed
 from flare.rounds import Observation
+from flare.rounds.observation import Speeds
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz
 from flare.wireless.rate import LN2, snr_hz
@@ -34,7 +37,12 @@ _RANGES = {
     "uplink_bps": (MIN_BPS, MAX_BPS, False),
     "device": (0.0, 1e7, True),
     "num_samples": (1.0, 1e12, True),
+    "samples_per_s": (1e-6, 1e12, False),
+    "speed_spread": (0.0, 1e6, False),
+    "batch_samples": (1.0, 1e9, False),
+    "setup_s": (0.0, 1e6, False),
 }
+_OF_SPEED = ("speed_spread", "batch_samples", "setup_s")
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ class Resources:
     uplink_bps: float | None
     device: int | None  # which device of the cell it says to be
     num_samples: float | None = None  # training samples that it holds
+    speed: Speed | None = None  # None: it does not say, and its processor speed counts
 
 
 def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = False) -> Resources:
@@ -62,7 +71,7 @@ def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = Fal
             raise ValueError(f"{name} is missing")
     if "gain_db" not in values and "uplink_bps" not in values:
         raise ValueError("gain_db and uplink_bps are both missing; one is needed")
-    device = values.get("device")
+    speed, device = _speed(values), values.get("device")
     return Resources(
         tau=values["tau"],
         cpu_hz=values["cpu_hz"],
@@ -71,7 +80,18 @@ def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = Fal
         uplink_bps=values.get("uplink_bps"),
         device=None if device is None else int(device),
         num_samples=values.get("num_samples"),
+        speed=speed,
     )
+
+
+def _speed(values: Mapping[str, float]) -> Speed | None:
+    """The speed of training among what a node says; ValueError where it says a part of it only."""
+    if "samples_per_s" not in values:
+        return None
+    for name in _OF_SPEED:
+        if name not in values:
+            raise ValueError(f"samples_per_s is there, and {name} is missing; both are needed")
+    return Speed(values["samples_per_s"], values["speed_spread"], values["batch_samples"], values["setup_s"])
 
 
 def observation(said: Mapping[int, Resources], num_devices: int, config: WirelessConfig) -> Observation:
@@ -89,22 +109,38 @@ def observation(said: Mapping[int, Resources], num_devices: int, config: Wireles
         snr_hz=channel_hz(resources, config),
         power_w=every(each.power_w for each in resources),
         num_samples=every(each.num_samples for each in resources),
+        speeds=_speeds([each.speed for each in resources]),
     )
+
+
+def _speeds(told: list[Speed | None]) -> Speeds | None:
+    """The speeds of all nodes; None where none of them says its own."""
+    if all(each is None for each in told):
+        return None
+
+    def every(name: str) -> Floats:
+        return np.array([math.nan if each is None else getattr(each, name) for each in told])
+
+    return Speeds(every("samples_per_s"), every("spread"), every("batch_samples"), every("setup_s"))
 
 
 def channel_hz(resources: list[Resources], config: WirelessConfig) -> Floats:
     """p h^2 / N_0 of each node, shape (nodes,).
 
-    From the gain where it is known; otherwise the value at which the whole band carries the measured rate,
-    B (2^(rate / B) - 1), Eq. (5) solved for it.
+    From the gain where it is known; otherwise the value at which the whole band carries the measured rate.
     """
     noise = dbm_per_mhz_to_watt_per_hz(config.noise_dbm_per_mhz)
     power = np.array([each.power_w for each in resources])
     gain_db = np.array([math.nan if each.gain_db is None else each.gain_db for each in resources])
     rate = np.array([1.0 if each.uplink_bps is None else each.uplink_bps for each in resources])
     band = config.total_bandwidth_hz
-    measured = band * np.expm1(LN2 * np.minimum(rate / band, MAX_BPS_PER_HZ))
+    measured = snr_of_rate(rate, band)
     return np.where(np.isnan(gain_db), measured, snr_hz(power, db_to_linear(gain_db), noise))
+
+
+def snr_of_rate(rate: Floats, bandwidth_hz: float) -> Floats:
+    """p h^2 / N_0 at which a band of b carries such a rate: b (2^(rate / b) - 1), Eq. (5) solved for it."""
+    return bandwidth_hz * np.expm1(LN2 * np.minimum(rate / bandwidth_hz, MAX_BPS_PER_HZ))
 
 
 def _number(name: str, value: Any, least: float, greatest: float, whole: bool) -> float:

@@ -198,6 +198,7 @@ class FlareStrategy(Strategy):
         )
         said = read_queries(
             self._exchange(grid, asked, "query"),
+            index=index,
             fleet=self._fleet,
             faults=self._faults,
             max_steps=self.max_steps,

@@ -70,3 +70,5 @@ def say_round(record: RoundRecord) -> None:
         record.train_loss,
         record.test_accuracy,
     )
+    if record.why_nobody:
+        log.warning("round %d: nobody was selected: %s", record.round + 1, record.why_nobody)

@@ -37,6 +37,7 @@ class RunNumbers:
 
     folder         where it lies; None: in memory alone
     schedules      the status of each schedule, shape (rounds,), texts
+    why_nobody     why nobody was selected, shape (rounds,), texts; "" where somebody was, or it was not written down
     available      how many devices reported, shape (rounds,)
     of_round       each quantity of `OF_ROUND`, shape (rounds,), nan where nothing was recorded
     num_selected   shape (rounds,)
@@ -55,6 +56,7 @@ class RunNumbers:
     config: Config
     manifest: Mapping[str, Any]
     schedules: NDArray[Any]
+    why_nobody: NDArray[Any]
     available: Indices
     of_round: Mapping[str, Floats]
     num_selected: Indices
@@ -265,6 +267,7 @@ class _Columns:
 
     def __init__(self) -> None:
         self._schedules: list[str] = []
+        self._why_nobody: list[str] = []
         self._available = array("q")
         self._of_round = {name: array("d") for name in OF_ROUND}
         self._of_selected = {name: array("d") for name in OF_SELECTED}
@@ -277,6 +280,7 @@ class _Columns:
     def add(self, record: RoundRecord) -> None:
         """Take in a round."""
         self._schedules.append(sys.intern(record.status))
+        self._why_nobody.append(sys.intern(record.why_nobody))
         self._available.append(record.available)
         for name, column in self._of_round.items():
             column.append(_number(getattr(record, name)))
@@ -302,6 +306,7 @@ class _Columns:
             config=config,
             manifest=manifest,
             schedules=np.array(self._schedules, dtype=object),
+            why_nobody=np.array(self._why_nobody, dtype=object),
             available=_indices(self._available),
             of_round={name: _floats(column) for name, column in self._of_round.items()},
             num_selected=_indices(self._num_selected),

@@ -150,7 +150,9 @@ def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequ
         remarks.append(f"{plural(sum(diverged.values()), 'run')} diverged, without a final accuracy: {names}.")
     nobody, rounds = sum(line.infeasible for line in lines), sum(line.total_rounds for line in lines)
     if nobody:
-        remarks.append(f"In {nobody:,} of {rounds:,} rounds ({nobody / rounds:.1%}) nobody could send.")
+        why = next((each for group in groups for run in group.runs for each in run.why_nobody if each), "")
+        because = f" The first of them: {why}." if why else ""
+        remarks.append(f"In {nobody:,} of {rounds:,} rounds ({nobody / rounds:.1%}) nobody could send.{because}")
     unfinished = sum(not run.ended for group in groups for run in group.runs)
     if unfinished:
         remarks.append(f"{plural(unfinished, 'run')} had not come to an end; the tables show which.")

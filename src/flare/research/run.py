@@ -113,7 +113,7 @@ class Run:
 
         `round` is counted from 0. Beside what the record of a round holds as a number there are `num_selected`,
         `num_sent`, `mean_tau` (of the selected devices), `energy_j` and `payload_bits` (of all devices in the round),
-        `gap` (of the objective to its proven bound, as a share of it) and `num_faults`.
+        `gap` (of the objective to its proven bound, as a share of it), `num_faults` and `why_nobody` (was selected).
         """
         return frame_of(self.round_columns())
 
@@ -128,7 +128,8 @@ class Run:
         `objective_change` is what P2's objective would have changed by had it sent, too (> 0 is worse). `tau` and
         `compute_s` are what the device can do in the round, selected or not; `upload_s` and `finish_s` are there only
         of the selected, and so is `broadcast_s`, the time before the device computes in which it receives the model:
-        the other times, and the deadline, begin after it.
+        the other times, and the deadline, begin after it. `measured_compute_s`, `measured_upload_s`, `samples_per_s`
+        and `speed_spread` are of real nodes, nan in a simulation.
         """
         columns, untold = self.device_table()
         warn_untold({self.name: untold})

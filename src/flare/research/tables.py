@@ -48,6 +48,7 @@ def round_columns(numbers: RunNumbers) -> Columns:
         "payload_bits": numbers.round_payload_bits(),
         "gap": numbers.gap(),
         "num_faults": numbers.num_faults.astype(np.int64),
+        "why_nobody": numbers.why_nobody,
     }
 
 
@@ -148,6 +149,7 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         "compute_s": compute_s,
         "upload_s": of_selected["upload_s"],
         "finish_s": of_selected["compute_s"] + of_selected["upload_s"],
+        **_measured(record, num_devices),
         "bandwidth_hz": idle["bandwidth_hz"],
         "compute_energy_j": idle["compute_energy_j"],
         "upload_energy_j": idle["upload_energy_j"],
@@ -159,7 +161,17 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
     }
 
 
-def _of_selected_or_not(record: RoundRecord, values: Sequence[float], num_devices: int) -> NDArray[np.float64]:
+def _measured(record: RoundRecord, num_devices: int) -> Columns:
+    """What real devices measured; nan in a simulation."""
+    of_sent = {name: getattr(record, name) for name in ("measured_compute_s", "measured_upload_s")}
+    of_selected = {name: getattr(record, name) for name in ("samples_per_s", "speed_spread")}
+    return {
+        **{name: _spread(record.sent if values else (), values, num_devices) for name, values in of_sent.items()},
+        **{name: _of_selected_or_not(record, values, num_devices) for name, values in of_selected.items()},
+    }
+
+
+def _of_selected_or_not(record: RoundRecord, values: Sequence[float | None], num_devices: int) -> NDArray[np.float64]:
     """Values of the selected devices over all, where the policy set them; nan otherwise."""
     return _spread(record.selected if values else (), values, num_devices)
 

@@ -22,6 +22,7 @@ from flare.rounds.probing import probing_record
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
 from flare.rounds.state import RunState, RunStatus, ended, scored
+from flare.rounds.why_nobody import nobody_reported, why_nobody_sends
 from flare.scheduling.history import History
 from flare.scheduling.schedule import Status
 from flare.text import json_number
@@ -125,6 +126,7 @@ class Arrivals:
             residuals=state.residuals if residuals is None else residuals,
             underway=underway,
         )
+        measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
         record = replace(
             _planned_record(self._station, state.rounds_done, plan, clock_s),
@@ -138,8 +140,17 @@ class Arrivals:
             noise_std=None if noise_std is None else json_number(noise_std),
             train_loss=json_number(_mean(self.losses.values())),
             faults=[dict(each) for each in faults],
+            measured_compute_s=measured_compute_s,
+            measured_upload_s=measured_upload_s,
         )
         return ended(self._station.config.run, after), record
+
+    def _measured(self, sent: Iterable[int]) -> tuple[list[float | None], list[float | None]]:
+        """How long the devices that sent were measured to compute and to send; nothing where none was measured."""
+        times = [self._times[device] for device in sent]
+        if all(each is None for pair in times for each in pair):
+            return [], []
+        return [compute_s for compute_s, _ in times], [upload_s for _, upload_s in times]
 
 
 def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple[RunState, RoundRecord]:
@@ -181,7 +192,7 @@ def _nobody_there(
         clock_s=state.clock_s + deadline_s,
         history=after_round(state.history, {}, compute_s=none, upload_s=none, energy_j=none),
     )
-    record = _idle_record(state.rounds_done, deadline_s, after.clock_s)
+    record = replace(_idle_record(state.rounds_done, deadline_s, after.clock_s), why_nobody=nobody_reported(faults))
     return ended(station.config.run, after), replace(record, faults=[dict(each) for each in faults])
 
 
@@ -217,6 +228,7 @@ def _history(
 def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float) -> RoundRecord:
     """The record of a scheduled round of which nothing has arrived yet."""
     problem, schedule, at = plan.problem, plan.schedule, plan.schedule.selected
+    speeds = plan.seen.speeds
     return RoundRecord(
         round=index,
         status=schedule.status.value,
@@ -246,6 +258,9 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         pilot_energy_j=schedule.pilot_j,
         cpu_hz=[] if schedule.cpu_hz is None else schedule.cpu_hz[at].tolist(),
         power_w=[] if schedule.power_w is None else schedule.power_w[at].tolist(),
+        why_nobody="" if len(at) else why_nobody_sends(station, plan),
+        samples_per_s=[] if speeds is None else [json_number(each) for each in speeds.samples_per_s[at].tolist()],
+        speed_spread=[] if speeds is None else [json_number(each) for each in speeds.spread[at].tolist()],
         **probing_record(plan.question),
     )
 

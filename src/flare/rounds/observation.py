@@ -12,6 +12,21 @@ from flare.wireless.rate import downlink_snr_hz
 
 
 @dataclass(frozen=True, eq=False)
+class Speeds:
+    """How fast devices train, as each measured it with its own model and batches; arrays of shape (present,), nan where
+    one did not measure."""
+
+    samples_per_s: Floats
+    spread: Floats  # standard deviation of the time of a step over its mean
+    batch_samples: Floats  # samples of a local step
+    setup_s: Floats  # of a round beside its steps: making the model, loading weights and data
+
+    def compute_s(self, steps: Floats, samples: Floats | float = 0.0) -> Floats:
+        """How long a round takes with so many local steps, and so many samples beside them."""
+        return self.setup_s + (steps * self.batch_samples + samples) / self.samples_per_s
+
+
+@dataclass(frozen=True, eq=False)
 class Observation:
     """The devices that are there, and what each of them can do; arrays of shape (present,).
 
@@ -27,6 +42,7 @@ class Observation:
     num_samples: Floats  # training samples that it holds; nan: it does not say
     label_counts: Floats | None = None  # (present, classes), where the run shares them
     mean_snr_hz: Floats | None = None  # snr_hz without fading; None where nothing fades, or the mean is not known
+    speeds: Speeds | None = None  # None: nobody measured
 
     @property
     def num_present(self) -> int:

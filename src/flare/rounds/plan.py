@@ -18,6 +18,7 @@ from flare.rounds.asynchrony import Underway, as_left, over_all, refuse_vectors
 from flare.rounds.base_station import BaseStation
 from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
+from flare.rounds.computing import computing
 from flare.rounds.history import informed, with_energy
 from flare.rounds.method_answers import checked_reference, checked_rules, checked_steps
 from flare.rounds.observation import Observation
@@ -31,7 +32,6 @@ from flare.scheduling.schedule import time_of_broadcast
 from flare.types import Floats, Indices
 from flare.uplink import Qsgd
 from flare.uplink.air import AirLink, AirPlan
-from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import upload_energy_j
 
 
@@ -280,16 +280,11 @@ def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, F
     wireless, link = station.config.wireless, _air_link(station, seen)
     tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
     sizes = station.method.sizes(seen.devices, seen.cpu_hz)
-    steps: Floats = tau * station.method.step_cost
     bits: float | Floats = station.payload_bits
     if sizes is not None:
         counts, which = np.unique(sizes.num_weights, return_inverse=True)
-        steps, bits = steps * sizes.work, np.array([station.payload_of(n) for n in counts.tolist()])[which]
-    if station.method.needs_gradients:  # over all its samples: as much work as that many samples in steps
-        steps = steps + seen.num_samples / wireless.batch_size
-    compute_s, energy_j = time_and_energy(
-        steps, wireless.cycles_per_sample, wireless.batch_size, seen.cpu_hz, wireless.capacitance
-    )
+        bits = np.array([station.payload_of(n) for n in counts.tolist()])[which]
+    compute_s, energy_j = computing(station, seen, tau, sizes)
     problem = RoundProblem(
         tau=tau,
         compute_s=compute_s,

@@ -15,8 +15,9 @@ class RoundRecord:
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send,
     but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
-    device where the policy set them, and are empty otherwise. `probe_energy_j` has one for each of the devices
-    `probed`.
+    device where the policy set them, and are empty otherwise; so are `samples_per_s` and `speed_spread` where devices
+    measured. `measured_compute_s` and `measured_upload_s` have one for each device that sent, or none at all.
+    `probe_energy_j` has one for each of the devices `probed`.
 
     Where devices compute across rounds, `tau` and energy are those of the whole update, `compute_s` is what was left of
     its computing when the round began, and `tau_bar` is that of the selected devices, not of those that received a
@@ -67,6 +68,11 @@ class RoundRecord:
     test_loss: float | None = None
     faults: list[dict[str, Any]] = field(default_factory=list)  # of nodes: which, when, why
     wall_s: float | None = None  # real time that the round took
+    why_nobody: str = ""  # why nobody was selected, and what would help; "": somebody was, or it was not written down
+    measured_compute_s: list[float | None] = field(default_factory=list)  # of what sent, on real devices
+    measured_upload_s: list[float | None] = field(default_factory=list)  # None: too short to be told from the rest
+    samples_per_s: list[float | None] = field(default_factory=list)  # the speed that each selected device measured
+    speed_spread: list[float | None] = field(default_factory=list)  # standard deviation of its steps over their mean
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -81,11 +87,11 @@ class RoundRecord:
             told = {**told, "payload_bits": [None] * len(told["sent"])}
         told = {
             "noise_std": None,
-            "age": [],
             "lost": [],
             "probed": [],
             "probe_energy_j": [],
-            **{name: [] for name in OF_SELECTED_OR_EMPTY},
+            "why_nobody": "",
+            **{name: [] for name in OF_SELECTED_OR_EMPTY + OF_SENT_OR_EMPTY},
             **told,
         }
         for name, kind in _KINDS.items():
@@ -97,15 +103,14 @@ class RoundRecord:
                 raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
         of_devices = (
             (OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"),
-            (OF_SENT, "sent"),
+            (OF_SENT + OF_SENT_OR_EMPTY, "sent"),
             (("probe_energy_j",), "probed"),
         )
+        may_be_empty = OF_SELECTED_OR_EMPTY + OF_SENT_OR_EMPTY
         for names, of in of_devices:
             for name in names:
-                if len(told[name]) != len(told[of]) and (told[name] or name not in OF_SELECTED_OR_EMPTY):
+                if len(told[name]) != len(told[of]) and (told[name] or name not in may_be_empty):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
-        if told["age"] and len(told["age"]) != len(told["sent"]):
-            raise ValueError(f"has {len(told['age'])} values of age for {len(told['sent'])} devices sent")
         return cls(**{name: told[name] for name in _NAMES})
 
 
@@ -116,10 +121,12 @@ _NOT_COUNTED = dict.fromkeys(
 _NAMES = tuple(each.name for each in fields(RoundRecord))
 OF_SELECTED = ("tau", "lr", "bandwidth_hz", "compute_s", "upload_s", "compute_energy_j", "upload_energy_j")
 """The lists with a value for each selected device."""
-OF_SELECTED_OR_EMPTY = ("weights", "error_rate", "cpu_hz", "power_w")
+OF_SELECTED_OR_EMPTY = ("weights", "error_rate", "cpu_hz", "power_w", "samples_per_s", "speed_spread")
 """The lists with a value for each selected device, or none at all."""
 OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""
+OF_SENT_OR_EMPTY = ("age", "measured_compute_s", "measured_upload_s")
+"""The lists with a value for each device that sent, or none at all."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}
 OF_ROUND = tuple(name for name, kind in _KINDS.items() if kind in ("float", "float | None"))
 """The numbers of a round that may have a fraction."""

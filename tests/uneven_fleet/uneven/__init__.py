@@ -1,0 +1,1 @@
+"""An app of nodes that are slowed."""
