@@ -247,7 +247,7 @@ def run_of(
 
 
 def _refuse_odd_devices(record: RoundRecord) -> None:
-    devices = (*record.selected, *record.sent, *record.probed)
+    devices = (*record.selected, *record.sent, *record.probed, *record.late, *record.tested)
     for device in (min(devices, default=0), max(devices, default=0)):
         if not 0 <= device < MAX_DEVICES:
             raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")

@@ -16,7 +16,7 @@ class RoundRecord:
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send,
     but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
     device where the policy set them, and are empty otherwise. `probe_energy_j` has one for each of the devices
-    `probed`.
+    `probed`, and `node_accuracy` one for each of those `tested`.
 
     Where devices compute across rounds, `tau` and energy are those of the whole update, `compute_s` is what was left of
     its computing when the round began, and `tau_bar` is that of the selected devices, not of those that received a
@@ -67,6 +67,14 @@ class RoundRecord:
     test_loss: float | None = None
     faults: list[dict[str, Any]] = field(default_factory=list)  # of nodes: which, when, why
     wall_s: float | None = None  # real time that the round took
+    late: list[int] = field(default_factory=list)  # selected devices of whom nothing was there at the real deadline
+    came_late: list[dict[str, Any]] = field(default_factory=list)  # updates of earlier rounds, too late: device, round
+    tested: list[int] = field(default_factory=list)  # devices that tested the new model on their own data
+    node_accuracy: list[float | None] = field(default_factory=list)  # what each of them found
+    node_accuracy_mean: float | None = None  # over them
+    node_accuracy_std: float | None = None  # how far they are apart, each counting once
+    node_loss_mean: float | None = None
+    node_loss_std: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -83,6 +91,11 @@ class RoundRecord:
             "noise_std": None,
             "age": [],
             "lost": [],
+            "late": [],
+            "came_late": [],
+            "tested": [],
+            "node_accuracy": [],
+            **dict.fromkeys(OF_NODES),
             "probed": [],
             "probe_energy_j": [],
             **{name: [] for name in OF_SELECTED_OR_EMPTY},
@@ -99,6 +112,7 @@ class RoundRecord:
             (OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"),
             (OF_SENT, "sent"),
             (("probe_energy_j",), "probed"),
+            (("node_accuracy",), "tested"),
         )
         for names, of in of_devices:
             for name in names:
@@ -120,6 +134,8 @@ OF_SELECTED_OR_EMPTY = ("weights", "error_rate", "cpu_hz", "power_w")
 """The lists with a value for each selected device, or none at all."""
 OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""
+OF_NODES = ("node_accuracy_mean", "node_accuracy_std", "node_loss_mean", "node_loss_std")
+"""What the nodes found that tested the model, together."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}
 OF_ROUND = tuple(name for name, kind in _KINDS.items() if kind in ("float", "float | None"))
 """The numbers of a round that may have a fraction."""
