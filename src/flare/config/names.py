@@ -120,8 +120,9 @@ def refuse_unknown(keys: Iterable[str], section: str) -> None:
 def meant_by(key: str, section: str) -> tuple[str, ...]:
     """The settings, with their sections, that a key which there is not may stand for; none where nothing is near.
 
-    Looked for are, in turn: the very key in another section (with those of the same meaning), a misspelling of one of the section's own, one that has
-    the same word in it (`lr`: `local_lr`), one of the same meaning (`learning_rate`), a misspelling of any.
+    Looked for are, in turn: the very key in another section (with those of the same meaning), a misspelling of one of
+    the section's own, one that has the same word in it (`lr`: `local_lr`), one of the same meaning (`learning_rate`), a
+    misspelling of any.
     """
     word = key.lower().replace("-", "_")
     own = {name: dotted(section, name) for name in _keys_of(section)}

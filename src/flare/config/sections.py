@@ -336,8 +336,8 @@ class FleetConfig:
 
     deadline: str = setting(
         MODELLED,
-        "when a round ends: when all nodes have answered, with wireless.deadline_s in modelled time; wireless.deadline_s "
-        "of real time after the work went out; or when a share of the nodes can have answered, by their measured times",
+        "what ends a round: the last answer, with wireless.deadline_s in modelled time; wireless.deadline_s in real "
+        "time; or a deadline in real time that a share of the devices makes, by the times that they took",
         choices=(MODELLED, WALL, AUTO),
     )
     deadline_share: float = setting(

@@ -53,10 +53,10 @@ def refuse_settings(config: Config) -> None:
             "model or compare features with those of other models; a node of a fleet trains by your own step, which "
             "does none of it; take another method, or simulate the run (flare run)"
         )
-    if is_asynchronous(config, method):
+    if is_asynchronous(config, method) and config.uplink.bits == "auto":
         raise ValueError(
-            f"{what_says_so(config, method)}, but a node of a fleet trains when it is asked, and answers in the same "
-            "round; take a synchronous one, or simulate the run (flare run)"
+            f'uplink.bits is "auto" and {what_says_so(config, method)}: bits are chosen with the schedule, and a node '
+            "that computes across rounds has coded its update before it is scheduled; set uplink.bits to a number"
         )
     if config.data.shared_fraction:
         raise ValueError(
