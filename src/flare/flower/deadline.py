@@ -1,17 +1,19 @@
 """When a round of a fleet ends in real time, and how that follows from the times that devices took.
 
-Under `fleet.deadline = "auto"` the deadline of a round is 1.1 times the time within which the wanted share of the
-devices has answered so far. The rule, after every round:
+Under `fleet.deadline = "wall"` a round ends in real time when its deadline is over, that by which it was scheduled.
+Under "auto" it ends at 1.1 times the time within which the wanted share of the devices has answered so far:
 
 1.  The time of a device is the median of its last five: real seconds from when its work was sent to when its update
     was here. One that missed the deadline counts as twice the deadline until its update comes, and then as what it
     took.
-2.  With the times t_1 <= ... <= t_n of the n devices that were ever selected and the wanted share q, the next deadline
-    is 1.1 t_k, where k = ceil(q n) is the least number of devices that is the share.
-3.  Where nobody could be selected, which tells nothing of any device, the deadline is doubled instead.
+2.  With the times t_1 <= ... <= t_n of the n devices of which one is known and the wanted share q, the next round ends
+    after 1.1 t_k, where k = ceil(q n) is the least number of devices that is the share; never after more than the
+    timeout of the run. The first round ends after `wireless.deadline_s`.
+3.  Schedules are made for `wireless.deadline_s` or that time, whichever is longer. Where nobody could be selected, the
+    former is doubled for all rounds to come.
 
-It begins with `wireless.deadline_s`, and is never more than the timeout of the run. Nodes choose their local steps by
-`wireless.deadline_s`, not by this one: otherwise a longer deadline would bring more steps, and those a longer deadline.
+Nodes choose their local steps by `wireless.deadline_s`, not by this: otherwise a longer deadline would bring more
+steps, and those a longer deadline.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ ROOM = 1.1
 @final
 @dataclass
 class Deadline:
-    """The deadline of the round at hand, and what it follows from."""
+    """By what rounds are scheduled, and when they end in real time."""
 
     kind: str
     share: float
-    now_s: float
-    max_s: float = math.inf
-    times_s: dict[int, list[float]] = field(default_factory=dict)  # by device, oldest first
+    least_s: float  # what rounds are scheduled for, at least
+    max_s: float = math.inf  # when they end in real time, at the latest
+    times_s: dict[int, list[float]] = field(default_factory=dict)  # that devices took, oldest first
 
     @classmethod
     def of(cls, config: Config) -> Deadline:
@@ -51,6 +53,20 @@ class Deadline:
         """Whether it ends rounds in real time."""
         return self.kind != MODELLED
 
+    @property
+    def planned_s(self) -> float:
+        """The deadline by which the next round is to be scheduled."""
+        return max(self.least_s, self._share_s() or 0.0) if self.kind == AUTO else self.least_s
+
+    def real_s(self, scheduled_s: float) -> float:
+        """After how long a round ends in real time that was scheduled for a deadline."""
+        own_s = self._share_s() if self.kind == AUTO else None
+        return min(scheduled_s if own_s is None else own_s, self.max_s)
+
+    def _share_s(self) -> float | None:
+        share_s = share_deadline_s(self.times_s, self.share)
+        return None if share_s is None else min(share_s, self.max_s)
+
     def came(self, device: int, after_s: float) -> None:
         """An update was here after so long, in its round; nan: that is not known."""
         if math.isfinite(after_s):
@@ -61,34 +77,31 @@ class Deadline:
         if device in self.times_s:
             self.times_s[device][-1] = after_s
 
-    def after_round(self, *, selected: Collection[int], missed: Collection[int], deadline_s: float) -> None:
-        """Set the deadline of the next round; `deadline_s` is the one that devices have missed."""
+    def after_round(self, *, missed: Collection[int], real_s: float | None, nobody: bool) -> None:
+        """What follows from a round that ended after `real_s`, when some devices had not answered; `nobody` could be
+        selected in it, of those that were there."""
         if self.kind != AUTO:
             return
         for device in missed:
-            self.came(device, 2.0 * deadline_s)
-        if selected:
-            self.now_s = min(share_deadline_s(self.times_s, self.share) or self.now_s, self.max_s)
-        else:
-            self.now_s = min(2.0 * self.now_s, self.max_s)
+            self.came(device, math.nan if real_s is None else 2.0 * real_s)
+        if nobody:
+            self.least_s = min(2.0 * self.least_s, max(self.least_s, self.max_s))
 
     def to_numbers(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"now_s": self.now_s, "times_s": {str(device): times for device, times in self.times_s.items()}}
+        return {"least_s": self.least_s, "times_s": {str(device): times for device, times in self.times_s.items()}}
 
     def restore(self, numbers: Any) -> None:
         """From a checkpoint; ValueError where it has no deadline."""
         try:
-            now_s = float(numbers["now_s"])
+            least_s = float(numbers["least_s"])
             times_s = {int(device): [float(each) for each in times] for device, times in numbers["times_s"].items()}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"what it says of the deadline cannot be read ({error})") from None
-        told = [now_s, *(each for times in times_s.values() for each in times)]
+        told = [least_s, *(each for times in times_s.values() for each in times)]
         if not all(0.0 < each < math.inf for each in told) or not all(times_s.values()):
             raise ValueError("its deadline goes by times that are not finite numbers greater than 0")
-        if self.kind == AUTO:
-            self.now_s = now_s
-        self.times_s = times_s
+        self.least_s, self.times_s = least_s, times_s
 
 
 def share_deadline_s(times_s: Mapping[int, list[float]], share: float) -> float | None:

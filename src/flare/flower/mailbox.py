@@ -67,7 +67,7 @@ class Mailbox:
         time is up; the nodes without one are noted as faulty."""
         start = time.monotonic()
         waiting = post(grid, messages, when=when, faults=self.faults)
-        for _, node, answer in self._fetch(grid, waiting, self._others(()), when=when, end=start + timeout_s):
+        for node, answer in self._fetch(grid, waiting, self._others(()), when=when, end=start + timeout_s):
             if answer is not None:
                 yield Answer(node, answer, time.monotonic() - start)
         for node in waiting.values():
@@ -86,16 +86,17 @@ class Mailbox:
         When an answer came is known of work that was sent since `began`. Nodes that have not answered stay busy.
         """
         waiting = {self.busy[node].message_id: node for node in nodes if node in self.busy}
-        for _, node, answer in self._fetch(grid, waiting, self._others(nodes), when="train", end=end):
+        for node, answer in self._fetch(grid, waiting, self._others(nodes), when="train", end=end):
             posted = self.busy.pop(node)
             if answer is not None:
                 yield Answer(node, answer, time.monotonic() - posted.since if posted.since >= began else math.nan)
 
     def look(self, grid: Grid, seconds: float) -> None:
-        """See for so long at most whether late updates have come; at once where nobody is late."""
-        waiting = self._others(())
-        for _ in self._fetch(grid, waiting, {}, when="train", end=time.monotonic() + seconds, late=True):
-            pass
+        """Wait for so long at most until a late update has come."""
+        found = self._found(grid, self._others(()), {}, when="train", end=time.monotonic() + seconds)
+        for _, node, answer in found:
+            self._drop(node, answer)
+            return
 
     def give_up(self, nodes: Collection[int], why: str) -> None:
         """Wait no longer for busy nodes, which are noted as faulty."""
@@ -122,17 +123,20 @@ class Mailbox:
         return {posted.message_id: node for node, posted in self.busy.items() if node not in nodes}
 
     def _fetch(
-        self,
-        grid: Grid,
-        waiting: dict[str, int],
-        aside: Mapping[str, int],
-        *,
-        when: str,
-        end: float,
-        late: bool = False,
+        self, grid: Grid, waiting: dict[str, int], aside: Mapping[str, int], *, when: str, end: float
+    ) -> Iterator[tuple[int, Message | None]]:
+        """Answers to what is waited for, with their nodes, None in place of one that is not sound; those that were put
+        aside are dropped."""
+        for message_id, node, answer in self._found(grid, waiting, aside, when=when, end=end):
+            if message_id in aside:
+                self._drop(node, answer)
+            else:
+                yield node, answer
+
+    def _found(
+        self, grid: Grid, waiting: dict[str, int], aside: Mapping[str, int], *, when: str, end: float
     ) -> Iterator[tuple[str, int, Message | None]]:
-        """Answers to what is waited for; those that were put aside, or all where they are `late`, are dropped."""
-        found = fetch(
+        return fetch(
             grid,
             waiting,
             aside,
@@ -142,11 +146,9 @@ class Mailbox:
             faults=self.faults,
             leftover=self._leftover,
         )
-        for message_id, node, answer in found:
-            if not late and message_id not in aside:
-                yield message_id, node, answer
-                continue
-            posted = self.busy.pop(node)
-            if answer is not None and isinstance(posted.what, Work):
-                work = posted.what
-                self.came_late.append(Late(work.device, work.round, time.monotonic() - posted.since))
+
+    def _drop(self, node: int, answer: Message | None) -> None:
+        """Take note of an update that came too late; None: it was not sound either."""
+        posted = self.busy.pop(node)
+        if answer is not None and isinstance(posted.what, Work):
+            self.came_late.append(Late(posted.what.device, posted.what.round, time.monotonic() - posted.since))

@@ -195,7 +195,7 @@ class FlareStrategy(Strategy):
         self._refuse_foreign_loop(run)
         began = time.monotonic()
         run.deadline.max_s = self._timeout_s
-        station = run.station.with_deadline(run.deadline.now_s) if run.deadline.real else run.station
+        station = run.station.with_deadline(run.deadline.planned_s)
         nodes, known = self._enquire(grid, run)
         run.present = len(known)
         plan = plan_round(station, run.state, observation(known, self._fleet.size, station.config.wireless))
@@ -208,7 +208,7 @@ class FlareStrategy(Strategy):
             return []
         busy = run.mail.busy
         messages, this.sending = outgoing(station, run.layout, plan, rules, nodes, busy, config, ttl_s=ttl_s)
-        this.out = out if station.method.needs_gradients else None
+        this.out = out if station.method.needs_gradients and run.deadline.real else None  # one deadline for both
         for node in (nodes[device] for device in rules):
             at_work = this.sending.get(node) or busy[node].what
             assert isinstance(at_work, Work)
@@ -293,7 +293,9 @@ class FlareStrategy(Strategy):
         asked = [gradient_message(nodes[each], index, arrays, codings.get(each), ttl_s=ttl_s) for each in devices]
         device_of = {node: device for device, node in nodes.items()}
         began = time.monotonic()
-        within_s = 0.5 * plan.deadline_s if run.deadline.real else self._timeout_s  # the other half is for the training
+        within_s = self._timeout_s
+        if run.deadline.real:
+            within_s = 0.5 * run.deadline.real_s(plan.deadline_s)  # the other half is for the training
         run.mail.send(grid, asked, {nodes[each]: AskedGradient(index, each) for each in devices})
         del asked
         told = run.mail.collect(grid, [nodes[each] for each in devices], began=began, end=began + within_s)
@@ -311,7 +313,8 @@ class FlareStrategy(Strategy):
         run.mail.send(this.grid, messages, this.sending)
         del messages
         real = run.deadline.real
-        end = this.end if real else this.out + self._timeout_s
+        this.real_s = run.deadline.real_s(this.plan.deadline_s) if real else None
+        end = this.out + (this.real_s or self._timeout_s)
         for answer in run.mail.collect(this.grid, this.awaited, began=this.out, end=end):
             run.deadline.came(this.awaited[answer.node].device, answer.after_s)
             yield answer
@@ -361,8 +364,9 @@ class FlareStrategy(Strategy):
         came = run.mail.take_late()
         for each in came:
             run.deadline.came_late(each.device, each.after_s)
-        run.deadline.after_round(selected=record.selected, missed=this.late, deadline_s=record.deadline_s)
-        return with_lateness(record, this.late, came)
+        nobody = record.available > 0 and not record.selected
+        run.deadline.after_round(missed=this.late, real_s=this.real_s, nobody=nobody)
+        return with_lateness(record, this, came)
 
     def _tested(
         self, run: FleetRun, grid: Grid, record: RoundRecord
@@ -407,7 +411,7 @@ class FlareStrategy(Strategy):
         if when == "query" and self.query_timeout_s is not None:
             return self.query_timeout_s
         if self._run is not None and self._run.deadline.real:
-            return min(self._timeout_s, max(_LEAST_WAIT_S, self._run.deadline.now_s))
+            return min(self._timeout_s, max(_LEAST_WAIT_S, self._run.deadline.planned_s))
         return self._timeout_s
 
     def _reader(self, run: FleetRun, plan: Plan | None) -> Reader:

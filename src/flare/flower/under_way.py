@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, final
@@ -83,13 +82,8 @@ class FleetRound:
         self.ended: float | None = None  # when it was over, in real time
         self.sending: dict[int, Work] = {}  # the work of each node that is sent some now
         self.awaited: dict[int, Work] = {}  # the work of each node whose update this round waits for
+        self.real_s: float | None = None  # after how long it ends in real time, where a deadline does that
         self.late: list[int] = []  # devices of which nothing was there at the deadline
-
-    @property
-    def end(self) -> float:
-        """When its deadline is over in real time, by the monotonic clock."""
-        assert self.plan is not None
-        return (self.out or time.monotonic()) + self.plan.deadline_s
 
     @property
     def lasted_s(self) -> float | None:
@@ -97,10 +91,10 @@ class FleetRound:
         return None if self.out is None or self.ended is None else self.ended - self.out
 
 
-def with_lateness(record: RoundRecord, late: Collection[int], came: Collection[Late]) -> RoundRecord:
-    """The record with the devices that missed the real deadline, and the updates of earlier rounds that came."""
+def with_lateness(record: RoundRecord, this: FleetRound, came: Collection[Late]) -> RoundRecord:
+    """The record with the real deadline, who missed it, and the updates of earlier rounds that came."""
     told = [{"device": each.device, "round": each.round, "after_s": round(each.after_s, 3)} for each in came]
-    return replace(record, late=sorted(late), came_late=told)
+    return replace(record, real_deadline_s=this.real_s, late=sorted(this.late), came_late=told)
 
 
 def score_of(metrics: MetricRecord) -> Score:
@@ -134,8 +128,8 @@ def say_round(record: RoundRecord) -> None:
     )
     if record.late or record.came_late:
         log.info(
-            "\tdeadline %.3g s: %d late, %d updates of earlier rounds came",
-            record.deadline_s,
+            "\tdeadline %s s in real time: %d late, %d updates of earlier rounds came",
+            "none" if record.real_deadline_s is None else f"{record.real_deadline_s:.3g}",
             len(record.late),
             len(record.came_late),
         )

@@ -67,6 +67,7 @@ class RoundRecord:
     test_loss: float | None = None
     faults: list[dict[str, Any]] = field(default_factory=list)  # of nodes: which, when, why
     wall_s: float | None = None  # real time that the round took
+    real_deadline_s: float | None = None  # after which the round ended in real time, whoever had answered; None: none
     late: list[int] = field(default_factory=list)  # selected devices of whom nothing was there at the real deadline
     came_late: list[dict[str, Any]] = field(default_factory=list)  # updates of earlier rounds, too late: device, round
     tested: list[int] = field(default_factory=list)  # devices that tested the new model on their own data
@@ -95,7 +96,7 @@ class RoundRecord:
             "came_late": [],
             "tested": [],
             "node_accuracy": [],
-            **dict.fromkeys(OF_NODES),
+            **dict.fromkeys(("real_deadline_s", *OF_NODES)),
             "probed": [],
             "probe_energy_j": [],
             **{name: [] for name in OF_SELECTED_OR_EMPTY},
