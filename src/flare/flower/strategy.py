@@ -17,19 +17,20 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.asking import testers, without_taken
+from flare.flower.asking import testers
 from flare.flower.client import Work
 from flare.flower.coding import coding_record
+from flare.flower.enquiry import enquire, wait_for_nodes
 from flare.flower.evaluation import Findings, evaluate_messages, read_tests
 from flare.flower.exchange import Answer, refusal
 from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import AskedGradient, Mailbox
-from flare.flower.nodes import gradient_message, gradients, query_messages, read_queries, take_in
-from flare.flower.resources import Resources, observation
+from flare.flower.nodes import gradient_message, gradients, take_in
+from flare.flower.resources import observation
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
-from flare.flower.settings import refuse_settings
+from flare.flower.settings import refuse_other_loop, refuse_out_of_range, refuse_settings
 from flare.flower.under_way import FleetRound, FleetRun, say_round, score_of, train_metrics, with_lateness
 from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
@@ -98,7 +99,7 @@ class FlareStrategy(Strategy):
     ) -> None:
         load_plugins(config.plugins)
         refuse_settings(config)
-        _refuse_out_of_range(
+        refuse_out_of_range(
             {
                 "query_timeout_s": (query_timeout_s, True),
                 "min_nodes": (min_nodes, False),
@@ -164,7 +165,7 @@ class FlareStrategy(Strategy):
         result, idle = Result(), 0
         try:
             while run.state.status is RunStatus.RUNNING and idle < self.patience:
-                self._wait_for_nodes(grid, run)
+                wait_for_nodes(grid, run.mail, self.min_nodes, self._timeout_s)
                 number = run.state.rounds_done + 1
                 messages = list(self.configure_train(number, run.arrays(), train_config or ConfigRecord(), grid))
                 answers = self._trained(run, self._round, messages)
@@ -192,11 +193,20 @@ class FlareStrategy(Strategy):
         self._round = None
         if run.state.status is not RunStatus.RUNNING:
             return []
-        self._refuse_foreign_loop(run)
+        if not self._drives:
+            refuse_other_loop(self.config, run.station.asynchronous)
         began = time.monotonic()
         run.deadline.max_s = self._timeout_s
         station = run.station.with_deadline(run.deadline.planned_s)
-        nodes, known = self._enquire(grid, run)
+        nodes, known = enquire(
+            grid,
+            run,
+            self._fleet,
+            self._faults,
+            max_steps=self.max_steps,
+            patience_s=self._patience_s("query"),
+            timeout_s=self._timeout_s,
+        )
         run.present = len(known)
         plan = plan_round(station, run.state, observation(known, self._fleet.size, station.config.wireless))
         reader = self._reader(run, plan)
@@ -258,28 +268,6 @@ class FlareStrategy(Strategy):
         self._run = run
         return run
 
-    def _enquire(self, grid: Grid, run: FleetRun) -> tuple[dict[int, int], dict[int, Resources]]:
-        """The node of each device that is there, and what it says that it can do. Nodes that are at work are asked
-        nothing; where devices compute across rounds, what such a node said last counts."""
-        index, mail, faults = run.state.rounds_done, run.mail, self._faults
-        connected = list(grid.get_node_ids())
-        mail.give_up_old(connected, self._timeout_s)
-        free = [node for node in connected if node not in mail.busy]
-        chosen = run.asking.chosen(self.config, index, free, self._fleet)
-        needs_samples, patience_s = run.station.method.needs_gradients, self._patience_s("query")
-        messages = query_messages(
-            chosen, self.config, index, self._fleet, needs_samples=needs_samples, ttl_s=1.1 * patience_s
-        )
-        answers = mail.ask(grid, messages, when="query", timeout_s=patience_s)
-        said = read_queries(
-            answers, fleet=self._fleet, faults=faults, max_steps=self.max_steps, needs_samples=needs_samples
-        )
-        said = without_taken(said, self._fleet, set(connected) - set(chosen), faults)
-        if run.station.asynchronous:
-            run.said = said = {**{node: run.said[node] for node in mail.busy}, **said}
-        nodes = self._fleet.enrol(said, faults)
-        return nodes, {device: said[node] for device, node in nodes.items()}
-
     def _rules(
         self, grid: Grid, run: FleetRun, plan: Plan | None, reader: Reader, nodes: Mapping[int, int], ttl_s: float
     ) -> dict[int, LocalRule]:
@@ -326,17 +314,6 @@ class FlareStrategy(Strategy):
         if this.plan.periodic or not this.awaited:  # channels and nodes may be others by then
             time.sleep(max(0.0, end - time.monotonic()))
         this.ended = time.monotonic()
-
-    def _refuse_foreign_loop(self, run: FleetRun) -> None:
-        """ValueError where Flower's own loop drives rounds that do not wait for every answer."""
-        if self._drives or not (run.deadline.real or run.station.asynchronous):
-            return
-        why = (
-            f'fleet.deadline is "{run.deadline.kind}"'
-            if run.deadline.real
-            else "devices compute across rounds with these settings"
-        )
-        raise ValueError(f"{why}, but this loop waits for every answer; call FlareStrategy.start instead")
 
     def _end_round(self, answers: Iterable[Answer]) -> tuple[MetricRecord | None, MetricRecord | None, Findings]:
         """Take in the answers, move the model, test it if it is time, and write the round down; the metrics of
@@ -418,28 +395,6 @@ class FlareStrategy(Strategy):
         max_norm = 10.0 * max(1.0, run.first_norm) if self.max_update_norm is None else self.max_update_norm
         return Reader(run.station, run.layout, max_norm, {} if plan is None else plan.own_codecs)
 
-    def _wait_for_nodes(self, grid: Grid, run: FleetRun) -> None:
-        """Until there are enough of them and one is free, or the timeout is over."""
-        end = time.monotonic() + self._timeout_s
-        while (left_s := end - time.monotonic()) > 0.0:
-            connected = set(grid.get_node_ids())
-            if len(connected) >= self.min_nodes and (run.mail.keeps_late or connected - set(run.mail.busy)):
-                return
-            pause_s = min(1.0, left_s)
-            if connected & set(run.mail.busy):
-                run.mail.look(grid, pause_s)
-            else:
-                time.sleep(pause_s)
-
     def _faults_by_device(self) -> list[dict[str, object]]:
         device_of = {str(node): device for node, device in self._fleet.device_of.items()}
         return [{**each, "device": device_of.get(each["node"])} for each in self._faults.take()]
-
-
-def _refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
-    """ValueError where a parameter is not a finite number greater than 0, or None where that is allowed."""
-    for name, (value, may_be_none) in given.items():
-        if value is None and may_be_none:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
-            raise ValueError(f"{name} is {value!r:.40}; it must be a number greater than 0")
