@@ -191,7 +191,7 @@ def test_a_round_in_which_nobody_is_selected_lasts_until_the_deadline(tmp_path: 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (["fleet.deadline=wall"], 'fleet.deadline is "wall", but this loop waits'),
+        (["fleet.deadline=wall"], 'fleet.deadline is "wall", but this loop'),
         (["learning.method=fedbuff"], "devices compute across rounds, but this loop"),
     ],
 )

@@ -52,7 +52,7 @@ class Asking:
             raise ValueError(f"what it says of the nodes that were asked cannot be read ({error})") from None
 
 
-def testers(config: Config, index: int, nodes: Collection[int], fleet: Fleet) -> list[int]:
+def drawn_to_test(config: Config, index: int, nodes: Collection[int], fleet: Fleet) -> list[int]:
     """The nodes that test the model after round `index`: the share of them that the settings say, one at least."""
     count = math.ceil(config.fleet.evaluate_share * len(nodes))
     return _drawn(config.seed, "test", index, nodes, fleet)[:count]

@@ -28,6 +28,7 @@ Evaluate = Callable[[Context, nn.Module], Mapping[str, float]]
 _MAX_LOSS = 1e9
 
 
+@torch.inference_mode()
 def classifier_score(
     module: nn.Module,
     batches: Iterable[tuple[Tensor, Tensor]],

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.asking import testers
+from flare.flower.asking import drawn_to_test
 from flare.flower.client import Work
 from flare.flower.coding import coding_record
 from flare.flower.enquiry import enquire, wait_for_nodes
@@ -369,7 +369,7 @@ class FlareStrategy(Strategy):
         device_of = dict(self._fleet.device_of)
         free = [node for node in grid.get_node_ids() if node in device_of and node not in run.mail.busy]
         patience_s = self._patience_s("evaluate")
-        chosen = testers(self.config, index, free, self._fleet)
+        chosen = drawn_to_test(self.config, index, free, self._fleet)
         messages = evaluate_messages(chosen, index, run.arrays(), ttl_s=1.1 * patience_s)
         answers = run.mail.ask(grid, messages, when="evaluate", timeout_s=patience_s)
         return read_tests(answers, device_of, self._faults)
