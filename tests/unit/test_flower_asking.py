@@ -21,6 +21,8 @@ from flare.flower.asking import Asking, drawn_to_test
 from flare.flower.evaluation import Findings
 from flare.flower.fleet import Fleet
 from flare.records.run import read_run
+from flare.report.fleet_sections import nodes_section
+from flare.report.run_groups import group_runs
 from tests.fleets import FakeGrid, Node, running
 from tests.unit.test_flower_strategy import SOUND, Killed, module, node, records, run, settings, trained, update
 
@@ -142,8 +144,12 @@ def test_what_nodes_find_is_recorded_with_mean_and_spread(tmp_path: Path) -> Non
     assert sorted(result.evaluate_metrics_clientapp) == [2, 4]
     assert result.evaluate_metrics_clientapp[2]["accuracy_mean"] == pytest.approx(0.7)
     assert result.evaluate_metrics_clientapp[2]["num_nodes"] == 3
-    numbers = read_run(tmp_path / "run").of_round
-    assert np.isnan(numbers["node_accuracy_mean"]).tolist() == [True, False, True, False]
+    numbers = read_run(tmp_path / "run")
+    assert np.isnan(numbers.of_round["node_accuracy_mean"]).tolist() == [True, False, True, False]
+    section = nodes_section(group_runs([numbers])[0])
+    assert section is not None
+    assert [panel.name for panel in section.panels] == ["node-accuracy", "node-loss"]  # no round ended in real time
+    assert "70 %" in section.panels[0].alt
 
 
 def test_a_share_of_the_nodes_tests_the_model_another_time_others() -> None:

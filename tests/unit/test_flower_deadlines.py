@@ -21,6 +21,8 @@ from flare.flower.faults import Faults
 from flare.flower.mailbox import AskedGradient, Mailbox
 from flare.records import RunFolder
 from flare.records.run import read_run
+from flare.report.fleet_sections import nodes_section
+from flare.report.run_groups import group_runs
 from tests.fleets import FakeGrid, Node
 from tests.unit.test_flower_strategy import SIZE, module, node, records, settings
 
@@ -92,7 +94,11 @@ def test_a_round_ends_at_the_deadline_with_the_updates_that_came(tmp_path: Path)
     steps = {(0,): 0.5, (0, 1): 1.25}
     expected = 0.25 + sum(steps[tuple(each["sent"])] for each in records(tmp_path / "run"))
     assert torch.allclose(weights, torch.full((SIZE,), expected))  # nothing of what came late is in the model
-    assert read_run(tmp_path / "run").num_rounds == 5
+    numbers = read_run(tmp_path / "run")
+    assert numbers.num_late.tolist() == [1, 0, 0, 0, 0]
+    section = nodes_section(group_runs([numbers])[0])
+    assert section is not None
+    assert [panel.name for panel in section.panels] == ["late"]
 
 
 def test_where_devices_compute_across_rounds_late_updates_count_with_their_age(tmp_path: Path) -> None:
