@@ -19,9 +19,9 @@ from flare.config import Config, WirelessConfig
 from flare.flower import Ask, Work, client_app, from_run_config, load_arrays, own_resources, trained_arrays
 from flare.flower.arrays import Layout, difference
 from flare.flower.device import MAX_STEPS, measure_cpu_hz
-from flare.flower.exchange import exchange
 from flare.flower.faults import Faults
 from flare.flower.fleet import SURE_S, Fleet, Share, Uplink
+from flare.flower.mailbox import Mailbox
 from flare.flower.resources import MAX_BPS_PER_HZ, Resources, channel_hz
 from flare.wireless.rate import rate_bps
 from tests.fleets import FakeGrid
@@ -333,7 +333,7 @@ class Blocking(FakeGrid):
 def asked(grid: FakeGrid, timeout_s: float) -> tuple[list[int], list[str]]:
     faults = Faults()
     messages = [Message(RecordDict(), node, "query", ttl=60) for node in grid.get_node_ids()]
-    answers = exchange(grid, messages, when="query", timeout_s=timeout_s, poll_s=0.01, faults=faults)
+    answers = Mailbox(0.01, faults).ask(grid, messages, when="query", timeout_s=timeout_s)
     return [each.node for each in answers], [each["node"] for each in faults.take()]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from flwr.app import Array, ArrayRecord
 
 from flare.config import Config, override
 from flare.flower import FlareStrategy, trained_arrays
@@ -102,16 +103,39 @@ def test_a_method_that_nodes_cannot_follow_is_refused_before_anything_is_asked(m
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        ("learning.method=fedbuff", "learning.options.buffer=3", "scheduling.policy=round-robin"),
+        ("learning.asynchronous=true", "scheduling.policy=round-robin", "scheduling.options.max_devices=4"),
+    ],
+    ids=["fedbuff", "settings"],
+)
+def test_devices_compute_across_rounds_as_in_the_simulated_cell(tmp_path: Path, more: tuple[str, ...]) -> None:
+    _, simulated, _, recorded = both(settings(*more), tmp_path / "run")
+    assert max(age for each in simulated for age in each["age"]) > 1
+    for ours, theirs in zip(recorded, simulated, strict=True):
+        same = (*SAME, "age", "sent")
+        assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
+        for key in CLOSE:
+            assert np.allclose(ours[key], theirs[key], rtol=1e-11, atol=0.0), key
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+        assert ours["faults"] == []
+
+
+@pytest.mark.parametrize(
     ("more", "why"),
     [
-        ("learning.asynchronous=true", "learning.asynchronous is true"),
-        ("learning.method=fedbuff", "method 'fedbuff' is asynchronous"),
-        ("scheduling.policy=hu", "policy 'hu' is asynchronous"),
+        (("scheduling.policy=hu",), "policy 'hu' goes by what nodes do not tell, their labels"),
+        (
+            ("learning.method=fedbuff", "uplink.codec=qsgd", "uplink.bits=auto", "run.payload=model"),
+            "uplink.bits is \"auto\" and method 'fedbuff' is asynchronous",
+        ),
+        (("learning.asynchronous=true", "learning.method=scaffold"), "method 'scaffold' sends its devices a control"),
     ],
 )
-def test_devices_that_compute_across_rounds_are_refused_before_anything_is_asked(more: str, why: str) -> None:
-    with pytest.raises(ValueError, match=rf"{why}, but a node of a fleet trains when it is asked.*simulate the run"):
-        FlareStrategy(settings(more))
+def test_what_devices_that_compute_across_rounds_cannot_do_is_refused(more: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        FlareStrategy(settings(*more)).start(FakeGrid({}), ArrayRecord({"w": Array(np.zeros(3, np.float32))}))
 
 
 def test_a_base_station_with_momentum_around_another_method_is_the_simulators(tmp_path: Path) -> None:

@@ -128,15 +128,26 @@ def test_an_engines_copy_leaves_the_callers_module_alone():
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm2d(3), nn.InstanceNorm2d(3, track_running_stats=True)])
-def test_layers_with_running_statistics_are_refused(layer):
-    with pytest.raises(ValueError, match=r"layer '1' .*use torch.nn.GroupNorm"):
-        FlatModel(nn.Sequential(nn.Conv2d(1, 3, 1), layer))
+@pytest.mark.parametrize("on_node", [False, True])
+def test_layers_with_running_statistics_are_refused(layer, on_node):
+    with pytest.raises(ValueError, match=r"layer '1' .*use torch.nn.GroupNorm.*track_running_stats=False"):
+        FlatModel(nn.Sequential(nn.Conv2d(1, 3, 1), layer), on_node=on_node)
+
+
+def test_normalising_by_the_batch_at_hand_is_for_nodes_alone():
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
+    with pytest.raises(
+        ValueError, match=r"layer '1' \(BatchNorm1d\) normalises by the batch at hand.*use torch.nn.Group"
+    ):
+        FlatModel(module)
+    assert FlatModel(module, on_node=True).num_weights == 9 + 6
 
 
 def test_dropout_is_refused_unless_it_drops_nothing():
     with pytest.raises(ValueError, match=r"layer '1' \(Dropout\) draws random numbers.*set its p to 0"):
         FlatModel(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)))
     assert FlatModel(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))).num_weights == 12
+    assert FlatModel(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), on_node=True).num_weights == 12
 
 
 @pytest.mark.filterwarnings("ignore:Lazy")

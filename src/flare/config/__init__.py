@@ -3,15 +3,20 @@
 from flare.config.option import Limits
 from flare.config.options import Options
 from flare.config.sections import (
+    AUTO,
     BROADCAST,
     FDMA,
+    LONGEST_UNSEEN,
     MAX_SEEDS,
+    MODELLED,
     NO_BROADCAST,
     OTA,
     PLAIN,
     SECTIONS,
+    WALL,
     Config,
     DataConfig,
+    FleetConfig,
     LearningConfig,
     RunConfig,
     SchedulingConfig,
@@ -23,15 +28,20 @@ from flare.config.setting import setting
 from flare.config.toml import load, override, to_toml, with_settings
 
 __all__ = [
+    "AUTO",
     "BROADCAST",
     "FDMA",
+    "LONGEST_UNSEEN",
     "MAX_SEEDS",
+    "MODELLED",
     "NO_BROADCAST",
     "OTA",
     "PLAIN",
     "SECTIONS",
+    "WALL",
     "Config",
     "DataConfig",
+    "FleetConfig",
     "LearningConfig",
     "Limits",
     "Options",

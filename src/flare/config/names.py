@@ -89,6 +89,8 @@ MEANINGS: dict[str, str] = {
     "data.name": "dataset data_set",
     "data.folder": "data_dir root path",
     "data.partition": "split iid noniid non_iid",
+    "fleet.ask": "fraction_train fraction_fit sample_size",
+    "fleet.evaluate_share": "fraction_evaluate evaluate",
     "seed": "random_seed random_state rng",
 }
 """Settings, with the words that people type for them elsewhere."""
@@ -118,14 +120,16 @@ def refuse_unknown(keys: Iterable[str], section: str) -> None:
 def meant_by(key: str, section: str) -> tuple[str, ...]:
     """The settings, with their sections, that a key which there is not may stand for; none where nothing is near.
 
-    Looked for are, in turn: the very key in another section, a misspelling of one of the section's own, one that has
-    the same word in it (`lr`: `local_lr`), one of the same meaning (`learning_rate`), a misspelling of any.
+    Looked for are, in turn: the very key in another section (with those of the same meaning), a misspelling of one of
+    the section's own, one that has the same word in it (`lr`: `local_lr`), one of the same meaning (`learning_rate`), a
+    misspelling of any.
     """
     word = key.lower().replace("-", "_")
     own = {name: dotted(section, name) for name in _keys_of(section)}
     everywhere = {name: dotted(other, name) for other in (*SECTIONS, "") for name in _keys_of(other)}
+    same_meaning = tuple(name for name, words in MEANINGS.items() if word in words.split())
     if word in everywhere:
-        return (everywhere[word],)
+        return (*same_meaning, everywhere[word])
     near = nearest(word, own, min_ratio=_NEAR_IN_SECTION)
     if near is not None:
         return (own[near],)
@@ -133,7 +137,6 @@ def meant_by(key: str, section: str) -> tuple[str, ...]:
     with_word = tuple(name for short, name in own.items() if section and parts <= set(short.split("_")))
     if with_word and len(word) > 1:
         return with_word
-    same_meaning = tuple(name for name, words in MEANINGS.items() if word in words.split())
     if same_meaning:
         return same_meaning
     near = nearest(word, everywhere, min_ratio=_NEAR_ANYWHERE)

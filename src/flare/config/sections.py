@@ -23,6 +23,10 @@ FDMA, OTA = "fdma", "ota"
 """How devices share the band: each on its own part of it, or all at once over the air."""
 NO_BROADCAST, BROADCAST = "none", "broadcast"
 """Whether the time counts in which devices are sent the model."""
+MODELLED, WALL, AUTO = "modelled", "wall", "auto"
+"""What ends a round of a fleet: its nodes, the deadline in real time, or a deadline that follows from their times."""
+LONGEST_UNSEEN = "longest-unseen"
+"""Which nodes are asked: those that have not been asked for longest."""
 
 
 @dataclass(frozen=True)
@@ -327,6 +331,37 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
+class FleetConfig:
+    """Rounds on real nodes (`flare.flower`); a simulation does not go by these."""
+
+    deadline: str = setting(
+        MODELLED,
+        "what ends a round: the last answer, with wireless.deadline_s in modelled time; wireless.deadline_s in real "
+        "time; or a deadline in real time that a share of the devices makes, by the times that they took",
+        choices=(MODELLED, WALL, AUTO),
+    )
+    deadline_share: float = setting(
+        0.8, 'deadline "auto": share of the devices that are to answer in time', above=0.0, at_most=1.0
+    )
+    ask: int = setting(0, "how many nodes are asked in a round; 0: all", at_least=0, at_most=10_000_000)
+    ask_by: str = setting(
+        "random",
+        "which nodes are asked where not all are: drawn at random, or those that have not been asked for longest",
+        choices=("random", LONGEST_UNSEEN),
+    )
+    evaluate_share: float = setting(
+        0.0,
+        "share of the nodes, drawn at random, that test the global model on their own data every run.evaluate_every "
+        "rounds; 0: none",
+        at_least=0.0,
+        at_most=1.0,
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "fleet")
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a run; a field that is itself a dataclass is a section of the file."""
 
@@ -337,6 +372,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    fleet: FleetConfig = field(default_factory=FleetConfig)
     plugins: tuple[str, ...] = setting(
         (),
         "Python files of your own policies, methods, models, data sets, codecs and air schemes; relative to this file",

@@ -29,6 +29,7 @@ except ModuleNotFoundError:
 from flare.flower.arrays import load_arrays, trained_arrays  # noqa: E402
 from flare.flower.client import Work, client_app, sgd_step  # noqa: E402
 from flare.flower.device import Ask, cell_resources, own_resources  # noqa: E402
+from flare.flower.evaluation import classifier_score  # noqa: E402
 from flare.flower.settings import from_run_config  # noqa: E402
 from flare.flower.strategy import FlareStrategy  # noqa: E402
 
@@ -37,6 +38,7 @@ __all__ = [
     "FlareStrategy",
     "Work",
     "cell_resources",
+    "classifier_score",
     "client_app",
     "from_run_config",
     "load_arrays",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, final
 
@@ -15,19 +16,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flare.learning.flat import FlatModel
+from flare.rng import stream
 
 _NPY_HEADER_BYTES = 4096  # more than numpy writes before the numbers of an array
 
 
+def node_model(module: nn.Module) -> FlatModel:
+    """A module as a node trains it, by itself and in the mode in which its user made it."""
+    return FlatModel(module, on_node=True)
+
+
 def trained_arrays(module: nn.Module) -> ArrayRecord:
     """What is sent of a module: its trained parameters."""
-    model = FlatModel(module)
+    model = node_model(module)
     return _record(model.views(model.flatten()).items())
 
 
 def difference(module: nn.Module, start: ArrayRecord) -> ArrayRecord:
     """A device's update: its trained parameters less those that it was sent."""
-    model = FlatModel(module)
+    model = node_model(module)
     return _record(
         (name, part - _tensor(start[name]).to(part.device)) for name, part in model.views(model.flatten()).items()
     )
@@ -35,10 +42,18 @@ def difference(module: nn.Module, start: ArrayRecord) -> ArrayRecord:
 
 def load_arrays(module: nn.Module, arrays: ArrayRecord) -> None:
     """Set the trained parameters of a module; ValueError where they are not those of this model."""
-    model = FlatModel(module)
+    model = node_model(module)
     layout = Layout(trained_arrays(module))
     for parameter, part in zip(model.parameters, model.views(layout.flatten(arrays)).values(), strict=True):
         parameter.data.copy_(part)
+
+
+@contextmanager
+def own_draws(seed: int, index: int, device: int) -> Iterator[None]:
+    """What a node draws from PyTorch in here, such as dropout, depends on the run, the round and its device alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, "node", index, device).integers(2**63)))
+        yield
 
 
 @final

@@ -21,12 +21,12 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flare.flower.arrays import Layout, difference, load_arrays, trained_arrays
+from flare.flower.arrays import Layout, difference, load_arrays, node_model, own_draws, trained_arrays
 from flare.flower.coding import UPLINK, Sender
 from flare.flower.device import Ask, own_resources
+from flare.flower.evaluation import Evaluate, answer_test
 from flare.flower.resources import RECORD
 from flare.flower.speed import Speed, Stopwatch, known_speed
-from flare.learning.flat import FlatModel
 from flare.learning.job import control_change, drift_less_own, norm_of
 from flare.rounds.residuals import Part
 
@@ -98,6 +98,7 @@ def client_app(
     resources: OwnResources = own_resources,
     all_batches: AllBatches | None = None,
     loss_of: Loss = mean_cross_entropy,
+    evaluate: Evaluate | None = None,
 ) -> ClientApp:
     """A ClientApp that FlareStrategy can schedule.
 
@@ -114,12 +115,15 @@ def client_app(
     all_batches : all data of this device once, in batches (samples, labels). Only FedLin needs it, which asks for the
         gradient of all data first, and to know how many samples there are.
     loss_of : the mean loss of a batch.
+    evaluate : tests the global model on this device's own data, in evaluation mode; gives "accuracy" from 0 to 1 and,
+        where it likes, "loss" (`classifier_score` does). Asked for where the server sets `fleet.evaluate_share`.
     """
     step = partial(sgd_step, loss_of=loss_of) if train_step is None else train_step
-    node, app = _Node(model, batches, step, resources, all_batches, loss_of), ClientApp()
+    node, app = _Node(model, batches, step, resources, all_batches, loss_of, evaluate), ClientApp()
     app.query()(node.query)
     app.train(GRADIENT)(node.gradient)
     app.train()(node.train)
+    app.evaluate()(node.test)
     return app
 
 
@@ -134,6 +138,7 @@ class _Node:
     resources: OwnResources
     all_batches: AllBatches | None
     loss_of: Loss
+    evaluate: Evaluate | None
 
     def query(self, message: Message, context: Context) -> Message:
         """What this device can do."""
@@ -195,9 +200,10 @@ class _Node:
         step = _correcting(self.step, module, work, _drift(message, context, work, module))
         losses = []
         watch.begin_steps()
-        for batch in itertools.islice(self.batches(context, work), work.steps):
-            losses.append(step(batch))
-            watch.step_done(batch)
+        with own_draws(work.seed, work.round, work.device):
+            for batch in itertools.islice(self.batches(context, work), work.steps):
+                losses.append(step(batch))
+                watch.step_done(batch)
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
         told: dict[str, float] = {"steps": work.steps}
@@ -212,6 +218,12 @@ class _Node:
         watch.keep(context)
         content["metrics"] = MetricRecord({**told, "work_s": watch.elapsed_s + _gradient_s(context, work)})
         return Message(content, reply_to=message)
+
+    def test(self, message: Message, context: Context) -> Message:
+        """What its own test says of the model that it was sent."""
+        if self.evaluate is None:
+            raise ValueError("fleet.evaluate_share is set, and this node has no test: give client_app evaluate")
+        return answer_test(message, context, self.model(context), self.evaluate)
 
 
 def _coded(sender: Sender, work: Work, message: Message, update: Tensor, told: dict[str, float]) -> ConfigRecord:
@@ -229,7 +241,7 @@ def _correcting(train_step: TrainStep, module: nn.Module, work: Work, drift: Ten
     """A step of the user's, and after it what the method adds to the gradient, as it was before the step."""
     if drift is None and work.mu == 0.0:
         return lambda batch: train_step(module, batch, work.lr)
-    model = FlatModel(module)
+    model = node_model(module)
     start = model.flatten()
     constant = torch.zeros_like(start) if drift is None else drift.to(start.device)
 
@@ -268,7 +280,7 @@ def _gradient_s(context: Context, work: Work) -> float:
 def _gradient_arrays(module: nn.Module, arrays: ArrayRecord, batches: Iterable[Any], loss_of: Loss) -> ArrayRecord:
     """The gradient of the mean loss over all batches at the weights in `arrays`."""
     load_arrays(module, arrays)
-    model = FlatModel(module)
+    model = node_model(module)
     total, count = torch.zeros_like(model.flatten()), 0
     for batch in batches:
         gradients = torch.autograd.grad(loss_of(module, batch), model.parameters, materialize_grads=True)

@@ -12,7 +12,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -39,38 +40,73 @@ class Answer:
     delay_s: float = math.nan
 
 
-def exchange(
-    grid: Grid, messages: Sequence[Message], *, when: str, timeout_s: float, poll_s: float, faults: Faults
-) -> Iterator[Answer]:
-    """Send the messages, at most one to a node, and yield each answer as it comes, until all are here or time is up.
+@dataclass(frozen=True)
+class Found:
+    """What came of a node that was sent a message: its answer, None where it is not sound; and when, by the clock."""
 
-    A node counts once, whatever it sends; one that answers with an error, in the name of another, or not in time is
-    noted as faulty.
+    message_id: str
+    node: int
+    answer: Message | None
+    at: float
+
+    @property
+    def delay_s(self) -> float:
+        """How long after it was made the answer was here."""
+        return math.nan if self.answer is None else self.at - self.answer.metadata.created_at
+
+
+def post(grid: Grid, messages: Sequence[Message], *, when: str, faults: Faults) -> dict[str, int]:
+    """Send the messages, at most one to a node; the node of each that was taken, by the id of the message."""
+    if not messages:
+        return {}
+    accepted = {each for each in grid.push_messages(messages) if each}
+    waiting = {}
+    for message in messages:
+        if message.metadata.message_id in accepted:
+            waiting[message.metadata.message_id] = message.metadata.dst_node_id
+        else:
+            faults.note(message.metadata.dst_node_id, when, "the SuperLink took no message for it")
+    return waiting
+
+
+def fetch(
+    grid: Grid,
+    waiting: dict[str, int],
+    aside: Mapping[str, int],
+    *,
+    when: str,
+    end: float,
+    poll_s: float,
+    faults: Faults,
+    leftover: Leftover,
+) -> Iterator[Found]:
+    """Each answer as it comes, until those in `waiting` are all here or it is `end` by the monotonic clock; those that
+    were answered are taken out of `waiting`.
+
+    Answers to messages in `aside` are yielded too, and not waited for. A node counts once, whatever it sends; one that
+    answers with an error, or in the name of another, is noted as faulty, and None comes in place of its answer.
+    `leftover` has what was found when the last call had ended, and what is found when this one has.
     """
-    start = time.monotonic()
-    waiting = _sent(grid, messages, when, faults)
-    fetcher = _Fetcher(grid, poll_s)
+    fetcher, open_now = _Fetcher(grid, poll_s, leftover), {**aside, **waiting}
     try:
-        fetcher.look_for(waiting)
-        while waiting and (fetched := fetcher.next(start + timeout_s)) is not None:
+        fetcher.look_for(open_now)
+        while waiting and (fetched := fetcher.next(end)) is not None:
+            if fetched.message_id not in open_now:  # given up since
+                continue
             if fetched.nothing:
                 fetcher.look_again(fetched.message_id)
                 continue
-            node = waiting.pop(fetched.message_id)
+            node = open_now.pop(fetched.message_id)
+            waiting.pop(fetched.message_id, None)
             if len(fetched.answers) > 1:
                 faults.note(node, when, "it answered more than once; the first answer counts")
             trouble = fetched.trouble or refusal(fetched.answers[0], fetched.message_id, node)
-            if trouble is None:
-                answer = fetched.answers[0]
-                yield Answer(node, answer, time.monotonic() - start, fetched.at - answer.metadata.created_at)
-                del answer
-            else:
+            if trouble is not None:
                 faults.note(node, when, trouble)
+            yield Found(fetched.message_id, node, None if trouble else fetched.answers[0], fetched.at)
             del fetched  # or it would stay until the next is here
     finally:
         fetcher.stop()
-    for node in waiting.values():
-        faults.note(node, when, f"no answer within {timeout_s:g} s")
 
 
 @dataclass(frozen=True)
@@ -88,6 +124,10 @@ class _Fetched:
         return not self.answers and self.trouble is None
 
 
+Leftover = deque[_Fetched]
+"""What was found when nobody was waiting any more: a few answers, which the SuperLink does not give a second time."""
+
+
 @final
 @dataclass
 class _Fetcher:
@@ -95,6 +135,7 @@ class _Fetcher:
 
     grid: Grid
     poll_s: float
+    leftover: Leftover
     _todo: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
     _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=_MAX_READY))
     _later: list[tuple[float, str]] = field(default_factory=list)  # when to look again, in the order of time
@@ -102,15 +143,19 @@ class _Fetcher:
     _threads: int = 0
     _last: float = 0.0  # when something was fetched, or a thread started
 
-    def look_for(self, message_ids: Sequence[str] | dict[str, int]) -> None:
+    def look_for(self, message_ids: Iterable[str]) -> None:
+        ready = {each.message_id for each in self.leftover}  # what has been fetched does not come again
         for each in message_ids:
-            self._todo.put(each)
+            if each not in ready:
+                self._todo.put(each)
 
     def look_again(self, message_id: str) -> None:
         self._later.append((time.monotonic() + self.poll_s, message_id))
 
     def next(self, end: float) -> _Fetched | None:
         """What was fetched next; None when time is up."""
+        if self.leftover:
+            return self.leftover.popleft()
         while (now := time.monotonic()) < end:
             while self._later and self._later[0][0] <= now:
                 self._todo.put(self._later.pop(0)[1])
@@ -127,10 +172,16 @@ class _Fetcher:
         return None
 
     def stop(self) -> None:
-        """Let the threads end: at once, or when what they wait for is given up."""
+        """Let the threads end: at once, or when what they wait for is given up. What they have found is left over."""
         self._stopped.set()
         for _ in range(self._threads):
             self._todo.put(None)
+        while not self._found.empty():
+            self._leave(self._found.get_nowait())
+
+    def _leave(self, fetched: _Fetched) -> None:
+        if not fetched.nothing:
+            self.leftover.append(fetched)
 
     def _start(self) -> None:
         self._last = time.monotonic()
@@ -147,6 +198,8 @@ class _Fetcher:
                     break
                 except queue.Full:
                     continue
+            else:
+                self._leave(fetched)
             del fetched
 
 
@@ -159,20 +212,6 @@ def _pulled(grid: Grid, message_id: str) -> _Fetched:
         return _Fetched(message_id, [], trouble=f"its answer cannot be read: {type(error).__name__}: {error}")
     except BaseException as error:
         return _Fetched(message_id, [], error=error)
-
-
-def _sent(grid: Grid, messages: Sequence[Message], when: str, faults: Faults) -> dict[str, int]:
-    """The node that is asked, by the id of the message."""
-    if not messages:
-        return {}
-    accepted = {each for each in grid.push_messages(messages) if each}
-    waiting = {}
-    for message in messages:
-        if message.metadata.message_id in accepted:
-            waiting[message.metadata.message_id] = message.metadata.dst_node_id
-        else:
-            faults.note(message.metadata.dst_node_id, when, "the SuperLink took no message for it")
-    return waiting
 
 
 def refusal(answer: Message, message_id: str | None = None, node: int | None = None) -> str | None:

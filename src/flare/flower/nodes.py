@@ -79,7 +79,7 @@ def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule]
             mu=rule.mu,
             subtract_own_gradient=rule.subtract_own_gradient,
             tau_bar=tau_bar,
-            bandwidth_hz=granted_hz[device],
+            bandwidth_hz=granted_hz.get(device, 0.0),  # 0: it computes across rounds, and sends in a later one
             seed=config.seed,
             share_loss=config.data.share_losses,
         )

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 
 from flare.flower.arrays import Layout
+from flare.flower.asking import Asking
+from flare.flower.deadline import Deadline
 from flare.flower.fleet import Fleet
 from flare.records import RunFolder, Snapshot
 from flare.records.manifest import is_run_folder
@@ -49,4 +51,8 @@ def state_in(station: BaseStation, snapshot: Snapshot) -> RunState:
     norm = numbers.get("first_norm")
     if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0.0 <= norm < math.inf:
         raise ValueError(f"its first_norm is {norm!r:.40}; it must be a number")
+    if "deadline" in numbers:
+        Deadline.of(station.config).restore(numbers["deadline"])
+    if "asked" in numbers:
+        Asking().restore(numbers["asked"])
     return state

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 
-from flare.config import FDMA, PLAIN, Config, override
+from flare.config import FDMA, MODELLED, PLAIN, Config, override
 from flare.learning.methods import make_method
 from flare.rounds.asynchrony import is_asynchronous, what_says_so
 from flare.rounds.base_station import codec_of, downlink_codec_of, policy_options
@@ -53,10 +54,10 @@ def refuse_settings(config: Config) -> None:
             "model or compare features with those of other models; a node of a fleet trains by your own step, which "
             "does none of it; take another method, or simulate the run (flare run)"
         )
-    if is_asynchronous(config, method):
+    if is_asynchronous(config, method) and config.uplink.bits == "auto":
         raise ValueError(
-            f"{what_says_so(config, method)}, but a node of a fleet trains when it is asked, and answers in the same "
-            "round; take a synchronous one, or simulate the run (flare run)"
+            f'uplink.bits is "auto" and {what_says_so(config, method)}: bits are chosen with the schedule, and a node '
+            "that computes across rounds has coded its update before it is scheduled; set uplink.bits to a number"
         )
     if config.data.shared_fraction:
         raise ValueError(
@@ -74,6 +75,14 @@ def refuse_settings(config: Config) -> None:
             f"policy '{config.scheduling.policy}' needs scheduling.options.num_selected here: the simulator tunes it "
             "on its cell, and a fleet has none"
         )
+
+
+def refuse_other_loop(config: Config, asynchronous: bool) -> None:
+    """ValueError where a loop of Flower's own cannot drive the rounds, because it waits for every answer."""
+    if config.fleet.deadline == MODELLED and not asynchronous:
+        return
+    why = "devices compute across rounds" if asynchronous else f'fleet.deadline is "{config.fleet.deadline}"'
+    raise ValueError(f"{why}, but this loop of Flower's own waits for every answer; call FlareStrategy.start instead")
 
 
 def _refuse_untold(config: Config) -> None:
@@ -95,3 +104,12 @@ def _refuse_untold(config: Config) -> None:
             )
         if getattr(config.data, f"share_{word}"):
             raise ValueError(f"data.share_{word} is true, but nodes do not tell {what}; set it to false")
+
+
+def refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
+    """ValueError where a parameter of the strategy is no finite number greater than 0, nor None where it may be."""
+    for name, (value, may_be_none) in given.items():
+        if value is None and may_be_none:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+            raise ValueError(f"{name} is {value!r:.40}; it must be a number greater than 0")

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import final
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, final
 
 from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
 
 from flare.flower.arrays import Layout
+from flare.flower.asking import Asking
 from flare.flower.client import Work
+from flare.flower.deadline import Deadline
 from flare.flower.faults import log
+from flare.flower.fleet import Fleet
+from flare.flower.mailbox import Late, Mailbox
+from flare.flower.resources import Resources
 from flare.flower.vectors import Reader
 from flare.learning.job import Score
 from flare.records.run_keeper import RunKeeper
-from flare.rounds import Arrivals, BaseStation, RoundRecord, RunState
+from flare.rounds import Arrivals, BaseStation, Plan, RoundRecord, RunState
 
 
 @final
@@ -21,24 +29,72 @@ class FleetRun:
     """A run that has begun: where it stands, and what it is made of."""
 
     def __init__(
-        self, station: BaseStation, layout: Layout, keeper: RunKeeper, first_norm: float, state: RunState
+        self,
+        station: BaseStation,
+        layout: Layout,
+        keeper: RunKeeper,
+        first_norm: float,
+        state: RunState,
+        mail: Mailbox,
     ) -> None:
-        self.station, self.layout, self.keeper = station, layout, keeper
+        self.station, self.layout, self.keeper, self.mail = station, layout, keeper, mail
         self.first_norm = first_norm
         self.state = state
-        self.present = 0  # nodes that answered last
+        self.deadline = Deadline.of(station.config)
+        self.asking = Asking()
+        self.said: dict[int, Resources] = {}  # what each node that is there said last
+        self.present = 0  # nodes that took part in the last round
 
     def arrays(self) -> ArrayRecord:
         """The global model."""
         return self.layout.arrays(self.state.weights)
 
+    def numbers(self, fleet: Fleet) -> dict[str, object]:
+        """What a checkpoint of a fleet holds beside the state."""
+        return {
+            "fleet": fleet.to_numbers(),
+            "first_norm": self.first_norm,
+            "deadline": self.deadline.to_numbers(),
+            "asked": self.asking.to_numbers(),
+        }
+
+    def restore(self, state: RunState, numbers: Mapping[str, Any], fleet: Fleet) -> None:
+        """Continue after a checkpoint; of older versions there is none of deadlines and of who was asked."""
+        self.state = state
+        fleet.restore(numbers["fleet"])
+        self.first_norm = float(numbers["first_norm"])
+        if "deadline" in numbers:
+            self.deadline.restore(numbers["deadline"])
+        if "asked" in numbers:
+            self.asking.restore(numbers["asked"])
+
 
 @final
 class FleetRound:
-    """A round under way: when it began, what takes in its updates, what reads them, and the work of each node."""
+    """A round under way: when it began, by what it goes, what takes in its updates and what reads them."""
 
-    def __init__(self, began: float, arrivals: Arrivals, reader: Reader, works: dict[int, Work]) -> None:
-        self.began, self.arrivals, self.reader, self.works = began, arrivals, reader, works
+    def __init__(
+        self, grid: Grid, began: float, station: BaseStation, plan: Plan | None, arrivals: Arrivals, reader: Reader
+    ) -> None:
+        self.grid, self.began, self.station, self.plan = grid, began, station, plan
+        self.arrivals, self.reader = arrivals, reader
+        self.out: float | None = None  # when its work went out, by the monotonic clock
+        self.ended: float | None = None  # when it was over, in real time
+        self.sending: dict[int, Work] = {}  # the work of each node that is sent some now
+        self.awaited: dict[int, Work] = {}  # the work of each node whose update this round waits for
+        self.real_s: float | None = None  # after how long it ends in real time, where a deadline does that
+        self.late: list[int] = []  # devices of which nothing was there at the deadline
+
+    @property
+    def lasted_s(self) -> float | None:
+        """How long it took in real time from when its work went out; None where nothing did."""
+        return None if self.out is None or self.ended is None else self.ended - self.out
+
+
+def with_lateness(record: RoundRecord, this: FleetRound, came: Collection[Late]) -> RoundRecord:
+    """The record with the real deadline, who missed it, and the updates of earlier rounds that came."""
+    told = [{"device": each.device, "round": each.round, "after_s": round(each.after_s, 3)} for each in came]
+    return replace(record, real_deadline_s=this.real_s, late=sorted(this.late), came_late=told)
 
 
 def score_of(metrics: MetricRecord) -> Score:
@@ -59,7 +115,7 @@ def train_metrics(record: RoundRecord) -> MetricRecord | None:
 
 
 def say_round(record: RoundRecord) -> None:
-    """Log a round in a line."""
+    """Log a round in a line, and in another how late some were and what the nodes' own tests say."""
     log.info(
         "round %d: %d nodes, %d selected, %d sent; clock %.3g s, loss %s, accuracy %s",
         record.round + 1,
@@ -72,3 +128,17 @@ def say_round(record: RoundRecord) -> None:
     )
     if record.why_nobody:
         log.warning("round %d: nobody was selected: %s", record.round + 1, record.why_nobody)
+    if record.late or record.came_late:
+        log.info(
+            "\tdeadline %s s in real time: %d late, %d updates of earlier rounds came",
+            "none" if record.real_deadline_s is None else f"{record.real_deadline_s:.3g}",
+            len(record.late),
+            len(record.came_late),
+        )
+    if record.node_accuracy_mean is not None:
+        log.info(
+            "\ton %d nodes: accuracy %.3g +- %.2g",
+            len(record.tested),
+            record.node_accuracy_mean,
+            record.node_accuracy_std,
+        )

@@ -3,13 +3,16 @@
 Engines run a module in evaluation mode (`own_copy`), also while it trains, because a device's answer must depend on its
 job alone, not on who trained before it: no layer draws random numbers and no buffer changes. Layers that would then
 silently do something else than their users expect, dropout and batch normalisation, are refused with a word on what to
-take instead. Constant buffers and parameters that ask for no gradient stay in the module, the same on every device,
-and count neither as weights nor in the size of an update.
+take instead. A node of a fleet trains by itself, in training mode and by whole batches (`on_node`): there only layers
+are refused that keep something beside the weights, which no mean of weights carries. Constant buffers and parameters
+that ask for no gradient stay in the module, the same on every device, and count neither as weights nor in the size of
+an update.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +24,10 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 class FlatModel:
     """Maps between a module's trained parameters and one float32 vector, in the order of `named_parameters()`."""
 
-    def __init__(self, module: nn.Module) -> None:
-        _refuse_layers(module)
+    def __init__(self, module: nn.Module, *, on_node: bool = False) -> None:
+        _refuse_statistics(module)
+        if not on_node:
+            _refuse_in_engines(module)
         self.module = module
         trained = {name: each for name, each in module.named_parameters() if each.requires_grad}
         _refuse_parameters(module, trained)
@@ -56,19 +61,37 @@ def own_copy(module: nn.Module, device: str | torch.device) -> FlatModel:
     return FlatModel(copy.deepcopy(module).to(device).eval())
 
 
-def _refuse_layers(module: nn.Module) -> None:
-    for name, layer in module.named_modules():
-        where = f"layer '{name}' ({type(layer).__name__})" if name else f"the module ({type(layer).__name__})"
-        if isinstance(layer, _BatchNorm) or (isinstance(layer, _InstanceNorm) and layer.track_running_stats):
+def _refuse_statistics(module: nn.Module) -> None:
+    """ValueError where a layer keeps running statistics."""
+    for where, layer in _layers(module):
+        if isinstance(layer, _BatchNorm | _InstanceNorm) and layer.track_running_stats:
             raise ValueError(
                 f"{where} keeps statistics of the samples beside the weights, which devices do not send and the base "
-                "station does not average; use torch.nn.GroupNorm instead"
+                "station does not average; use torch.nn.GroupNorm instead (the nodes of a fleet may also have it with "
+                "track_running_stats=False: it then normalises by the batch at hand, in tests too)"
+            )
+
+
+def _refuse_in_engines(module: nn.Module) -> None:
+    """ValueError where a layer makes what a device computes depend on more than its samples one by one."""
+    for where, layer in _layers(module):
+        if isinstance(layer, _BatchNorm):
+            raise ValueError(
+                f"{where} normalises by the batch at hand, and the simulator takes batches apart and puts those of "
+                "devices together; use torch.nn.GroupNorm instead (the nodes of a fleet may have it: docs/flower.md)"
             )
         if isinstance(layer, _DropoutNd) and layer.p > 0.0:
             raise ValueError(
                 f"{where} draws random numbers in training, so that a device's update would depend on who trained "
-                "before it; leave the layer out or set its p to 0"
+                "before it; leave the layer out or set its p to 0 (the nodes of a fleet may have it: docs/flower.md)"
             )
+
+
+def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every layer, with what it is called in a message."""
+    for name, layer in module.named_modules():
+        kind = type(layer).__name__
+        yield (f"layer '{name}' ({kind})" if name else f"the module ({kind})"), layer
 
 
 def _refuse_parameters(module: nn.Module, trained: dict[str, nn.Parameter]) -> None:

@@ -21,6 +21,7 @@ from flare.report.curves import (
     evenly,
     over_seeds,
 )
+from flare.report.fleet_sections import nodes_section
 from flare.report.panels import Panel, Section, labels_of, line_panel, nothing, range_panel, spoken
 from flare.report.run_figures import DEVICES, ROUND
 from flare.report.run_groups import Group
@@ -38,7 +39,7 @@ MAX_GAP_POINTS = 30
 
 def all_sections(groups: Sequence[Group]) -> list[Section]:
     """Every section, in the order of the page."""
-    parts = (_accuracy, _loss, _participation, _work, _time, _schedules, _real)
+    parts = (_accuracy, _loss, _participation, _work, _time, _schedules, nodes_section, _real)
     return [made for part in parts if (made := part(groups)) is not None]
 
 

@@ -29,9 +29,12 @@ def _recorded(name: str) -> Callable[[RunNumbers], Floats]:
 QUANTITIES: Mapping[str, Quantity] = {
     "accuracy": Quantity("test accuracy", _recorded("test_accuracy")),
     "test_loss": Quantity("test loss", _recorded("test_loss")),
+    "node_accuracy": Quantity("mean accuracy on the nodes' own data", _recorded("node_accuracy_mean")),
+    "node_accuracy_std": Quantity("spread of the accuracy over the nodes", _recorded("node_accuracy_std")),
     "train_loss": Quantity("training loss", _recorded("train_loss")),
     "num_selected": Quantity("selected devices", lambda run: run.num_selected.astype(np.float64)),
     "num_sent": Quantity("devices that sent", lambda run: run.num_sent.astype(np.float64)),
+    "num_late": Quantity("devices that missed the deadline", lambda run: run.num_late.astype(np.float64)),
     "mean_tau": Quantity("mean local steps", lambda run: run.round_mean("tau")),
     "tau_bar": Quantity("τ̄ of the round", _recorded("tau_bar")),
     "mean_age": Quantity("mean age of updates", lambda run: run.round_mean_age()),

@@ -93,17 +93,23 @@ class Arrivals:
         return self._station.sketches(update.delta) / (rule.lr * rule.steps)
 
     def end(
-        self, *, faults: Sequence[Mapping[str, Any]] = (), residuals: Residuals | None = None
+        self,
+        *,
+        faults: Sequence[Mapping[str, Any]] = (),
+        residuals: Residuals | None = None,
+        lasted_s: float | None = None,
     ) -> tuple[RunState, RoundRecord]:
         """The state after the round, and its record without the test scores and the time that it took.
 
-        `residuals` is what the devices hold back now, where the base station is told.
+        `residuals` is what the devices hold back now, where the base station is told. `lasted_s` is how long the round
+        took in real time, where that counts; otherwise its modelled time does.
         """
         state, plan = self._state, self._plan
         if plan is None:
             return _nobody_there(self._station, state, faults)
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
-        lasted_s = plan.latency_s if complete else plan.deadline_s
+        if lasted_s is None:
+            lasted_s = plan.latency_s if complete else plan.deadline_s
         clock_s = state.clock_s + plan.before_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -56,6 +57,16 @@ class BaseStation:
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
         object.__setattr__(self, "codecs", _choices(self.config))
         object.__setattr__(self, "downlink_codec", downlink_codec_of(self.config, self.method))
+
+    def with_deadline(self, deadline_s: float) -> BaseStation:
+        """The same with another deadline, for one round."""
+        if deadline_s == self.config.wireless.deadline_s:
+            return self
+        _ = self.sketches  # made once, for all rounds: the copy has it then
+        wireless = replace(self.config.wireless, deadline_s=deadline_s)
+        changed = copy.copy(self)
+        object.__setattr__(changed, "config", replace(self.config, wireless=wireless))
+        return changed
 
     @property
     def codes(self) -> bool:

@@ -17,7 +17,7 @@ class RoundRecord:
     but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
     device where the policy set them, and are empty otherwise; so are `samples_per_s` and `speed_spread` where devices
     measured. `measured_compute_s` and `measured_upload_s` have one for each device that sent, or none at all.
-    `probe_energy_j` has one for each of the devices `probed`.
+    `probe_energy_j` has one for each of the devices `probed`, and `node_accuracy` one for each of those `tested`.
 
     Where devices compute across rounds, `tau` and energy are those of the whole update, `compute_s` is what was left of
     its computing when the round began, and `tau_bar` is that of the selected devices, not of those that received a
@@ -73,6 +73,15 @@ class RoundRecord:
     measured_upload_s: list[float | None] = field(default_factory=list)  # None: too short to be told from the rest
     samples_per_s: list[float | None] = field(default_factory=list)  # the speed that each selected device measured
     speed_spread: list[float | None] = field(default_factory=list)  # standard deviation of its steps over their mean
+    real_deadline_s: float | None = None  # after which the round ended in real time, whoever had answered; None: none
+    late: list[int] = field(default_factory=list)  # selected devices of whom nothing was there at the real deadline
+    came_late: list[dict[str, Any]] = field(default_factory=list)  # updates of earlier rounds, too late: device, round
+    tested: list[int] = field(default_factory=list)  # devices that tested the new model on their own data
+    node_accuracy: list[float | None] = field(default_factory=list)  # what each of them found
+    node_accuracy_mean: float | None = None  # over them
+    node_accuracy_std: float | None = None  # how far they are apart, each counting once
+    node_loss_mean: float | None = None
+    node_loss_std: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -88,6 +97,11 @@ class RoundRecord:
         told = {
             "noise_std": None,
             "lost": [],
+            "late": [],
+            "came_late": [],
+            "tested": [],
+            "node_accuracy": [],
+            **dict.fromkeys(("real_deadline_s", *OF_NODES)),
             "probed": [],
             "probe_energy_j": [],
             "why_nobody": "",
@@ -105,6 +119,7 @@ class RoundRecord:
             (OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"),
             (OF_SENT + OF_SENT_OR_EMPTY, "sent"),
             (("probe_energy_j",), "probed"),
+            (("node_accuracy",), "tested"),
         )
         may_be_empty = OF_SELECTED_OR_EMPTY + OF_SENT_OR_EMPTY
         for names, of in of_devices:
@@ -127,6 +142,8 @@ OF_SENT = ("loss", "update_norm", "payload_bits")
 """The lists with a value for each device that sent."""
 OF_SENT_OR_EMPTY = ("age", "measured_compute_s", "measured_upload_s")
 """The lists with a value for each device that sent, or none at all."""
+OF_NODES = ("node_accuracy_mean", "node_accuracy_std", "node_loss_mean", "node_loss_std")
+"""What the nodes found that tested the model, together."""
 _KINDS = {each.name: str(each.type) for each in fields(RoundRecord)}
 OF_ROUND = tuple(name for name, kind in _KINDS.items() if kind in ("float", "float | None"))
 """The numbers of a round that may have a fraction."""

@@ -1,0 +1,62 @@
+"""Who is there when a round begins, and what each can do."""
+
+from __future__ import annotations
+
+import time
+
+from flwr.serverapp import Grid
+
+from flare.flower.asking import without_taken
+from flare.flower.faults import Faults
+from flare.flower.fleet import Fleet
+from flare.flower.mailbox import Mailbox
+from flare.flower.nodes import query_messages, read_queries
+from flare.flower.resources import Resources
+from flare.flower.under_way import FleetRun
+
+
+def enquire(
+    grid: Grid,
+    run: FleetRun,
+    fleet: Fleet,
+    faults: Faults,
+    *,
+    max_steps: int,
+    patience_s: float,
+    timeout_s: float,
+) -> tuple[dict[int, int], dict[int, Resources]]:
+    """Ask nodes what they can do, for `patience_s` at most: the node of each device that is there, and its resources.
+
+    Nodes that are at work are asked nothing, and given up after `timeout_s`; where devices compute across rounds, what
+    such a node said last counts.
+    """
+    index, mail, config = run.state.rounds_done, run.mail, run.station.config
+    connected = list(grid.get_node_ids())
+    mail.give_up_old(connected, timeout_s)
+    free = [node for node in connected if node not in mail.busy]
+    chosen = run.asking.chosen(config, index, free, fleet)
+    needs_samples = run.station.method.needs_gradients
+    messages = query_messages(chosen, config, index, fleet, needs_samples=needs_samples, ttl_s=1.1 * patience_s)
+    answers = mail.ask(grid, messages, when="query", timeout_s=patience_s)
+    said = read_queries(
+        answers, index=index, fleet=fleet, faults=faults, max_steps=max_steps, needs_samples=needs_samples
+    )
+    said = without_taken(said, fleet, set(connected) - set(chosen), faults)
+    if run.station.asynchronous:
+        run.said = said = {**{node: run.said[node] for node in mail.busy}, **said}
+    nodes = fleet.enrol(said, faults)
+    return nodes, {device: said[node] for device, node in nodes.items()}
+
+
+def wait_for_nodes(grid: Grid, mail: Mailbox, min_nodes: int, timeout_s: float) -> None:
+    """Wait until so many nodes are connected and one of them is free, or the timeout is over."""
+    end = time.monotonic() + timeout_s
+    while (left_s := end - time.monotonic()) > 0.0:
+        connected = set(grid.get_node_ids())
+        if len(connected) >= min_nodes and (mail.keeps_late or connected - set(mail.busy)):
+            return
+        pause_s = min(1.0, left_s)
+        if connected & set(mail.busy):
+            mail.look(grid, pause_s)
+        else:
+            time.sleep(pause_s)
