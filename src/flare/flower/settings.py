@@ -58,6 +58,11 @@ def refuse_settings(config: Config) -> None:
             f"{what_says_so(config, method)}, but a node of a fleet trains when it is asked, and answers in the same "
             "round; take a synchronous one, or simulate the run (flare run)"
         )
+    if config.learning.attack != "none":
+        raise ValueError(
+            f'learning.attack is "{config.learning.attack}", but the nodes of a fleet are real and send what they '
+            'send; set it to "none", or simulate the run (flare run)'
+        )
     if config.data.shared_fraction:
         raise ValueError(
             f"data.shared_fraction is {config.data.shared_fraction:g}, but nodes bring data of their own, and the "

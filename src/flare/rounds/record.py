@@ -67,6 +67,8 @@ class RoundRecord:
     test_loss: float | None = None
     faults: list[dict[str, Any]] = field(default_factory=list)  # of nodes: which, when, why
     wall_s: float | None = None  # real time that the round took
+    clipped: list[int] = field(default_factory=list)  # devices whose update was too long, and shortened
+    norm_limit: float | None = None  # the greatest length of an update that was believed; None: any
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -85,6 +87,8 @@ class RoundRecord:
             "lost": [],
             "probed": [],
             "probe_energy_j": [],
+            "clipped": [],
+            "norm_limit": None,
             **{name: [] for name in OF_SELECTED_OR_EMPTY},
             **told,
         }
