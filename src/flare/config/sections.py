@@ -294,7 +294,7 @@ class LearningConfig:
     clip: float | str = setting(
         "auto",
         "an update longer than this many times the median length of late is shortened to it; 0: none is; "
-        '"auto": 5 on real nodes, none in simulations',
+        '"auto": 3 on real nodes, none in simulations',
         at_least=0.0,
         at_most=1e9,
         also=("auto",),

@@ -35,7 +35,7 @@ from flare.scheduling.history import History
 from flare.types import Floats
 
 NONE, AUTO = "none", "auto"
-FLEET_CLIP = 5.0
+FLEET_CLIP = 3.0
 """What "auto" is on real nodes."""
 RECENT_ROUNDS = 20
 """How many rounds the length of an update counts."""
@@ -123,12 +123,13 @@ class Clipping:
         if math.isinf(self.limit):
             return heard
         device, update, norm = heard
+        delta, change = update.delta, _bounded_change(update, rule, self.limit)
         if self.limit < norm < math.inf:
-            update, norm = replace(update, delta=update.delta * (self.limit / norm)), self.limit
-        change = _bounded_change(update, rule, self.limit)
-        if update is not heard.update or change is not update.control_change:
-            self.clipped.append(device)
-        return Heard(device, replace(update, control_change=change), norm)
+            delta, norm = delta * (self.limit / norm), self.limit
+        if delta is update.delta and change is update.control_change:
+            return heard
+        self.clipped.append(device)
+        return Heard(device, replace(update, delta=delta, control_change=change), norm)
 
 
 def _kept(heard: Heard) -> Heard:
