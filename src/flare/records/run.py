@@ -48,6 +48,7 @@ class RunNumbers:
     age            of what each of them sent, in the order of `sent`: steps of the global model since the device
                    received its own; 0 in synchronous runs
     probe_energy_j what all devices spent that were asked before the selection, shape (rounds,)
+    num_clipped    updates that were too long, and shortened, shape (rounds,)
     faults         by kind, the round of each fault of a node, counted from 0
     """
 
@@ -65,6 +66,7 @@ class RunNumbers:
     payload_bits: Floats
     age: Floats
     probe_energy_j: Floats
+    num_clipped: Indices
     faults: Mapping[str, Indices] = field(default_factory=dict)
 
     @property
@@ -247,7 +249,7 @@ def run_of(
 
 
 def _refuse_odd_devices(record: RoundRecord) -> None:
-    devices = (*record.selected, *record.sent, *record.probed)
+    devices = (*record.selected, *record.sent, *record.probed, *record.clipped)
     for device in (min(devices, default=0), max(devices, default=0)):
         if not 0 <= device < MAX_DEVICES:
             raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
@@ -272,6 +274,7 @@ class _Columns:
         self._num_sent, self._sent, self._payload_bits = array("q"), array("q"), array("d")
         self._age = array("d")
         self._probe_energy_j = array("d")
+        self._num_clipped = array("q")
         self._faults: dict[str, array[int]] = {}
 
     def add(self, record: RoundRecord) -> None:
@@ -290,6 +293,7 @@ class _Columns:
         self._payload_bits.extend(map(_number, record.payload_bits))
         self._age.extend(record.age or [0] * len(record.sent))
         self._probe_energy_j.append(math.fsum(record.probe_energy_j))
+        self._num_clipped.append(len(record.clipped))
         for fault in record.faults:
             kind = fault_kind(fault)
             known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
@@ -312,6 +316,7 @@ class _Columns:
             payload_bits=_floats(self._payload_bits),
             age=_floats(self._age),
             probe_energy_j=_floats(self._probe_energy_j),
+            num_clipped=_indices(self._num_clipped),
             faults={kind: _indices(rounds) for kind, rounds in self._faults.items()},
         )
 
