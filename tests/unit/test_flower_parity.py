@@ -38,6 +38,7 @@ CLOSE = (
 def settings(*more: str) -> Config:
     common = ["wireless.num_devices=12", "wireless.deadline_s=0.6", "run.rounds=8", "run.payload=wireless", "seed=7"]
     common += ["data.share_losses=true", "learning.device=cpu", "learning.engine=sequential"]
+    common += ["learning.clip=0"]  # which would be 3 on nodes, and 0 in a simulation
     return override(Config(), [*common, *more])
 
 

@@ -69,6 +69,11 @@ def underway() -> tuple[Simulation, Tensors, dict[str, Any]]:
     return after_two_rounds("learning.asynchronous=true")
 
 
+@pytest.fixture(scope="module")
+def xu() -> tuple[Simulation, Tensors, dict[str, Any]]:
+    return after_two_rounds("scheduling.policy=xu", "scheduling.options={}")
+
+
 def put(name: str, value: Any) -> Callable[[Tensors], None]:
     def change(tensors: Tensors) -> None:
         tensors[name] = value(tensors[name]) if callable(value) else value
@@ -147,6 +152,27 @@ UNSOUND: dict[str, tuple[str, Callable[[Tensors], None], str]] = {
         put("underway.began", lambda each: each + 7),
         "models that it does not have",
     ),
+    "rate negative": ("underway", put("underway.lr", lambda each: -each), "underway.lr has -0.075; it must be"),
+    "rate zero": (
+        "underway",
+        put("underway.lr", lambda each: 0.0 * each),
+        "it must be a finite number, greater than 0",
+    ),
+    "pull negative": ("underway", put("underway.mu", lambda each: each - 1.0), "underway.mu has -1"),
+    "no steps": ("underway", put("underway.steps", lambda each: 0 * each), "underway.steps has 0; it must be a finite"),
+    "age negative": ("underway", put("underway.age", lambda each: each - 5), "underway.age has -"),
+    "age too great": ("underway", put("underway.age", lambda each: each + 9), "more than the rounds since"),
+    "more left than there was": ("underway", put("underway.left_s", lambda each: each + 1e9), "more is left than"),
+    "began before all": ("underway", put("underway.began", lambda each: each - 9), "underway.began has -"),
+    "age not a number": ("fedlin", put("history.age", lambda each: each / 0.0), "history.age has nan; it must be"),
+    "sent less than never": ("fedlin", put("history.times_sent", lambda each: each - 5.0), "history.times_sent has -"),
+    "energy infinite": ("fedlin", put("history.energy_j", lambda each: each + torch.inf), "history.energy_j has inf"),
+    "heard in the future": ("fedlin", put("history.rounds_since_sent", lambda each: each - 9.0), "1 or more"),
+    "length negative": ("fedlin", put("history.update_norm", lambda each: -each), "history.update_norm has -"),
+    "time infinite": ("fedlin", put("history.upload_s", lambda each: each + torch.inf), "history.upload_s has inf"),
+    "queue infinite": ("xu", put("memory.device_queue_j", lambda each: each + torch.inf), "device_queue_j has inf"),
+    "queue not a number": ("xu", put("memory.device_queue_j", lambda each: each * torch.nan), "device_queue_j has nan"),
+    "rounds negative": ("xu", put("memory.round", lambda each: -each.double()), "memory.round has -2; it must be"),
     "method gone": ("scaffold", drop("method.inner.control"), "its method keeps inner.device_control, momentum,"),
     "method more": (
         "scaffold",

@@ -295,6 +295,37 @@ class LearningConfig:
     options: Options = setting(  # noqa: RUF009 (options never change)
         NO_OPTIONS, 'options of the method by name, such as tau_bar = "mes"'
     )
+    clip: float | str = setting(
+        "auto",
+        "an update longer than this many times the median length of late is shortened to it; 0: none is; "
+        '"auto": 3 on real nodes, none in simulations',
+        at_least=0.0,
+        at_most=1e9,
+        also=("auto",),
+        kind=float,
+    )
+    robust: str = setting(
+        "none",
+        "what takes the place of the mean of updates, so that a few wrong ones are outvoted",
+        choices=("none", "median", "trimmed-mean"),
+    )
+    trim: float = setting(
+        0.25, "trimmed-mean: share of the updates left out at each end, for every weight", at_least=0.0, at_most=0.5
+    )
+    robust_bytes: float = setting(
+        4e9,
+        "median and trimmed-mean keep all updates of a round: what these may take, byte; no more devices are selected",
+        at_least=1.0,
+    )
+    attack: str = setting(
+        "none",
+        "simulated attackers send noise, minus their update, or too much of it; absent: they stay away",
+        choices=("none", "noise", "sign-flip", "scaled", "absent"),
+    )
+    attackers: int = setting(0, "how many devices are attackers, drawn with the seed", at_least=0)
+    attack_scale: float = setting(
+        10.0, "length of what attackers send, as a multiple of their true update", above=0.0, at_most=1e30
+    )
     engine: str = setting(
         "auto", "what computes: auto takes batched on a GPU", choices=("auto", "reference", "sequential", "batched")
     )
@@ -309,6 +340,10 @@ class LearningConfig:
 
     def __post_init__(self) -> None:
         check(self, "learning")
+        if isinstance(self.clip, float) and 0.0 < self.clip < 1.0:
+            raise ValueError(
+                f"learning.clip is {self.clip:g}, which would shorten the median update itself; it must be 0, 1 or more"
+            )
 
 
 @dataclass(frozen=True)

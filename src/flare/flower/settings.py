@@ -59,6 +59,11 @@ def refuse_settings(config: Config) -> None:
             f'uplink.bits is "auto" and {what_says_so(config, method)}: bits are chosen with the schedule, and a node '
             "that computes across rounds has coded its update before it is scheduled; set uplink.bits to a number"
         )
+    if config.learning.attack != "none":
+        raise ValueError(
+            f'learning.attack is "{config.learning.attack}", but the nodes of a fleet are real and send what they '
+            'send; set it to "none", or simulate the run (flare run)'
+        )
     if config.data.shared_fraction:
         raise ValueError(
             f"data.shared_fraction is {config.data.shared_fraction:g}, but nodes bring data of their own, and the "

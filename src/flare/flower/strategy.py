@@ -248,7 +248,7 @@ class FlareStrategy(Strategy):
         layout = Layout(arrays)
         weights = layout.flatten(arrays)
         method = make_method(self.config.learning)
-        station = BaseStation(self.config, method, layout.num_weights, policy_options(self.config))
+        station = BaseStation(self.config, method, layout.num_weights, policy_options(self.config), fleet=True)
         with one_thread(_CPU):
             first_norm = float(torch.linalg.vector_norm(weights.double()))
         if not math.isfinite(first_norm):

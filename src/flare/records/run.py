@@ -50,6 +50,7 @@ class RunNumbers:
                    received its own; 0 in synchronous runs
     probe_energy_j what all devices spent that were asked before the selection, shape (rounds,)
     num_late       devices that missed a deadline in real time, shape (rounds,)
+    num_clipped    updates that were too long, and shortened, shape (rounds,)
     faults         by kind, the round of each fault of a node, counted from 0
     """
 
@@ -69,6 +70,7 @@ class RunNumbers:
     age: Floats
     probe_energy_j: Floats
     num_late: Indices
+    num_clipped: Indices
     faults: Mapping[str, Indices] = field(default_factory=dict)
 
     @property
@@ -251,7 +253,7 @@ def run_of(
 
 
 def _refuse_odd_devices(record: RoundRecord) -> None:
-    devices = (*record.selected, *record.sent, *record.probed, *record.late, *record.tested)
+    devices = (*record.selected, *record.sent, *record.probed, *record.late, *record.tested, *record.clipped)
     for device in (min(devices, default=0), max(devices, default=0)):
         if not 0 <= device < MAX_DEVICES:
             raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
@@ -278,6 +280,7 @@ class _Columns:
         self._age = array("d")
         self._probe_energy_j = array("d")
         self._num_late = array("q")
+        self._num_clipped = array("q")
         self._faults: dict[str, array[int]] = {}
 
     def add(self, record: RoundRecord) -> None:
@@ -298,6 +301,7 @@ class _Columns:
         self._age.extend(record.age or [0] * len(record.sent))
         self._probe_energy_j.append(math.fsum(record.probe_energy_j))
         self._num_late.append(len(record.late))
+        self._num_clipped.append(len(record.clipped))
         for fault in record.faults:
             kind = fault_kind(fault)
             known = kind in self._faults or len(self._faults) < MAX_FAULT_KINDS
@@ -322,6 +326,7 @@ class _Columns:
             age=_floats(self._age),
             probe_energy_j=_floats(self._probe_energy_j),
             num_late=_indices(self._num_late),
+            num_clipped=_indices(self._num_clipped),
             faults={kind: _indices(rounds) for kind, rounds in self._faults.items()},
         )
 

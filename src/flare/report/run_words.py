@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from flare.config import DataConfig
+from flare.config import DataConfig, LearningConfig
 from flare.records.run import RunNumbers
 from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
@@ -107,6 +107,8 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
         "wireless.num_devices": plural(config.wireless.num_devices, "device"),
         "learning.model": "" if "own model" in differ else f"model {first.model}",
         "learning.method": f"method {config.learning.method}",
+        "learning.attack": _attack_words(config.learning),
+        "learning.robust": "" if config.learning.robust == "none" else f"the {config.learning.robust} of the updates",
         "scheduling.policy": f"policy {config.scheduling.policy}",
         "wireless.deadline_s": f"deadline {human(config.wireless.deadline_s, 's')}",
     }
@@ -115,6 +117,13 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     rounds = plural(longest, "round") if shortest == longest else f"{shortest} to {plural(longest, 'round')}"
     each, all_ = (" each", "all with ") if runs > 1 else ("", "")
     return f"{number}, {rounds}{each}" + (f"; {all_}{shared}." if shared else ".")
+
+
+def _attack_words(learning: LearningConfig) -> str:
+    """Who attacks and how, where somebody does."""
+    if learning.attack == "none" or not learning.attackers:
+        return ""
+    return f"{plural(learning.attackers, 'attacker')} ({learning.attack})"
 
 
 def _shared_words(data: DataConfig) -> str:
@@ -153,6 +162,11 @@ def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequ
         why = next((each for group in groups for run in group.runs for each in run.why_nobody if each), "")
         because = f" The first of them: {why}." if why else ""
         remarks.append(f"In {nobody:,} of {rounds:,} rounds ({nobody / rounds:.1%}) nobody could send.{because}")
+    clipped = {group.label: int(sum(run.num_clipped.sum() for run in group.runs)) for group in groups}
+    if any(clipped.values()):
+        sent = sum(int(run.num_sent.sum()) for group in groups for run in group.runs)
+        names = ", ".join(f"{label} ({number:,})" for label, number in clipped.items() if number)
+        remarks.append(f"{sum(clipped.values()):,} of {sent:,} updates were too long, and were clipped: {names}.")
     unfinished = sum(not run.ended for group in groups for run in group.runs)
     if unfinished:
         remarks.append(f"{plural(unfinished, 'run')} had not come to an end; the tables show which.")

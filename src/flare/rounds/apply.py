@@ -21,6 +21,7 @@ from flare.rounds.plan import Plan
 from flare.rounds.probing import probing_record
 from flare.rounds.record import RoundRecord
 from flare.rounds.residuals import Part, Residuals
+from flare.rounds.robust import Clipping, Heard
 from flare.rounds.state import RunState, RunStatus, ended, scored
 from flare.rounds.why_nobody import nobody_reported, why_nobody_sends
 from flare.scheduling.history import History
@@ -32,7 +33,8 @@ from flare.uplink.air import air_key
 
 @final
 class Arrivals:
-    """Takes in the updates of a round. Each can be forgotten when it was added: memory does not grow with their number.
+    """Takes in the updates of a round. Each can be forgotten when it was added: memory does not grow with their number,
+    but for what a robust reducer holds, and clipping in a first round (`flare.rounds.robust`).
 
     `rules` says how each selected device steps (`local_rules`); only those devices may send, each once.
     """
@@ -43,6 +45,7 @@ class Arrivals:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
         self._air: AirMean | None = None
         self._reducer = self._new_reducer(plan) if plan is not None and rules else None
+        self._clipping = Clipping(station.clip, state.history, station.max_held)
         self._sent: dict[int, Told] = {}
         self._own_norm: dict[int, float] = {}  # of each update before it was sent, for the record
         self._times: dict[int, tuple[float | None, float | None]] = {}  # measured
@@ -68,14 +71,21 @@ class Arrivals:
 
         `compute_s` and `upload_s` are the times that it took, where they were measured; the plan's count otherwise.
         """
-        if device not in self._rules or device in self._sent:
+        if device not in self._rules or device in self._own_norm:
             raise ValueError(f"device {device} sent twice, or was not asked")
-        assert self._reducer is not None
         self._own_norm[device] = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
-        self._reducer.add(device, self._rules[device], update)
-        norm, sketch = self._heard_norm(device, update), self._sketched(device, update)
-        self._sent[device] = Told(update.loss, update.squared_loss, norm, sketch)  # its vector is not kept
         self._times[device] = (compute_s, upload_s)
+        heard = Heard(device, update, self._heard_norm(device, update))
+        for each in self._clipping.take(heard, self._rules[device]):
+            self._take(each)
+
+    def _take(self, heard: Heard) -> None:
+        """Take in an update as it is believed."""
+        assert self._reducer is not None
+        device, update, norm = heard
+        self._reducer.add(device, self._rules[device], update)
+        sketch = self._sketched(device, update)
+        self._sent[device] = Told(update.loss, update.squared_loss, norm, sketch)  # its vector is not kept
 
     def _heard_norm(self, device: int, update: Update) -> float:
         """The length of an update as the base station knows it: of what it decoded; nan over the air, where it hears
@@ -107,6 +117,8 @@ class Arrivals:
         state, plan = self._state, self._plan
         if plan is None:
             return _nobody_there(self._station, state, faults)
+        for each in self._clipping.rest():
+            self._take(each)
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
         if lasted_s is None:
             lasted_s = plan.latency_s if complete else plan.deadline_s
@@ -148,6 +160,8 @@ class Arrivals:
             faults=[dict(each) for each in faults],
             measured_compute_s=measured_compute_s,
             measured_upload_s=measured_upload_s,
+            clipped=sorted(self._clipping.clipped),
+            norm_limit=json_number(self._clipping.limit),
         )
         return ended(self._station.config.run, after), record
 

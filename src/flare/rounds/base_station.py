@@ -16,6 +16,7 @@ from flare.learning.methods.base import method_takes_mean
 from flare.rounds.air import air_scheme_of
 from flare.rounds.asynchrony import is_asynchronous, refuse_asynchrony
 from flare.rounds.privacy import refuse_unshared
+from flare.rounds.robust import NONE, clip_of, most_held, refuse_robust
 from flare.rounds.sketch import Sketches
 from flare.scheduling import POLICIES, checks
 from flare.theory.conditions import safe_tau_bar
@@ -33,7 +34,8 @@ class BaseStation:
 
     `smoothness` is L, where a setting goes by it and somebody could estimate it; `air` how updates are added over the
     air, None where each device has its own part of the band. `codec` is that of all devices; where it is chosen for
-    each device with the schedule, it is one of `codecs`, which is empty otherwise. ValueError where codec or air
+    each device with the schedule, it is one of `codecs`, which is empty otherwise. `fleet`: its devices are real nodes.
+    ValueError where codec or air
     cannot be, or the policy does not go with them or the method; of a run that is only read the policy may be one that
     is not known here (its plugin is not given), and nothing is said of it.
     """
@@ -43,6 +45,7 @@ class BaseStation:
     num_weights: int
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     smoothness: float | None = None
+    fleet: bool = False
     codec: Codec = field(init=False)
     codecs: tuple[Qsgd, ...] = field(init=False)
     air: AirScheme | None = field(init=False)
@@ -53,6 +56,7 @@ class BaseStation:
         if policy is not None and policy.weighs:
             refuse_weighing(self.config, self.method)
         refuse_asynchrony(self.config, self.method)
+        refuse_robust(self.config, self.method, num_weights=self.num_weights)
         object.__setattr__(self, "air", air_scheme_of(self.config, self.method))
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
         object.__setattr__(self, "codecs", _choices(self.config))
@@ -126,10 +130,21 @@ class BaseStation:
 
     @property
     def max_devices(self) -> int | None:
-        """How many devices may send in a round at most; None: as many as fit. An option of every policy, and a limit of
-        some methods: the smaller counts."""
-        limits = (checks.limit(self.config.scheduling.options.get("max_devices")), self.method.max_devices)
+        """How many devices may send in a round at most; None: as many as fit. An option of every policy, a limit of
+        some methods, and of a reducer that holds all updates: the smallest counts."""
+        held = None if self.config.learning.robust == NONE else self.max_held
+        limits = (checks.limit(self.config.scheduling.options.get("max_devices")), self.method.max_devices, held)
         return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def max_held(self) -> int:
+        """How many updates may be held at once, where that is needed; 1 at least."""
+        return max(1, most_held(self.config.learning, self.num_weights))
+
+    @property
+    def clip(self) -> float:
+        """The multiple of the typical length from which updates are clipped; 0: none is."""
+        return clip_of(self.config, fleet=self.fleet)
 
     @property
     def asynchronous(self) -> bool:

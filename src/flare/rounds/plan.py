@@ -23,6 +23,7 @@ from flare.rounds.history import informed, with_energy
 from flare.rounds.method_answers import checked_reference, checked_rules, checked_steps
 from flare.rounds.observation import Observation
 from flare.rounds.probing import Answered, Question, asked, asks, unanswered
+from flare.rounds.robust import ClippedMean
 from flare.rounds.state import RunState
 from flare.rounds.weighing import lost_updates, mean_of
 from flare.scheduling import POLICIES, Hardware, Probed, RoundProblem, Schedule, solve
@@ -368,6 +369,7 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
         return {device: plan.underway.rule(device) for device in heard.tolist()}
     mean, common, taking_part = plan.now.new_mean(), None, set(heard.tolist())
     if station.method.needs_gradients:
+        mean = ClippedMean(mean, station.clip, station.max_held) if station.clip else mean
         taking_part = set()
         for device, gradient in gradients:
             if device in plan.lost:

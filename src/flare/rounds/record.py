@@ -82,6 +82,8 @@ class RoundRecord:
     node_accuracy_std: float | None = None  # how far they are apart, each counting once
     node_loss_mean: float | None = None
     node_loss_std: float | None = None
+    clipped: list[int] = field(default_factory=list)  # devices whose update was too long, and shortened
+    norm_limit: float | None = None  # the greatest length of an update that was believed; None: any
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -105,6 +107,8 @@ class RoundRecord:
             "probed": [],
             "probe_energy_j": [],
             "why_nobody": "",
+            "clipped": [],
+            "norm_limit": None,
             **{name: [] for name in OF_SELECTED_OR_EMPTY + OF_SENT_OR_EMPTY},
             **told,
         }

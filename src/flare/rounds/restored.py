@@ -26,6 +26,9 @@ from flare.rounds.state import RunState, RunStatus, from_tensors
 from flare.scheduling import POLICIES
 from flare.scheduling.history import History
 from flare.scheduling.registry import OF_DEVICES
+from flare.types import Floats, Indices
+
+_LARGEST, _SMALLEST = float(np.finfo(np.float64).max), float(np.finfo(np.float64).tiny)
 
 
 def restored_state(
@@ -62,6 +65,30 @@ def _refuse_history(station: BaseStation, history: History, tensors: Mapping[str
     num_devices = station.config.wireless.num_devices
     if not fleet and history.num_devices != num_devices:
         raise ValueError(f"its history is of {history.num_devices} devices; the run has {num_devices}")
+    for names, least, most, may_be_unknown in _OF_HISTORY:
+        for name in names:
+            _refuse_numbers(f"history.{name}", getattr(history, name), least, most, may_be_unknown=may_be_unknown)
+
+
+_OF_HISTORY = (  # names, the least and the greatest that they can be, and whether nan stands for what is not known
+    (("times_sent", "energy_j", "age"), 0.0, _LARGEST, False),
+    (("rounds_since_sent",), 1.0, math.inf, False),
+    (("compute_s", "upload_s", "num_samples"), 0.0, _LARGEST, True),
+    (("update_norm", "mean_squared_loss"), 0.0, math.inf, True),  # infinite when the run has diverged
+)
+
+
+def _refuse_numbers(
+    name: str, numbers: Floats | Indices, least: float, most: float, *, may_be_unknown: bool = False
+) -> None:
+    """ValueError where one of the numbers of a state cannot be one of a run."""
+    odd = ~((numbers >= least) & (numbers <= most))
+    if may_be_unknown:
+        odd &= ~np.isnan(numbers)
+    if odd.any():
+        limits = "greater than 0" if least == _SMALLEST else f"{least:g} or more"
+        limits = limits if math.isinf(most) else f"a finite number, {limits}"
+        raise ValueError(f"its {name} has {numbers[odd][0]:g}; it must be {limits}")
 
 
 def _refuse_method(station: BaseStation, state: MethodState, num_devices: int) -> None:
@@ -91,6 +118,8 @@ def _refuse_memory(station: BaseStation, memory: PolicyMemory, num_devices: int)
             raise ValueError(f"its memory_known.{name} has shape {known.shape}, and there are {num_devices} devices")
         if known is not None and array.shape[:1] != known.shape:
             raise ValueError(f"its memory.{name} has shape {array.shape}; it must have {len(known)} rows")
+        if plain and array.dtype.kind == "f" and array.ndim < 2:
+            _refuse_numbers(f"memory.{name}", array[known] if known is not None else array.reshape(-1), 0.0, _LARGEST)
         if plain and array.ndim > 1:
             raise ValueError(f"its memory.{name} has shape {array.shape}, which no policy of flare gives it")
 
@@ -142,12 +171,25 @@ def _refuse_underway(station: BaseStation, state: RunState) -> None:
         array, must = getattr(underway, name), getattr(like, name)
         if array.shape != must.shape or array.dtype != must.dtype or not np.isfinite(array).all():
             raise ValueError(f"its underway.{name} is {array.dtype} {array.shape}; it must be finite {must.dtype}")
+        _refuse_numbers(f"underway.{name}", array, FREE if name == "began" else 0.0, _LARGEST)
+    computing = underway.began != FREE
+    for name, least in (("lr", _SMALLEST), ("steps", 1.0), ("tau", _SMALLEST)):
+        _refuse_numbers(f"underway.{name}", getattr(underway, name)[computing], least, _LARGEST)
     busy = set(underway.began.tolist()) - {FREE}
     if not busy <= set(range(state.rounds_done)) or (underway.models and busy != underway.models.keys()):
         raise ValueError("its devices compute from models that it does not have")
+    _refuse_longer(state, underway, np.flatnonzero(computing))
     for number, model in underway.models.items():
         if model.shape != (station.num_weights,) or model.dtype != torch.float32:
             raise ValueError(f"its underway model of round {number} is {_kind(model)}; it must be float32")
+
+
+def _refuse_longer(state: RunState, underway: Underway, computing: Indices) -> None:
+    """ValueError where a device has more left than it had to compute, or is older than the rounds since it began."""
+    if (underway.left_s > underway.compute_s)[computing].any():
+        raise ValueError("its underway.left_s is more than underway.compute_s: more is left than there was to compute")
+    if (underway.age > state.rounds_done - underway.began)[computing].any():
+        raise ValueError("its underway.age is more than the rounds since its device received a model")
 
 
 def _kind(tensor: Tensor) -> str:

@@ -15,16 +15,20 @@ from flare.learning.aggregate import Mean, RunningMean, WeightedSum
 from flare.rng import stream
 from flare.rounds.air import WEIGHING, not_over_the_air
 from flare.rounds.base_station import BaseStation, refuse_weighing
+from flare.rounds.robust import robust_mean, weights_refused
 from flare.scheduling import Schedule
 from flare.types import Indices
 
 
 def mean_of(station: BaseStation, schedule: Schedule, devices: Indices) -> Callable[[], Mean]:
-    """What adds up the updates of the selected devices, `devices`: their mean, or the sum with the policy's weights;
-    ValueError where the settings do not go with those."""
+    """What adds up the updates of the selected devices, `devices`: their mean, the robust one of the settings, or the
+    sum with the policy's weights; ValueError where the settings do not go with those."""
     _refuse_air(station, schedule)
+    robust = robust_mean(station.config.learning)
     if schedule.weights is None:
-        return RunningMean
+        return robust or RunningMean
+    if robust is not None:
+        raise weights_refused(station.config)
     refuse_weighing(station.config, station.method)  # a policy that does not say that it weighs
     weights = dict(zip(devices.tolist(), schedule.weights.tolist(), strict=True))
     return lambda: WeightedSum(weights, keep_total=schedule.keep_total)

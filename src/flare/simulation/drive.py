@@ -128,7 +128,12 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     models = dealt(transmit, [member.simulation.model_out(plan) for member, plan in zip(members, plans, strict=True)])
     plans = [member.simulation.received(plan, told) for member, plan, told in zip(members, plans, models, strict=True)]
     work = _work(engine, members, plans)
-    updates = dealt(engine.train, [each.jobs for each in work])
+    updates = [
+        member.simulation.updates_made(plan, own, made)
+        for member, plan, own, made in zip(
+            members, plans, work, dealt(engine.train, [each.jobs for each in work]), strict=True
+        )
+    ]
     sent = [
         member.simulation.updates_out(member.state, plan, own, made)
         for member, plan, own, made in zip(members, plans, work, updates, strict=True)

@@ -23,6 +23,7 @@ from flare.rounds.plan import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut, explain
 from flare.scheduling.hardware import hardware_for
+from flare.simulation.attackers import ABSENT
 from flare.simulation.run import Simulation, observation_of
 from flare.types import Floats, Indices
 from flare.wireless.cell import Cell, CellRound
@@ -68,6 +69,8 @@ class Redraw:
         self._method = make_method(config.learning)
         if is_asynchronous(config, self._method):
             raise ValueError("its devices computed across rounds, and what each had left to compute is not recorded")
+        if config.learning.attack == ABSENT and config.learning.attackers:
+            raise ValueError("some of its devices stayed away (learning.attack), and a cell is drawn with all of them")
         if self._method.needs_widths:
             self._method = self._method.fitted(_widths(manifest.get("widths"), self._num_weights))
         self._num_samples = np.full(config.wireless.num_devices, np.nan)

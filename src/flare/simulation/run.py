@@ -8,6 +8,7 @@ engine sees the devices of all runs at once:
     plan(state, answered)           the cell is drawn and the devices are selected
     received(plan, heard)           the weights as they reach the devices, where the broadcast is coded
     jobs(state, plan, gradients)    what the selected devices are to compute
+    updates_made(plan, jobs, updates)   what they send for it, which is something else where they attack
     apply(state, plan, jobs, updates)   the new global weights, the clock and the record of the round
 
 What is sent is coded in between, that of many runs together (`model_out`, `gradients_out`, `updates_out`, then
@@ -64,6 +65,7 @@ from flare.rounds.plan import problem_of, question_of
 from flare.rounds.probing import Answered, Question, asks
 from flare.rounds.residuals import Residuals
 from flare.scheduling import lacks_number, tune_num_selected
+from flare.simulation.attackers import Attack
 from flare.simulation.identity import data_identity, model_identity
 from flare.simulation.sharing import Download, download_of, warm_up_job
 from flare.simulation.smoothness import estimated_smoothness
@@ -117,6 +119,7 @@ class Simulation:
         self.model = FlatModel(self.module)
         self.start_weights = self.model.flatten()
         self.cell = Cell(config.wireless, config.seed)
+        self.attack = Attack.of(config)
         self.num_samples = np.array([len(samples) for samples in self.held], dtype=np.float64)  # (devices,)
         self.label_counts = _label_counts(self.dataset, self.held) if config.data.share_labels else None
         method, own = make_method(config.learning), self.own_dataset or self.own_module
@@ -193,7 +196,7 @@ class Simulation:
 
     def observe(self, index: int) -> Observation:
         """What the devices of the cell report in a round."""
-        return observation_of(self.cell.draw(index), self.num_samples, self.label_counts)
+        return self.attack.seen(observation_of(self.cell.draw(index), self.num_samples, self.label_counts))
 
     def question(self, state: RunState) -> Question | None:
         """What the policy asks devices before it selects; None: nothing."""
@@ -222,14 +225,15 @@ class Simulation:
 
     def gradients_out(self, state: RunState, plan: Plan, gradients: Sequence[Tensor]) -> list[Outgoing]:
         """The gradients that are to be coded on their way to the base station."""
-        vectors = dict(zip(plan.selected.tolist(), gradients, strict=False))
+        vectors = self._sent_gradients(plan, gradients)
         return outgoing_gradients(self.station, state, vectors, plan.own_codecs)
 
     def jobs(self, state: RunState, plan: Plan, gradients: Sequence[Tensor], heard: Sequence[Incoming] = ()) -> Jobs:
         """What the selected devices are to compute, none where nobody sends; `heard` is what the base station took for
         their gradients, where they were coded."""
         own_of = dict(zip(plan.selected.tolist(), gradients, strict=False))
-        rules = local_rules(self.station, plan, heard[0].vectors.items() if heard else own_of.items())
+        sent = heard[0].vectors if heard else self._sent_gradients(plan, gradients)
+        rules = local_rules(self.station, plan, sent.items())
         jobs = []
         for device, rule in rules.items():
             rng = stream(self.config.seed, "batch", plan.began(device), device)
@@ -237,6 +241,15 @@ class Simulation:
             own = own_of[device] if rule.subtract_own_gradient else None
             jobs.append(Job(plan.start_of(device), _without_own(rule, own), batches))
         return Jobs(rules, jobs, _held_back(state.residuals, heard))
+
+    def _sent_gradients(self, plan: Plan, gradients: Sequence[Tensor]) -> Mapping[int, Tensor]:
+        """What the selected devices send for their gradients, by device."""
+        devices = plan.selected.tolist()
+        return dict(zip(devices, self.attack.on_gradients(plan.index, devices, gradients), strict=False))
+
+    def updates_made(self, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Update]:
+        """What devices send for the updates that they computed: attackers something else."""
+        return self.attack.on_updates(plan.index, dict(zip(work.rules, updates, strict=True)))
 
     def updates_out(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
         """The vectors of the updates that are to be coded on their way to the base station."""
