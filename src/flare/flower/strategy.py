@@ -31,6 +31,7 @@ from flare.flower.nodes import (
     train_message,
     works,
 )
+from flare.flower.radio import NoRadio, Radio
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened, state_in
 from flare.flower.settings import refuse_settings
@@ -77,6 +78,8 @@ class FlareStrategy(Strategy):
     max_update_norm : a larger update is refused; None: ten times the norm of the first model, and 10 at
         least; not of the model at hand, which large updates would raise.
     poll_s : pause between two looks for answers.
+    radio : told what each schedule grants before work goes out, so that a network can give it (`flare.flower.radio`);
+        None: nobody is told, and devices send as they can.
 
     `start` drives the rounds. A loop of Flower's own may do so too, by `configure_train` and `aggregate_train`: the
     records and checkpoints are the same.
@@ -94,6 +97,7 @@ class FlareStrategy(Strategy):
         max_steps: int = 100,
         max_update_norm: float | None = None,
         poll_s: float = 0.2,
+        radio: Radio | None = None,
     ) -> None:
         load_plugins(config.plugins)
         refuse_settings(config)
@@ -118,6 +122,8 @@ class FlareStrategy(Strategy):
         self.max_steps = max_steps
         self.max_update_norm = max_update_norm
         self.poll_s = poll_s
+        self.radio: Radio = NoRadio() if radio is None else radio
+        self._granted: list[int] = []  # devices whose grant holds
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()
         self._timeout_s = 3600.0
@@ -173,6 +179,7 @@ class FlareStrategy(Strategy):
                 idle = 0 if run.present else idle + 1
             run.keeper.suspend(run.state, self._numbers())
         finally:
+            self._release()
             run.keeper.close()
         result.arrays = run.arrays()
         return result
@@ -207,6 +214,7 @@ class FlareStrategy(Strategy):
         known = {device: said[node] for device, node in nodes.items()}
         run.present = len(known)
         plan = plan_round(run.station, run.state, observation(known, self._fleet.size, self.config.wireless))
+        self._grant(plan)
         reader = self._reader(run, plan)
         rules = self._rules(grid, run, plan, reader, nodes, ttl_s)
         self._round = FleetRound(began, Arrivals(run.station, run.state, plan, rules), reader, {})
@@ -288,7 +296,10 @@ class FlareStrategy(Strategy):
         if run is None or this is None:  # the run is over
             return None, None
         self._round = None
-        take_in(answers, this.arrivals, this.works, this.reader, fleet=self._fleet, faults=self._faults)
+        try:
+            take_in(answers, this.arrivals, this.works, this.reader, fleet=self._fleet, faults=self._faults)
+        finally:
+            self._release()
         with one_thread(_CPU):
             state, record = this.arrivals.end(faults=self._faults_by_device())
         score = None
@@ -304,6 +315,24 @@ class FlareStrategy(Strategy):
             run.keeper.close()
         say_round(record)
         return train_metrics(record), score
+
+    def _grant(self, plan: Plan | None) -> None:
+        """Tell the radio what the schedule gives each selected device; what held before is taken back."""
+        self._release()
+        if plan is None:
+            return
+        self._granted = plan.selected.tolist()
+        rates_bps = plan.payload_bits / plan.upload_s
+        for device, each_hz, rate_bps in zip(
+            self._granted, plan.bandwidth_hz.tolist(), rates_bps.tolist(), strict=True
+        ):
+            self.radio.grant(device, each_hz, rate_bps)
+
+    def _release(self) -> None:
+        """Take back all grants."""
+        granted, self._granted = self._granted, []
+        for device in granted:
+            self.radio.release(device)
 
     def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""
