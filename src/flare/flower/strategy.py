@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flare.config import Config
 from flare.flower.arrays import Layout
+from flare.flower.backoff import look_every
 from flare.flower.coding import coding_record
 from flare.flower.exchange import Answer, exchange, refusal
 from flare.flower.faults import Faults, log
@@ -161,6 +162,7 @@ class FlareStrategy(Strategy):
             self.config = replace(self.config, run=replace(self.config.run, rounds=num_rounds))
         self.evaluate_fn = evaluate_fn or self.evaluate_fn
         self._timeout_s = timeout
+        look_every(self.poll_s)
         self.summary()
         run = self._begin(initial_arrays)
         result, idle = Result(), 0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import platform
 import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
@@ -27,7 +30,8 @@ GUARD_FACTOR = 1.25
 """The guard is the longest overhead of the calibration times this: a few rounds do not show the worst of many."""
 Say = Callable[[str], None]
 MAX_FACTS_BYTES = 1_000_000
-_FACTS = "testbed.json"
+FACTS = "testbed.json"
+"""The file of what was run, on what machine and when."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     programs = Programs(folder, settings.tls)
+    began, load = time.time(), os.getloadavg()[0]
     with _ended_in_order():
         try:
             say(f"setting up {settings.devices} devices, each in a network namespace of its own")
@@ -62,19 +67,28 @@ def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
         finally:
             network.clean()
             programs.reap()
-    facts = {"runs": [*([CALIBRATION] if settings.calibration_rounds else []), *settings.policies], "guard": guard}
-    write_whole(folder / _FACTS, json.dumps({**facts, **vars(settings)}, indent=2).encode())
+    facts = {
+        "runs": [*([CALIBRATION] if settings.calibration_rounds else []), *settings.policies],
+        "guard": guard,
+        "began": time.strftime("%Y-%m-%d", time.gmtime(began)),
+        "took_s": round(time.time() - began),
+        "cores": os.cpu_count(),
+        "load_before": load,  # of the minute before: what else the machine did
+        "system": f"{platform.system()} {platform.release()}",
+        "flower": version("flwr"),
+    }
+    write_whole(folder / FACTS, json.dumps({**facts, **vars(settings)}, indent=2).encode())
     return read_testbed(folder)
 
 
 def read_testbed(folder: Path) -> Results:
     """The results in the folder of a testbed; ValueError where it is none, or was not finished."""
-    if not (folder / _FACTS).exists():
-        raise ValueError(f"{folder} has no {_FACTS}: it is no folder of a testbed, or of one that did not end")
+    if not (folder / FACTS).exists():
+        raise ValueError(f"{folder} has no {FACTS}: it is no folder of a testbed, or of one that did not end")
     try:
-        names = json.loads(read_small(folder / _FACTS, MAX_FACTS_BYTES))["runs"]
+        names = json.loads(read_small(folder / FACTS, MAX_FACTS_BYTES))["runs"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / _FACTS} is damaged ({error})") from None
+        raise ValueError(f"{folder / FACTS} is damaged ({error})") from None
     compared = [name for name in names if name != CALIBRATION]
     return Results({name: read_deliveries(folder, name) for name in names}, compared)
 
