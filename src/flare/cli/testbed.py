@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from flare.cli.console import add_row, console, say
+from flare.cli.plugins import Plugins, load_named
 from flare.units import parse
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def bed(
     clean: Annotated[
         bool, typer.Option("--clean", help="Take down what a killed testbed left, and do nothing else.")
     ] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Compare policies on real Flower nodes whose links are shaped to what each schedule grants.
 
@@ -52,6 +54,7 @@ def bed(
     from flare.testbed.page import write_results
     from flare.testbed.settings import POLICIES_COMPARED, Settings
 
+    load_named(plugin)
     if clean:
         gone = network.clean()
         say(f"{len(gone.namespaces)} namespaces and {gone.processes} programs of a testbed were taken down.")
@@ -67,6 +70,7 @@ def bed(
             calibration_rounds=calibration,
             tls=tls,
             changed=tuple(set_ or ()),
+            plugins=tuple(str(each.resolve()) for each in plugin or ()),
         )
         folder = out or Path("testbed")
         told = run.run_testbed(settings, folder, lambda words: say(words, stderr=True))

@@ -33,6 +33,7 @@ class Settings:
         the settings.
     tls : whether nodes and server speak TLS.
     changed : settings of the cell and the learning, such as "wireless.deadline_s=10".
+    plugins : files of policies and methods of the user's own.
     """
 
     policies: tuple[str, ...] = POLICIES_COMPARED
@@ -42,6 +43,7 @@ class Settings:
     calibration_rounds: int = 4
     tls: bool = True
     changed: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.policies or len(set(self.policies)) < len(self.policies):
@@ -62,7 +64,8 @@ class Settings:
         config = override(Config(seed=1), [*_CELL, *self._own(policy), *self.changed])
         if guard is not None:
             config = replace(config, wireless=replace(config.wireless, guard=guard))
-        return replace(config, run=replace(config.run, rounds=self.rounds if rounds is None else rounds))
+        run = replace(config.run, rounds=self.rounds if rounds is None else rounds)
+        return replace(config, run=run, plugins=self.plugins)
 
     def _own(self, policy: str) -> Iterable[str]:
         yield f"wireless.num_devices={self.devices}"
