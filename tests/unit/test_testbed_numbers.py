@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import re
+import runpy
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +24,12 @@ from flare.testbed.measured import Delivery, OnLink, deliveries, on_link, reques
 from flare.testbed.moments import FETCHED, SENT, TRAINED, Moment, note, read_moments
 from flare.testbed.page import COLUMNS, as_csv, as_markdown, write_results
 from flare.testbed.run import guard_for, read_testbed
-from flare.testbed.settings import Settings
+from flare.testbed.settings import CALIBRATION, Settings
 from flare.testbed.summary import NET_ROUND, ROUND, Spread, as_predicted, policy_result, summarise
 from flare.wireless.cell import Cell
 from tests.hostile import flare
 
+ROOT = Path(__file__).resolve().parents[2]
 UP, DOWN = 1, 0
 
 
@@ -234,6 +237,53 @@ def test_results_are_written(tmp_path: Path) -> None:
     assert told == as_markdown(summary)
     assert "| cm | 2.00 | 2.00 | 1.00 | 1.00 | 1.00 | 0 of 2 |" in told
     assert "</svg>" in (tmp_path / "scatter.svg").read_text()
+
+
+def test_the_benchmark_writes_results_into_the_page() -> None:
+    bench = runpy.run_path(str(ROOT / "benchmarks" / "testbed.py"))
+    facts = {
+        "began": "2026-01-02", "devices": 3, "rounds": 2, "update_bits": 4e6, "tls": True, "guard": "1.5s",
+        "calibration_rounds": 4, "took_s": 120, "cores": 2, "load_before": 0.25, "system": "Linux", "flower": "1.41",
+        "changed": ["wireless.deadline_s=8"],
+    }  # fmt: skip
+    summary = summarise({"cm": [made("cm", 0, k, 1.0, error=0.1) for k in range(2)]})
+    told = bench["as_text"]({"main": (summary, facts), "without TLS": (summary, facts)})
+    assert "updates of 4 Mbit, with TLS, guard 1.5s from 4 rounds" in told
+    assert "Settings changed: wireless.deadline_s=8." in told
+    assert as_markdown(summary) in told
+    assert "| without TLS | 1,000 | 0 | 0 | 0 | 10.0 % | 10.0 % |" in told
+    page = f"before\n{bench['BEGIN']}\nold\n{bench['END']}\nafter\n"
+    assert bench["with_results"](page, "new") == f"before\n{bench['BEGIN']}\n\nnew\n{bench['END']}\nafter\n"
+    with pytest.raises(ValueError, match="no place for results"):
+        bench["with_results"]("before", "new")
+
+
+def test_the_page_says_what_was_measured() -> None:
+    """Its table of errors, from the table of deliveries beside it."""
+    page = (ROOT / "docs" / "testbed.md").read_text()
+    with (ROOT / "docs" / "testbed" / "measurements.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["run"] != CALIBRATION]
+    rounds: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        rounds.setdefault((row["run"], row["round"]), []).append(row)
+
+    def last(those: list[dict[str, str]], column: str) -> float:
+        return max(float(row[column]) for row in those)
+
+    errors = {
+        "upload": [float(row["measured_upload_s"]) / float(row["upload_s"]) - 1.0 for row in rows],
+        "upload, less the protocols' bytes": [
+            float(row["net_upload_s"]) / float(row["upload_s"]) - 1.0 for row in rows
+        ],
+        "round": [last(those, "measured_finish_s") / last(those, "finish_s") - 1.0 for those in rounds.values()],
+        NET_ROUND: [last(those, "net_finish_s") / last(those, "finish_s") - 1.0 for those in rounds.values()],
+    }
+    for name, values in errors.items():
+        median, greatest = 100.0 * np.median(np.abs(values)), 100.0 * np.max(np.abs(values))
+        (told,) = re.findall(rf"^\| {re.escape(name)} \| (.*) % \| .* % \| (.*) % \|$", page, re.MULTILINE)
+        assert (float(told[0]), float(told[1])) == pytest.approx((median, greatest), abs=0.06)
+    missed = sum(row["missed"] == "1" for row in rows)
+    assert f"| {missed} of {len(rows)} (" in page
 
 
 def test_what_is_not_known_is_an_empty_cell() -> None:

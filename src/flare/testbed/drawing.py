@@ -43,11 +43,11 @@ def scatter_figure(delivered: Mapping[str, Sequence[Delivery]]) -> Figure:
                 [max(each.measured_finish_s for each in one) for one in by],
                 [max(each.net_finish_s for each in one) for one in by],
             )
-        _finish(uploads, "uploads", "Upload of a device")
-        _finish(rounds, "rounds", "Round")
         deadlines = {each.deadline_s for those in delivered.values() for each in those}
         if len(deadlines) == 1:
             rounds.axhline(deadlines.pop(), color=INK, linewidth=1.0, linestyle=(0, (4, 2)), label="deadline")
+        _finish(uploads, "uploads", "Upload of a device")
+        _finish(rounds, "rounds", "Round")
         _legend(rounds)
         return figure
 

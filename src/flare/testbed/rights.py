@@ -12,8 +12,8 @@ from pathlib import Path
 from flare.testbed import network
 
 NEEDS = (
-    "it needs Linux with network namespaces, veth and tc tbf, the programs ip and tc (iproute2), the rights of root "
-    "(CAP_NET_ADMIN and CAP_SYS_ADMIN), and Flower (the extra flower)"
+    "it needs Linux with network namespaces, veth and tc tbf, the programs ip and tc (iproute2) and openssl, the rights "
+    "of root (CAP_NET_ADMIN and CAP_SYS_ADMIN), and Flower (the extra flower)"
 )
 
 
@@ -27,7 +27,7 @@ def missing() -> str | None:
     """What stands in the way of a testbed on this machine, in words; None: nothing does."""
     if not sys.platform.startswith("linux"):
         return f"this system is {sys.platform}; {NEEDS}"
-    for name in ("ip", "tc"):
+    for name in ("ip", "tc", "openssl"):
         if shutil.which(name) is None:
             return f"the program {name} is not here; {NEEDS}"
     if importlib.util.find_spec("flwr") is None:
