@@ -72,6 +72,7 @@ COMMANDS = {  # the least that each needs beside --plugin
     "report": ["."],
     "export": [".", "--csv", "tables"],
     "config": [],
+    "testbed": ["--read", "."],
     "list": ["policies"],
     "data list": [],
     "data fetch": ["digits"],

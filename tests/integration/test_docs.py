@@ -29,8 +29,10 @@ def blocks(language: str) -> list[tuple[str, str]]:
 COMMANDS = [
     (page, [line.split("#")[0].strip() for line in text.splitlines() if line.split("#")[0].strip()])
     for page, text in blocks("sh")
-    # The one starts servers (tests/integration/test_flower_guide.py follows it), of the other each step needs the last.
-    if page not in ("flower.md", "for-researchers.md") and "ray start" not in text  # tests/integration/test_ray.py does
+    # The first starts servers (tests/integration/test_flower_guide.py follows it), of the second each step needs the
+    # last, and the third needs the rights of root (tests/integration/test_testbed.py).
+    if page not in ("flower.md", "for-researchers.md", "testbed.md")
+    and "ray start" not in text  # tests/integration/test_ray.py does
 ]
 
 

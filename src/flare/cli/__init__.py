@@ -21,6 +21,7 @@ from flare.cli.reproduce import reproduce
 from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
 from flare.cli.sweep import sweep
+from flare.cli.testbed import bed
 from flare.text import one_line
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 for command in (schedule, run, compare, sweep, reproduce, report, export, config):
     app.command()(guarded(command))
+app.command("testbed")(guarded(bed))
 app.command("list")(guarded(list_))
 app.add_typer(data_app)
 

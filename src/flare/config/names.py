@@ -69,6 +69,7 @@ MEANINGS: dict[str, str] = {
     "wireless.num_devices": "k n devices clients num_clients users num_users nodes num_nodes workers num_workers",
     "wireless.total_bandwidth_hz": "b bandwidth band bw",
     "wireless.deadline_s": "deadline latency t_max timeout",
+    "wireless.guard": "margin slack headroom reserve safety_margin",
     "wireless.payload_bits": "payload_size model_size upload_size s",
     "wireless.power_dbm": "power tx_power p",
     "wireless.downlink": "broadcast",

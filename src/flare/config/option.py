@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from flare.config.options import is_text
+from flare.units import example_of, parse
 
 REFUSED: Final = object()
 """What a value that an option cannot have is converted to."""
@@ -34,6 +35,7 @@ class Limits:
     at_most: float | None = None
     also: tuple[str, ...] = ()  # words that may stand for a number
     finite: bool = True  # whether a number must be
+    or_quantity: str = ""  # a text with a unit of this quantity (`units.parse`), above 0, may stand for a number
 
     def hold(self, value: Any) -> bool:
         """Whether a value of the right type is allowed; of a list, whether each of its values is."""
@@ -77,6 +79,8 @@ class Option:
             return None if self.default is None else REFUSED
         if not self.kinds or (isinstance(value, str) and value in self.limits.also):
             return value
+        if self.limits.or_quantity and isinstance(value, str):
+            return _with_unit(value, self.limits.or_quantity)
         for kind in self.kinds:
             found = self._listed(value) if kind is tuple else _as(kind, value)
             if found is not REFUSED:
@@ -124,6 +128,8 @@ class Option:
             return f"a list of {values.get(self.of or object, 'values')}" + (f", each {limits}" if limits else "")
         one = " or ".join([*(words[kind] for kind in self.kinds), *(["none"] if self.default is None else [])])
         more = f", or one of {quoted(self.limits.also)}" if self.limits.also else ""
+        if self.limits.or_quantity:
+            more += f', or a {self.limits.or_quantity} with its unit such as "{example_of(self.limits.or_quantity)}"'
         return ", ".join([one, *self.limits.words()]) + more
 
 
@@ -145,6 +151,18 @@ def option_of(
 def quoted(words: Iterable[str]) -> str:
     """Words as TOML writes them, with commas."""
     return ", ".join(f'"{word}"' for word in words)
+
+
+def _with_unit(text: str, quantity: str) -> Any:
+    """The text of a number with its unit, or `REFUSED`; a bare number is none, for it would mean something else."""
+    try:
+        float(text)
+    except ValueError:
+        try:
+            return text if parse(text, quantity) > 0.0 else REFUSED
+        except ValueError:
+            return REFUSED
+    return REFUSED
 
 
 def _as(kind: type, value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from flare.config.options import NO_OPTIONS, Options, Value
 from flare.config.setting import check, setting
+from flare.units import parse
 
 MAX_SEEDS = 1000
 """Seeds of one comparison: each is a run of its own."""
@@ -58,6 +59,14 @@ class WirelessConfig:
         0.0, "width of a resource block, Hz: bandwidths are whole blocks; 0: any bandwidth", at_least=0.0, at_most=1e15
     )
     deadline_s: float = setting(0.4, "when a round must be over, s", above=0.0)
+    guard: float | str = setting(
+        0.0,
+        "what schedules leave free of the deadline, for what no model of the radio holds (protocols, polling): a share "
+        'of it, or a time such as "300ms"',
+        at_least=0.0,
+        at_most=0.95,
+        or_quantity="time",
+    )
     payload_bits: float = setting(1e7, "size of a model update, bit", above=0.0)
     downlink: str = setting(
         NO_BROADCAST,
@@ -109,7 +118,19 @@ class WirelessConfig:
                 raise ValueError(
                     f"wireless.{least} is {low:g}, more than wireless.{greatest}, {high:g}; it must be at most that"
                 )
+        if self.usable_s <= 0.0:
+            raise ValueError(
+                f"wireless.guard is {self.guard}, and wireless.deadline_s is {self.deadline_s:g}: no time is left to "
+                "compute and send; the guard must be shorter"
+            )
         self._check_tau_values()
+
+    @property
+    def usable_s(self) -> float:
+        """The deadline less the guard: when schedules have every device finish."""
+        if isinstance(self.guard, str):
+            return self.deadline_s - parse(self.guard, "time")
+        return self.deadline_s * (1.0 - self.guard)
 
     def _check_tau_values(self) -> None:
         given = f"wireless.tau_values has {len(self.tau_values)} values"

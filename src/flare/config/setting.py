@@ -25,13 +25,15 @@ def setting(
     also: tuple[str, ...] = (),
     of: type | None = None,
     kind: type | None = None,
+    or_quantity: str = "",
 ) -> T:
     """A field of a dataclass with its meaning in one line and its limits; its type is the type of the default (or
-    `kind`, where the default is itself one of `also`), or one of `also`; `of` is the type of the values of a list.
+    `kind`, where the default is itself one of `also`), or one of `also`, or a text with a unit of `or_quantity`; `of`
+    is the type of the values of a list.
 
     A default of type `Options` makes it a table of the file: `[section.name]` with keys that the section does not know.
     """
-    limits = Limits(choices, at_least, above, at_most, also)
+    limits = Limits(choices, at_least, above, at_most, also, or_quantity=or_quantity)
     return field(default=default, metadata={"doc": doc, "limits": limits, "of": of, "kind": kind})
 
 

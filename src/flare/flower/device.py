@@ -87,9 +87,7 @@ def own_resources(context: Context, ask: Ask) -> dict[str, float]:
 
 def cell_resources(cell: Cell, context: Context, ask: Ask) -> dict[str, float]:
     """The resources of a modelled device: that of the cell which the node's partition-id counts, in this round."""
-    device, drawn = int(context.node_config["partition-id"]), cell.draw(ask.round)
-    said = {name: float(getattr(drawn, name)[device]) for name in ("tau", "cpu_hz", "power_w", "gain_db")}
-    return said | {"device": float(device)}
+    return cell.draw(ask.round).reported(int(context.node_config["partition-id"]))
 
 
 def measure_cpu_hz() -> float:

@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flare.config import Config
 from flare.flower.arrays import Layout
 from flare.flower.asking import drawn_to_test
+from flare.flower.backoff import look_every
 from flare.flower.client import Work
 from flare.flower.coding import coding_record
 from flare.flower.enquiry import enquire, wait_for_nodes
@@ -27,6 +28,7 @@ from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import AskedGradient, Mailbox
 from flare.flower.nodes import gradient_message, gradients, take_in
+from flare.flower.radio import NoRadio, Radio
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
@@ -78,6 +80,8 @@ class FlareStrategy(Strategy):
     max_update_norm : a larger update is refused; None: ten times the norm of the first model, and 10 at
         least; not of the model at hand, which large updates would raise.
     poll_s : pause between two looks for answers.
+    radio : told what each schedule grants before work goes out, so that a network can give it (`flare.flower.radio`);
+        None: nobody is told, and devices send as they can.
 
     `start` drives the rounds. A loop of Flower's own may do so too, by `configure_train` and `aggregate_train`: the
     records and checkpoints are the same. It waits for every answer, though: settings with a deadline in real time, or
@@ -96,6 +100,7 @@ class FlareStrategy(Strategy):
         max_steps: int = 100,
         max_update_norm: float | None = None,
         poll_s: float = 0.2,
+        radio: Radio | None = None,
     ) -> None:
         load_plugins(config.plugins)
         refuse_settings(config)
@@ -120,6 +125,8 @@ class FlareStrategy(Strategy):
         self.max_steps = max_steps
         self.max_update_norm = max_update_norm
         self.poll_s = poll_s
+        self.radio: Radio = NoRadio() if radio is None else radio
+        self._granted: list[int] = []  # devices whose grant holds
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()
         self._timeout_s = 3600.0
@@ -160,6 +167,7 @@ class FlareStrategy(Strategy):
         self.evaluate_fn = evaluate_fn or self.evaluate_fn
         self._timeout_s = timeout
         self._drives = True
+        look_every(self.poll_s)
         self.summary()
         run = self._begin(initial_arrays)
         result, idle = Result(), 0
@@ -180,6 +188,7 @@ class FlareStrategy(Strategy):
                 idle = 0 if run.present else idle + 1
             run.keeper.suspend(run.state, run.numbers(self._fleet))
         finally:
+            self._release()
             run.keeper.close()
             self._drives = False
         result.arrays = run.arrays()
@@ -209,6 +218,7 @@ class FlareStrategy(Strategy):
         )
         run.present = len(known)
         plan = plan_round(station, run.state, observation(known, self._fleet.size, station.config.wireless))
+        self._grant(plan)
         reader = self._reader(run, plan)
         ttl_s = 1.1 * self._timeout_s  # then the SuperLink forgets it, and nobody works for a round that is over
         out = time.monotonic()
@@ -322,7 +332,19 @@ class FlareStrategy(Strategy):
         if run is None or this is None:  # the run is over
             return None, None, Findings()
         self._round = None
-        take_in(answers, this.arrivals, this.awaited, this.reader, fleet=self._fleet, faults=self._faults)
+        granted = not isinstance(self.radio, NoRadio)
+        try:
+            take_in(
+                answers,
+                this.arrivals,
+                this.awaited,
+                this.reader,
+                fleet=self._fleet,
+                faults=self._faults,
+                granted=granted,
+            )
+        finally:
+            self._release()
         with one_thread(_CPU):
             state, record = this.arrivals.end(lasted_s=this.lasted_s)
         run.state = state
@@ -373,6 +395,24 @@ class FlareStrategy(Strategy):
         messages = evaluate_messages(chosen, index, run.arrays(), ttl_s=1.1 * patience_s)
         answers = run.mail.ask(grid, messages, when="evaluate", timeout_s=patience_s)
         return read_tests(answers, device_of, self._faults)
+
+    def _grant(self, plan: Plan | None) -> None:
+        """Tell the radio what the schedule gives each selected device; what held before is taken back."""
+        self._release()
+        if plan is None:
+            return
+        self._granted = plan.selected.tolist()
+        rates_bps = plan.payload_bits / plan.upload_s
+        for device, each_hz, rate_bps in zip(
+            self._granted, plan.bandwidth_hz.tolist(), rates_bps.tolist(), strict=True
+        ):
+            self.radio.grant(device, each_hz, rate_bps)
+
+    def _release(self) -> None:
+        """Take back all grants."""
+        granted, self._granted = self._granted, []
+        for device in granted:
+            self.radio.release(device)
 
     def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""

@@ -63,6 +63,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "wireless.downlink_codec": lambda value: "" if value == PLAIN else f"model in {value}",
     "wireless.downlink_options": str,
     "wireless.deadline_s": lambda value: f"deadline {human(value, 's')}",
+    "wireless.guard": lambda value: f"guard {value}" if isinstance(value, str) else f"guard {100.0 * value:g} %",
     "data.name": str,
     "data.partition": str,
     "data.dirichlet_alpha": lambda value: f"α {value:g}",

@@ -30,8 +30,9 @@ from flare.types import Floats
 from flare.units import human
 
 _NOT_DRAWN = (
-    "power_dbm", "noise_dbm_per_mhz", "total_bandwidth_hz", "deadline_s", "payload_bits", "cycles_per_sample",
-    "batch_size", "capacitance", "block_hz", "downlink", "downlink_power_dbm", "downlink_codec", "downlink_options",
+    "power_dbm", "noise_dbm_per_mhz", "total_bandwidth_hz", "deadline_s", "guard", "payload_bits",
+    "cycles_per_sample", "batch_size", "capacitance", "block_hz", "downlink", "downlink_power_dbm",
+    "downlink_codec", "downlink_options",
 )  # fmt: skip
 """Settings of the cell that leave all that is drawn as it is: runs that differ in these alone still pair."""
 _NOTHING = Estimate(math.nan, math.nan, 0)

@@ -292,7 +292,7 @@ def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, F
         snr_hz=seen.snr_hz,
         payload_bits=bits,
         total_bandwidth_hz=wireless.total_bandwidth_hz,
-        deadline_s=wireless.deadline_s,
+        deadline_s=wireless.usable_s,
         gamma=station.gamma(tau),
         block_hz=wireless.block_hz or None,
         max_devices=station.max_devices,

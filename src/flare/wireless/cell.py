@@ -56,6 +56,11 @@ class CellRound:
         """Energy that each device radiates if it sends for `upload_s`, in joule; zero seconds where it does not."""
         return upload_energy_j(self.power_w, upload_s)
 
+    def reported(self, device: int) -> dict[str, float]:
+        """What a device of the cell says of itself when it is asked."""
+        said = {name: float(getattr(self, name)[device]) for name in ("tau", "cpu_hz", "power_w", "gain_db")}
+        return said | {"device": float(device)}
+
 
 class Cell:
     """The devices of a configuration; the same seed gives the same devices and the same rounds, in whatever order.

@@ -1,0 +1,141 @@
+"""The network that gives devices what a schedule grants them.
+
+A strategy tells its radio of every schedule before work goes out, and takes the grants back when the round is over:
+
+    FlareStrategy(config, radio=TcRadio({0: Link("eth1"), 1: Link("eth2")}))
+
+`NoRadio` ("none") does nothing. `TcRadio` ("tc") shapes a Linux network interface of each device to the granted rate by
+a token bucket (`tc tbf`): on the device itself, on a gateway, or, with network namespaces, on a testbed. For any other
+network (a base station's interface, a software-defined switch) write a class with the same two methods.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+FRAME_BYTES = 1514
+"""The longest frame of an interface with the usual MTU of 1500: what a token bucket must hold at least."""
+_LATE_S = 0.002  # how late a timer of the kernel may fire, and the bucket still lose nothing
+_LONGEST_QUEUE_S = 2.0  # how long a packet may wait for its tokens, before it is dropped
+_TC_TIMEOUT_S = 10.0
+
+
+class Radio(Protocol):
+    """What gives devices their part of the band. An error that it raises ends the run, which can be continued."""
+
+    def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
+        """From now on the device sends on so much bandwidth, at the rate that its channel has there."""
+
+    def release(self, device: int) -> None:
+        """The round is over, and the grant of the device with it."""
+
+
+@final
+class NoRadio:
+    """Devices send as they can."""
+
+    def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
+        """Nothing."""
+
+    def release(self, device: int) -> None:
+        """Nothing."""
+
+
+@final
+@dataclass(frozen=True)
+class Link:
+    """The network interface through which a device sends, and the network namespace that it is in, if in one."""
+
+    interface: str
+    namespace: str | None = None
+
+
+@final
+class TcRadio:
+    """Shapes the interface of each device to its granted rate. Needs Linux, `tc` and the right to use it.
+
+    Parameters
+    ----------
+    links : the interface of each device.
+    idle_bps : the rate of a device without a grant, for its small messages; None: not shaped.
+
+    A rate counts whole Ethernet frames, headers included, as the bits that a radio would carry. The bucket is as small
+    as it can be (`bucket_bytes`): what it holds at the start of an upload passes at once, and the upload seems so much
+    faster.
+    """
+
+    def __init__(self, links: Mapping[int, Link], *, idle_bps: float | None = None) -> None:
+        for device, link in links.items():
+            if not isinstance(link, Link):
+                raise ValueError(f"the link of device {device} is {link!r:.60}; give a flare.flower.radio.Link")
+        if idle_bps is not None:
+            _checked_rate(idle_bps, "idle_bps")
+        self._links, self._idle_bps = dict(links), idle_bps
+
+    def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
+        """Shape the device's interface to the rate; ValueError where it has none, OSError where tc refuses."""
+        self._shape(device, _checked_rate(rate_bps, f"the rate of device {device}"))
+
+    def release(self, device: int) -> None:
+        """Shape the device's interface to the rate without a grant, or no longer."""
+        if self._idle_bps is not None:
+            self._shape(device, self._idle_bps)
+            return
+        link = self._link(device)
+        _tc(link, ["qdisc", "replace", "dev", link.interface, "root", "pfifo"])
+
+    def _shape(self, device: int, rate_bps: float) -> None:
+        link = self._link(device)
+        _tc(link, ["qdisc", "replace", "dev", link.interface, "root", *token_bucket(rate_bps)])
+
+    def _link(self, device: int) -> Link:
+        if device not in self._links:
+            known = ", ".join(map(str, sorted(self._links))) or "none"
+            raise ValueError(f"the radio has no link of device {device} (it has those of: {known}); give it in `links`")
+        return self._links[device]
+
+
+def bucket_bytes(rate_bps: float) -> int:
+    """The size of the token bucket: two frames, and what passes while a timer of the kernel is late.
+
+    With less, tokens are lost whenever the kernel looks at the bucket late, and the link is slower than its rate; with
+    more, more of an upload passes before the rate holds.
+    """
+    return 2 * FRAME_BYTES + math.ceil(rate_bps * _LATE_S / 8.0)
+
+
+def token_bucket(rate_bps: float) -> list[str]:
+    """The words by which `tc` makes a link of this rate."""
+    return [
+        "tbf",
+        *("rate", f"{max(8, round(rate_bps))}bit"),
+        *("burst", f"{bucket_bytes(rate_bps)}b"),
+        *("latency", f"{_LONGEST_QUEUE_S:g}s"),
+    ]
+
+
+def _checked_rate(rate_bps: float, what: str) -> float:
+    if isinstance(rate_bps, bool) or not isinstance(rate_bps, int | float) or not 8.0 <= rate_bps < 1e12:
+        raise ValueError(f"{what} is {rate_bps!r:.40}; it must be a number of bit/s from 8 to 1e12")
+    return float(rate_bps)
+
+
+def _tc(link: Link, words: Sequence[str]) -> None:
+    """Run tc; OSError with what it said where it fails."""
+    command = ["tc", *([] if link.namespace is None else ["-n", link.namespace]), *words]
+    where = link.interface if link.namespace is None else f"{link.interface} in namespace {link.namespace}"
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TC_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        raise OSError("the radio needs the program tc, which is not here; install iproute2 (Linux only)") from None
+    except subprocess.TimeoutExpired:
+        raise OSError(f"tc did not answer within {_TC_TIMEOUT_S:g} s on {where}") from None
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise OSError(f"tc cannot shape {where}: {said}; it needs the right to set up networks (root, CAP_NET_ADMIN)")

@@ -1,0 +1,141 @@
+"""Bring the testbed up, carry out the runs, and take everything down again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+
+from flare.atomic import write_whole
+from flare.reading import read_small
+from flare.records import RunFolder
+from flare.records.run import read_rounds
+from flare.testbed import network, rights
+from flare.testbed.capture import FLUSH_S, read_frames
+from flare.testbed.measured import Delivery, deliveries
+from flare.testbed.moments import read_moments
+from flare.testbed.programs import Programs
+from flare.testbed.settings import CALIBRATION, CALIBRATION_POLICY, Settings
+
+GUARD_FACTOR = 1.25
+"""The guard is the longest overhead of the calibration times this: a few rounds do not show the worst of many."""
+Say = Callable[[str], None]
+MAX_FACTS_BYTES = 1_000_000
+FACTS = "testbed.json"
+"""The file of what was run, on what machine and when."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was delivered in each run of a testbed, by its name, and which of the runs are compared."""
+
+    delivered: dict[str, list[Delivery]]
+    compared: list[str]
+
+
+def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
+    """Carry out the comparison. ValueError where this machine does not allow it, or the folder is not empty.
+
+    The network is taken down however this ends, but for a kill that asks nobody: then `network.clean` does it.
+    """
+    rights.refuse()
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty; give a new folder for the files of the testbed")
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    programs = Programs(folder, settings.tls)
+    began, load = time.time(), os.getloadavg()[0]
+    with _ended_in_order():
+        try:
+            say(f"setting up {settings.devices} devices, each in a network namespace of its own")
+            network.build(settings.devices)
+            programs.begin(settings.devices)
+            guard = _calibrated(settings, programs, say)
+            for policy in settings.policies:
+                say(f"policy {policy}: {settings.rounds} rounds")
+                programs.carry_out(policy, settings.config(policy, guard=guard))
+            programs.end_capture()
+        finally:
+            network.clean()
+            programs.reap()
+    facts = {
+        "runs": [*([CALIBRATION] if settings.calibration_rounds else []), *settings.policies],
+        "guard": guard,
+        "began": time.strftime("%Y-%m-%d", time.gmtime(began)),
+        "took_s": round(time.time() - began),
+        "cores": os.cpu_count(),
+        "load_before": load,  # of the minute before: what else the machine did
+        "system": f"{platform.system()} {platform.release()}",
+        "flower": version("flwr"),
+    }
+    write_whole(folder / FACTS, json.dumps({**facts, **vars(settings)}, indent=2).encode())
+    return read_testbed(folder)
+
+
+def read_testbed(folder: Path) -> Results:
+    """The results in the folder of a testbed; ValueError where it is none, or was not finished."""
+    if not (folder / FACTS).exists():
+        raise ValueError(f"{folder} has no {FACTS}: it is no folder of a testbed, or of one that did not end")
+    try:
+        names = json.loads(read_small(folder / FACTS, MAX_FACTS_BYTES))["runs"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / FACTS} is damaged ({error})") from None
+    compared = [name for name in names if name != CALIBRATION]
+    return Results({name: read_deliveries(folder, name) for name in names}, compared)
+
+
+def read_deliveries(folder: Path, run: str) -> list[Delivery]:
+    """What was delivered in a run of a testbed, from the files in its folder."""
+    records = list(read_rounds(RunFolder.open(folder / "runs" / run)))
+    moments = [each for each in read_moments(folder / "moments.jsonl") if each.run == run]
+    return deliveries(run, records, moments, read_frames(folder / "frames.bin"))
+
+
+def guard_for(delivered: list[Delivery]) -> str:
+    """The guard that covers what came on top of the model in these deliveries; ValueError where there are none."""
+    extra_s = [each.late_s for each in delivered if math.isfinite(each.late_s)]
+    if not extra_s:
+        raise ValueError("nothing was delivered in the calibration: no guard can be derived from it")
+    return f"{math.ceil(100.0 * GUARD_FACTOR * max(0.01, *extra_s)) / 100.0:g}s"
+
+
+def _calibrated(settings: Settings, programs: Programs, say: Say) -> str | None:
+    """Run without a guard, and derive the guard of the others; None: that of the settings."""
+    if not settings.calibration_rounds:
+        return None
+    say(f"calibration: {settings.calibration_rounds} rounds of {CALIBRATION_POLICY} without a guard")
+    programs.carry_out(CALIBRATION, settings.config(CALIBRATION_POLICY, rounds=settings.calibration_rounds))
+    time.sleep(4.0 * FLUSH_S)  # until the last frames are in their file
+    guard = guard_for(read_deliveries(programs.folder, CALIBRATION))
+    say(f"the overhead asks for a guard of {guard} (wireless.guard)")
+    try:
+        settings.config(CALIBRATION_POLICY, guard=guard)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. The guard was derived from the calibration: take a machine that does less beside, fewer devices "
+            "(--devices), or a later deadline with larger updates (--set wireless.deadline_s=30 --update 10Mbit)"
+        ) from None
+    return guard
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends the testbed as Ctrl-C does: everything is taken down."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

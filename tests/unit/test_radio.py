@@ -1,0 +1,143 @@
+"""The radio: what it is told of a schedule and when, and what tc is asked to do."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flare.flower import FlareStrategy, trained_arrays
+from flare.flower.radio import FRAME_BYTES, Link, NoRadio, TcRadio, bucket_bytes, token_bucket
+from tests.fleets import FakeGrid
+from tests.unit.test_flower_strategy import SOUND, module, node, records, settings
+
+NOISE = 10.0 ** (-114.0 / 10.0) * 1e-3 / 1e6
+"""The noise density of the settings, -114 dBm/MHz, in W/Hz."""
+
+
+class Heard:
+    """A radio that writes down what it is told, among the messages that go out."""
+
+    def __init__(self, grid: FakeGrid, breaks_at: int | None = None) -> None:
+        self.grid, self.breaks_at = grid, breaks_at
+        self.grants: list[tuple[int, float, float]] = []
+        self.released: list[int] = []
+        self.trained_at_grant: list[int] = []
+
+    def trained(self) -> int:
+        return sum(each.metadata.message_type == "train" for each in self.grid.pushed)
+
+    def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
+        if device == self.breaks_at:
+            raise OSError("the mast is down")
+        self.grants.append((device, bandwidth_hz, rate_bps))
+        self.trained_at_grant.append(self.trained())
+
+    def release(self, device: int) -> None:
+        self.released.append(device)
+
+
+def fleet() -> FakeGrid:
+    return FakeGrid({10 + k: node(said=SOUND | {"device": float(k), "gain_db": -90.0 - 4.0 * k}) for k in range(3)})
+
+
+def test_grants_are_those_of_the_schedule_before_work_goes_out(tmp_path: Path) -> None:
+    grid = fleet()
+    heard = Heard(grid)
+    config = settings("run.rounds=2", "scheduling.policy=cm", "wireless.deadline_s=5")
+    FlareStrategy(config, folder=tmp_path / "run", poll_s=0.001, radio=heard).start(grid, trained_arrays(module()))
+    told = records(tmp_path / "run")
+    wanted = [
+        (device, hz, hz * math.log2(1.0 + SOUND["power_w"] * 10.0 ** (-9.0 - 0.4 * device) / (NOISE * hz)))  # Eq. (5)
+        for each in told
+        for device, hz in zip(each["selected"], each["bandwidth_hz"], strict=True)
+    ]
+    assert len(wanted) == 6
+    assert [each[:2] for each in heard.grants] == [each[:2] for each in wanted]
+    assert [each[2] for each in heard.grants] == pytest.approx([each[2] for each in wanted])
+    assert heard.trained_at_grant == [0, 0, 0, 3, 3, 3]  # all of a round, before any work of it
+    assert heard.released == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_radio_that_fails_ends_the_run_and_holds_no_grant(tmp_path: Path) -> None:
+    grid = fleet()
+    heard = Heard(grid, breaks_at=2)
+    strategy = FlareStrategy(settings("wireless.deadline_s=5"), folder=tmp_path / "run", poll_s=0.001, radio=heard)
+    with pytest.raises(OSError, match="the mast is down"):
+        strategy.start(grid, trained_arrays(module()))
+    assert heard.trained() == 0
+    assert sorted(heard.released) == [0, 1, 2]
+    FlareStrategy(settings("wireless.deadline_s=5"), folder=tmp_path / "run", poll_s=0.001, radio=NoRadio()).start(
+        grid, trained_arrays(module())
+    )
+    assert len(records(tmp_path / "run")) == 3  # it goes on where it was
+
+
+def test_nobody_is_granted_anything_where_nobody_is_selected() -> None:
+    grid = fleet()
+    heard = Heard(grid)
+    config = settings("run.rounds=1", "wireless.deadline_s=1e-6")
+    FlareStrategy(config, poll_s=0.001, radio=heard).start(grid, trained_arrays(module()))
+    assert heard.grants == heard.released == []
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What tc is asked, in place of tc."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def test_tc_is_asked_for_the_rate(asked: list[list[str]]) -> None:
+    radio = TcRadio({0: Link("eth1"), 7: Link("up", "there")}, idle_bps=1e6)
+    radio.grant(0, 1e6, 2_345_678.4)
+    radio.grant(7, 1e6, 5e5)
+    radio.release(0)
+    assert " ".join(asked[0]) == "tc qdisc replace dev eth1 root tbf rate 2345678bit burst 3615b latency 2s"
+    assert " ".join(asked[1]) == "tc -n there qdisc replace dev up root tbf rate 500000bit burst 3153b latency 2s"
+    assert " ".join(asked[2]).endswith("rate 1000000bit burst 3278b latency 2s")
+
+
+def test_without_an_idle_rate_a_link_is_no_longer_shaped(asked: list[list[str]]) -> None:
+    TcRadio({0: Link("eth1")}).release(0)
+    assert [" ".join(each) for each in asked] == ["tc qdisc replace dev eth1 root pfifo"]
+
+
+@pytest.mark.parametrize("rate_bps", [8.0, 1e3, 1e6, 1e8])
+def test_the_bucket_holds_two_frames_and_little_more(rate_bps: float) -> None:
+    extra = bucket_bytes(rate_bps) - 2 * FRAME_BYTES
+    assert 0 <= 8 * extra - rate_bps * 0.002 < 8  # what passes in two milliseconds, in whole bytes
+    assert token_bucket(rate_bps)[2] == f"{rate_bps:.0f}bit"
+
+
+def test_what_a_radio_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"no link of device 3 .it has those of: 0"):
+        TcRadio({0: Link("eth1")}).grant(3, 1e6, 1e6)
+    for rate_bps in (float("nan"), 0.0, -1.0, float("inf"), True):
+        with pytest.raises(ValueError, match=r"the rate of device 0 is .*from 8 to 1e12"):
+            TcRadio({0: Link("eth1")}).grant(0, 1e6, rate_bps)
+    with pytest.raises(ValueError, match="idle_bps is 0"):
+        TcRadio({}, idle_bps=0)
+    with pytest.raises(ValueError, match="link of device 0 is 'eth1'"):
+        TcRadio({0: "eth1"})  # type: ignore[dict-item]
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(OSError, match="needs the program tc"):
+        TcRadio({0: Link("eth1")}).grant(0, 1e6, 1e6)
+
+
+def test_what_tc_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 2, "", "RTNETLINK answers: Operation not permitted\n")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    with pytest.raises(OSError, match=r"tc cannot shape eth1: RTNETLINK answers: Operation not permitted; it needs"):
+        TcRadio({0: Link("eth1")}).release(0)
