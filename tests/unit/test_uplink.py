@@ -16,7 +16,7 @@ import flare
 from flare.config import setting
 from flare.rng import stream
 from flare.uplink import CODECS, Codec, NotFiniteError, Qsgd, Sign, Ternary, TopK, arrive, keys, make_codec, send
-from flare.uplink.draws import DRAWS, draw, draw_words
+from flare.uplink.draws import DRAWS, Draws, draw_words, words_of_torch
 from flare.uplink.packing import pack, packed_bytes, unpack
 from flare.uplink.rounding import round_at_random
 from flare.uplink.topk import _last_size, largest_places
@@ -42,8 +42,11 @@ def test_draws_are_those_of_splitmix64() -> None:
     assert [[word & plain.MASK for word in row] for row in words.tolist()] == [
         plain.splitmix64(key, 1001) for key in some
     ]
-    assert draw(torch.tensor(some), 999).tolist() == [plain.draws(key, 999) for key in some]
-    assert draw(torch.tensor(some), 99, 900).tolist() == [plain.draws(key, 999)[900:] for key in some]
+    assert torch.equal(words_of_torch(torch.tensor(some), 1001), words)  # what a GPU does
+    assert torch.equal(words_of_torch(torch.tensor(some), 101, 900), draw_words(torch.tensor(some), 101, 900))
+    draws = Draws(torch.tensor(some), 999)
+    assert draws.of(0, 999)[0].tolist() == [plain.draws(key, 999) for key in some]
+    assert draws.of(900, 99)[0].tolist() == [plain.draws(key, 999)[900:] for key in some]
 
 
 def test_a_key_depends_on_seed_round_device_and_part_alone() -> None:
@@ -56,12 +59,12 @@ def test_a_key_depends_on_seed_round_device_and_part_alone() -> None:
 
 @pytest.mark.parametrize("fraction", [0.0, 2.0**-30, 2.0**-24, 0.3, 0.5, 1.0 - 2.0**-24])
 def test_over_all_draws_the_upper_number_is_as_frequent_as_the_fraction_says(fraction: float) -> None:
-    every_draw = torch.arange(0, DRAWS, 97, dtype=torch.int32)
+    every_draw = torch.arange(0, DRAWS, 97, dtype=torch.float32)
     exact = torch.tensor(fraction)
     ups = int(np.ceil(float(exact) * DRAWS))  # draws 0, ..., ups - 1 round up, all others down
-    rounded = round_at_random(exact.repeat(len(every_draw)), every_draw)
+    rounded = round_at_random(exact.repeat(len(every_draw)), every_draw.clone())
     assert torch.equal(rounded == 1.0, every_draw < ups)
-    edges = torch.tensor([max(ups - 1, 0), min(ups, DRAWS - 1)], dtype=torch.int32)
+    edges = torch.tensor([max(ups - 1, 0), min(ups, DRAWS - 1)], dtype=torch.float32)
     assert round_at_random(exact.repeat(2), edges).tolist() == [float(ups > 0), 0.0]
 
 

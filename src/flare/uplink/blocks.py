@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -32,35 +34,42 @@ def split(updates: Tensor, block: int) -> Tensor:
     return filled.reshape(devices, -1, block)
 
 
-def join(blocks: Tensor, num_weights: int) -> Tensor:
-    """What `split` has cut, (devices, weights)."""
-    return blocks.flatten(1)[:, :num_weights]
-
-
-def spans(num_weights: int, block: int, device: torch.device) -> list[tuple[int, int]]:
-    """Stretches of whole blocks, even in length but for the last, that are worked on one after the other: (begin, end).
+def spans(num_weights: int, device: torch.device, block: int = 1) -> list[slice]:
+    """Stretches of whole blocks that are worked on one after the other; all but the last of one length, an even one.
 
     On a CPU they fit into its cache, and the memory of one serves for the next; on a GPU there is one.
     """
-    if device.type != "cpu":
-        return [(0, num_weights)]
-    step = 2 * block * -(-_SPAN // (2 * block))
-    return [(begin, min(begin + step, num_weights)) for begin in range(0, num_weights, step)]
+    step = 2 * block * -(-_SPAN // (2 * block)) if device.type == "cpu" else num_weights
+    return [slice(begin, min(begin + step, num_weights)) for begin in range(0, num_weights, step)]
 
 
-def largest(blocks: Tensor) -> Tensor:
-    """The largest absolute entry of each block, (devices, blocks, 1)."""
-    most, least = blocks.amax(dim=2, keepdim=True), blocks.amin(dim=2, keepdim=True)
-    return torch.maximum(most, -least).abs_()  # 0 and not -0 for a block of zeros
+def by_block(
+    operation: Callable[..., Tensor], entries: Tensor, numbers: Tensor, block: int, out: Tensor | None = None
+) -> Tensor:
+    """What an operation makes of entries (devices, weights) and the number (devices, blocks, 1) of their blocks."""
+    out = torch.empty_like(entries) if out is None else out
+    whole = entries.shape[1] // block
+    cut, end = (len(entries), whole, block), whole * block
+    if whole:
+        operation(entries[:, :end].view(cut), numbers[:, :whole], out=out[:, :end].view(cut))
+    if end < entries.shape[1]:
+        operation(entries[:, end:], numbers[:, whole], out=out[:, end:])
+    return out
+
+
+def largest(updates: Tensor, block: int) -> Tensor:
+    """The largest absolute entry of each block of updates (devices, weights): (devices, blocks, 1)."""
+    block = largest_block(updates.shape[1], block)
+    whole = updates.shape[1] // block
+    parts = [updates[:, : whole * block].view(len(updates), whole, block), updates[:, whole * block :].unsqueeze(1)]
+    ends = [(part.amax(dim=2), part.amin(dim=2)) for part in parts if part.shape[2]]
+    most, least = ends[0] if len(ends) == 1 else (torch.cat(each, dim=1) for each in zip(*ends, strict=True))
+    return torch.maximum(most, -least).abs_().unsqueeze(2)  # 0 and not -0 for a block of zeros
 
 
 def times_scales(entries: Tensor, scales: Tensor, block: int) -> Tensor:
     """Entries (devices, weights) times the scales (devices, blocks, 1) of their blocks, written over the entries."""
-    whole = entries.shape[1] // block
-    entries[:, : whole * block].view(len(entries), whole, block).mul_(scales[:, :whole])
-    if scales.shape[1] > whole:
-        entries[:, whole * block :].mul_(scales[:, whole])
-    return entries
+    return by_block(torch.mul, entries, scales, block, out=entries)
 
 
 def mean_size(updates: Tensor, block: int) -> Tensor:
@@ -69,7 +78,7 @@ def mean_size(updates: Tensor, block: int) -> Tensor:
     Summed in float64 by halves, always in this order: neither company nor the kind of processor changes a bit of it.
     """
     block = largest_block(updates.shape[1], block)
-    parts = [_mean_size(updates[:, begin:end], block) for begin, end in spans(updates.shape[1], block, updates.device)]
+    parts = [_mean_size(updates[:, span], block) for span in spans(updates.shape[1], updates.device, block)]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 

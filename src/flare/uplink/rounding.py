@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from flare.uplink import blocks as of_blocks
-from flare.uplink.codec import refuse_lost, refuse_not_finite
-from flare.uplink.draws import DRAWS, draw
+from flare.uplink.codec import refuse_lost
+from flare.uplink.draws import DRAWS, Draws
 
 
-def in_levels(blocks: Tensor, scales: Tensor, levels: int) -> Tensor:
-    """Entries in units of a level, from -s to s: s x / scale, 0 in a block of zeros."""
-    exact = blocks / torch.where(scales > 0.0, scales, 1.0)
-    return exact if levels == 1 else exact.mul_(levels)
+def in_levels(updates: Tensor, scales: Tensor, block: int, levels: int) -> Tensor:
+    """Entries (devices, weights) in units of a level, from -s to s: s x / scale, 0 in a block of zeros."""
+    return _times(_shares(updates, scales, block), levels)
 
 
-def round_at_random(exact: Tensor, draws: Tensor) -> Tensor:
+def round_at_random(exact: Tensor, draws: Tensor, spare: Tensor | None = None) -> Tensor:
     """One of the two whole numbers beside each entry; the upper one with the probability of the fraction.
 
-    `draws` are uniform among 0, ..., DRAWS - 1, of the same shape. The probability is the fraction, rounded up to a
-    multiple of 1 / DRAWS. The entries are written over.
+    `draws` are uniform among 0, ..., DRAWS - 1, float32 of the same shape. The probability is the fraction, rounded up
+    to a multiple of 1 / DRAWS. All arguments are written over, the entries with the answer, which is never -0.
     """
-    below = exact.floor()
-    fraction = exact.sub_(below).mul_(DRAWS)
-    return below.add_(draws.float().lt_(fraction))  # in float32 throughout: mixed types take three times as long
+    below = torch.floor(exact, out=spare)
+    fraction = exact.sub_(below).mul_(_number(DRAWS, exact.device))
+    return torch.add(
+        below, draws.lt_(fraction), out=exact
+    )  # in float32 throughout: mixed types take three times longer
 
 
 def quantise(updates: Tensor, keys: Tensor, block: int, levels: int) -> tuple[Tensor, Tensor]:
     """Scales (devices, blocks, 1), and l + s for each entry (devices, weights): uint8, or int32 where it must be."""
+    scales = of_blocks.largest(updates, block)
     codes = torch.empty(updates.shape, dtype=torch.uint8 if levels < 128 else torch.int32, device=updates.device)
-    scales = []
-    for begin, end in of_blocks.spans(updates.shape[1], block, updates.device):
-        blocks = of_blocks.split(updates[:, begin:end], block)
-        scales.append(of_blocks.largest(blocks))
-        exact = of_blocks.join(in_levels(blocks, scales[-1], levels), end - begin)
-        codes[:, begin:end] = round_at_random(exact, draw(keys, end - begin, begin)).add_(levels)
-    return torch.cat(scales, dim=1), codes
+    for span, level in _rounded(_shares(updates, scales, block), keys, levels):
+        codes[:, span] = level.add_(_number(levels, level.device))
+    return scales, codes
 
 
 def arrive(updates: Tensor, keys: Tensor, block: int, levels: int) -> Tensor:
@@ -50,27 +50,45 @@ def arrive(updates: Tensor, keys: Tensor, block: int, levels: int) -> Tensor:
         received, lost = kernels.rounded(updates.contiguous(), keys, block, levels)
         refuse_lost(lost)
         return received
-    refuse_not_finite(updates)
-    received = torch.empty_like(updates)
-    for begin, end in of_blocks.spans(updates.shape[1], block, updates.device):
-        blocks = of_blocks.split(updates[:, begin:end], block)
-        scales = of_blocks.largest(blocks)
-        exact = of_blocks.join(in_levels(blocks, scales, levels), end - begin)
-        level = round_at_random(exact, draw(keys, end - begin, begin)).add_(0.0)  # no -0
-        received[:, begin:end] = of_blocks.times_scales(_in_scales(level, levels), scales, block)
-    return received
+    scales = of_blocks.largest(updates, block)
+    refuse_lost(~torch.isfinite(scales).all(1)[:, 0])
+    received = _shares(updates, scales, block)
+    for _, level in _rounded(received, keys, levels):
+        _over(level, levels)
+    return of_blocks.times_scales(received, scales, block)
 
 
 def restore(codes: Tensor, scales: Tensor, block: int, levels: int) -> Tensor:
     """The entries (devices, weights) that l + s stand for; l = s is the scale itself."""
-    return of_blocks.times_scales(_in_scales(codes.float().sub_(levels), levels), scales, block)
+    return of_blocks.times_scales(_over(codes.float().sub_(levels), levels), scales, block)
 
 
-def _in_scales(level: Tensor, levels: int) -> Tensor:
-    """Levels as shares of the scale, written over them."""
-    if levels == 1:
-        return level
-    return level.div_(torch.tensor(float(levels), device=level.device))  # dividing by a plain number is inexact on GPUs
+def _rounded(shares: Tensor, keys: Tensor, levels: int) -> Iterator[tuple[slice, Tensor]]:
+    """Levels, rounded at random, written over shares of the scale (devices, weights), stretch by stretch."""
+    spans = of_blocks.spans(shares.shape[1], shares.device)
+    draws = Draws(keys, spans[0].stop)
+    for span in spans:
+        entries = shares[:, span]
+        yield span, round_at_random(_times(entries, levels), *draws.of(span.start, entries.shape[1]))
+
+
+def _shares(updates: Tensor, scales: Tensor, block: int) -> Tensor:
+    """Entries (devices, weights) as shares of the scales of their blocks, 0 in a block of zeros."""
+    return of_blocks.by_block(torch.div, updates, torch.where(scales > 0.0, scales, 1.0), block)
+
+
+def _times(shares: Tensor, levels: int) -> Tensor:
+    return shares if levels == 1 else shares.mul_(_number(levels, shares.device))
+
+
+def _over(level: Tensor, levels: int) -> Tensor:
+    return level if levels == 1 else level.div_(_number(levels, level.device))
+
+
+@lru_cache(maxsize=64)
+def _number(value: int, device: torch.device) -> Tensor:
+    """A whole number as a tensor. Dividing by a plain one is inexact on GPUs, multiplying by it slow on CPUs."""
+    return torch.tensor(float(value), device=device)
 
 
 def variance_bound(entries: int, levels: int) -> float:
@@ -86,10 +104,9 @@ def variance_bound(entries: int, levels: int) -> float:
 
 def expected_error(updates: Tensor, block: int, levels: int) -> Tensor:
     """E|Q(x) - x|^2 / |x|^2 of each of the updates (devices, weights), float64; 0 for an update of zeros."""
-    blocks = of_blocks.split(updates, block)
-    scales = of_blocks.largest(blocks)
-    exact = in_levels(blocks, scales, levels).double()
+    scales = of_blocks.largest(updates, block)
+    exact = of_blocks.split(in_levels(updates, scales, block, levels), block).double()
     fractions = exact - exact.floor()
     lost = (fractions * (1.0 - fractions) * (scales.double() / levels).square()).sum((1, 2))
-    sizes = blocks.double().square().sum((1, 2))
+    sizes = of_blocks.split(updates, block).double().square().sum((1, 2))
     return torch.where(sizes > 0.0, lost / sizes, 0.0)

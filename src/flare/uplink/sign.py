@@ -11,7 +11,7 @@ from torch import Tensor
 from flare.config.setting import check, setting
 from flare.uplink import blocks as of_blocks
 from flare.uplink import packing
-from flare.uplink.codec import Codec, refuse_lost, refuse_not_finite
+from flare.uplink.codec import Codec, refuse_lost
 from flare.uplink.registry import codec
 
 
@@ -56,9 +56,10 @@ class Sign(Codec):
             received, lost = kernels.signs(updates.contiguous(), block)
             refuse_lost(lost)
             return received
-        refuse_not_finite(updates)
-        positive = (updates >= 0.0).float()
-        return of_blocks.times_scales(positive.mul_(2.0).sub_(1.0), of_blocks.mean_size(updates, block), block)
+        scales = of_blocks.mean_size(updates, block)
+        refuse_lost(~torch.isfinite(scales).all(1)[:, 0])  # means of finite entries are finite, and no others
+        positive_zeros = updates + 0.0  # of which there are two: -0 + 0 is 0
+        return of_blocks.by_block(_with_sign, positive_zeros, scales, block, out=positive_zeros)
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses scales that are none."""
@@ -66,3 +67,7 @@ class Sign(Codec):
         scales = of_blocks.read_scales(messages, blocks)
         positive = packing.unpack(messages[:, 4 * blocks :], num_weights, 1)
         return of_blocks.times_scales(positive.float().mul_(2.0).sub_(1.0), scales, self.block)
+
+
+def _with_sign(entries: Tensor, scales: Tensor, out: Tensor) -> Tensor:
+    return torch.copysign(scales, entries, out=out)

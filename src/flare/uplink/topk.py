@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -13,12 +14,13 @@ from torch import Tensor
 
 from flare.config.setting import check, setting
 from flare.uplink.blocks import as_bytes, read_numbers
-from flare.uplink.codec import Codec, refuse_lost, refuse_not_finite
+from flare.uplink.codec import Codec, refuse_lost
 from flare.uplink.places import layout, pack_places, unpack_places
 from flare.uplink.registry import codec
 
 _SAMPLE = 4096  # entries from which it is guessed how large the last one that is sent may be
 _SURPLUS = 1.2
+_INFINITE = 0x7F800000  # the size of infinity; what is not a number has a larger one
 
 
 @codec("topk")
@@ -68,8 +70,15 @@ class TopK(Codec):
             received, lost = kernels.largest(updates.contiguous(), least, count)
             refuse_lost(lost)
             return received
-        refuse_not_finite(updates)
-        return torch.where(largest_entries(updates, count), updates, 0.0)
+        sizes = sizes_of(updates)
+        refuse_lost(sizes.amax(dim=1) >= _INFINITE)
+        least = last_sizes(sizes, count)
+        received = torch.empty_like(updates)
+        for update, last, into in zip(updates, least, received, strict=True):
+            _at_least(update, int(last), into)
+        for row, places in _left_out(sizes, least, count):
+            received[row, places] = 0.0
+        return received
 
     def unpack(self, messages: Tensor, num_weights: int) -> Tensor:
         """Refuses values that are not finite, and places that are not k different ones in ascending order."""
@@ -94,11 +103,27 @@ def largest_entries(updates: Tensor, count: int) -> Tensor:
     sizes = sizes_of(updates)
     least = last_sizes(sizes, count)
     taken = sizes >= least
-    surplus = taken.sum(1) - count  # entries of the last size that are not taken
-    for row in surplus.nonzero()[:, 0].tolist():
-        equal = (sizes[row] == least[row]).nonzero()[:, 0]
-        taken[row, equal[-int(surplus[row]) :]] = False
+    for row, places in _left_out(sizes, least, count):
+        taken[row, places] = False
     return taken
+
+
+def _left_out(sizes: Tensor, least: Tensor, count: int) -> Iterator[tuple[int, Tensor]]:
+    """Where entries of the last size that is taken are more than are taken: the row, and the places of the surplus."""
+    large = sizes >= least
+    taken = large.sum(1).tolist() if large.is_cuda else [np.count_nonzero(row) for row in large.numpy()]
+    for row in (row for row, number in enumerate(taken) if number > count):
+        equal = (sizes[row] == least[row]).nonzero()[:, 0]
+        yield row, equal[count - taken[row] :]
+
+
+def _at_least(update: Tensor, least: int, out: Tensor) -> None:
+    """Write an update (weights,) with zeros for the entries whose size is below `least`."""
+    if least == 0:
+        out.copy_(update)
+        return
+    below = torch.tensor(least - 1, dtype=torch.int32).view(torch.float32).item()  # the next smaller size
+    torch.ops.aten.hardshrink.out(update, below, out=out)
 
 
 def sizes_of(updates: Tensor) -> Tensor:
@@ -121,7 +146,7 @@ def _last_size(sizes: npt.NDArray[np.int32], count: int) -> int:
     """
     few = np.sort(sizes[:: max(1, len(sizes) // _SAMPLE)])
     guess = few[max(0, len(few) - 1 - int(_SURPLUS * count * len(few) / len(sizes)) - 8)]
-    candidates = sizes[sizes >= guess]
+    candidates = np.compress(sizes >= guess, sizes)  # as sizes[...], four times as fast
     if len(candidates) < count:  # the few were not like the others
         candidates = sizes
     return int(np.partition(candidates, len(candidates) - count)[len(candidates) - count])
