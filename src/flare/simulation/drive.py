@@ -53,8 +53,8 @@ Callback = Callable[[Member, RoundRecord], None]
 def drive(
     members: Sequence[Member], *, callback: Callback | None = None, stopping: Callable[[], bool] = lambda: False
 ) -> None:
-    """Run every member to its end, or to its pause. `callback` sees each record; where `stopping` says so, all runs are checkpointed
-    after the turn and left to be resumed."""
+    """Run every member to its end, or to its pause. `callback` sees each record; where `stopping` says so, all runs are
+    checkpointed after the turn and left to be resumed."""
     groups = _engine_groups(members)
 
     def turn() -> None:

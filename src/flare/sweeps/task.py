@@ -269,9 +269,7 @@ def _continued(task: Task, simulation: Simulation, path: Path) -> Member:
 
 
 def _member(task: Task, simulation: Simulation, folder: RunFolder) -> Member:
-    return Member(
-        simulation, folder, key=task.key, keep_checkpoints=task.keep_checkpoints, pause_s=task.pause_s
-    )
+    return Member(simulation, folder, key=task.key, keep_checkpoints=task.keep_checkpoints, pause_s=task.pause_s)
 
 
 def _simulation(task: Task, config: Config) -> Simulation:

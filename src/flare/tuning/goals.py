@@ -1,8 +1,8 @@
 """What is tuned for, and what a run and a trial come to by that measure.
 
-    time       least simulated time to a test accuracy
-    energy     least energy of all devices to a test accuracy
-    accuracy   best test accuracy within a simulated time
+time       least simulated time to a test accuracy
+energy     least energy of all devices to a test accuracy
+accuracy   best test accuracy within a simulated time
 """
 
 from __future__ import annotations

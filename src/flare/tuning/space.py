@@ -25,7 +25,7 @@ from flare.rounds.privacy import refuse_unshared
 from flare.scheduling import POLICIES
 from flare.sweeps import Task
 from flare.sweeps.grid import setting_in, value_text
-from flare.sweeps.parts import CODEC, METHOD, PARTS, POLICY, Part, check_parts
+from flare.sweeps.parts import CODEC, PARTS, POLICY, Part, check_parts
 from flare.sweeps.task import check_run
 from flare.text import did_you_mean
 
@@ -135,17 +135,14 @@ class Space:
         whole = self.config({name: value for name, value in params.items() if name in _NAMES})
         return [each for each in self.searched if each.name not in params and _has_meaning(each.name, whole)]
 
+    def values_at_start(self) -> dict[str, Any]:
+        """The values at the start of what has a meaning there."""
+        return {each.name: _start_value(self.start, each.name) for each in self.asked({})}
+
     def start_params(self) -> Params | None:
         """The values at the start; None where one is not among those that are searched."""
-        params: Params = {}
-        for each in self.searched:
-            if not _has_meaning(each.name, self.start):
-                continue
-            value = _start_value(self.start, each.name)
-            if not each.holds(value):
-                return None
-            params[each.name] = value
-        return params
+        values = self.values_at_start()
+        return values if all(each.holds(values[each.name]) for each in self.asked({})) else None
 
 
 def is_part(name: str) -> bool:
@@ -247,10 +244,16 @@ def _searched(start: Config, name: str, wanted: Wanted) -> Searched:
 
 def _from_text(start: Config, name: str, text: str) -> Searched:
     if ".." not in text:
-        return _choice(start, name, [split_settings([f"value={each.strip()}"])["value"] for each in text.split(",")])
+        return _choice(start, name, [_value(each) for each in text.split(",")])
     ends, _, scale = text.partition(":")
     low, _, high = ends.partition("..")
-    return _range(start, name, *(split_settings([f"value={each.strip()}"])["value"] for each in (low, high)), scale)
+    first, last = (_value(each) for each in (low, high))
+    return _range(start, name, first, last, scale)
+
+
+def _value(text: str) -> Any:
+    """What a text means, read as `--set` reads it."""
+    return split_settings([f"value={text.strip()}"])["value"]
 
 
 def _choice(start: Config, name: str, values: Sequence[Any]) -> Choice:
@@ -372,6 +375,6 @@ def _start_value(start: Config, name: str) -> Any:
 
 
 __all__ = [
-    "METHOD", "Choice", "Params", "Range", "Searched", "Space", "Value", "Wanted", "check_config", "is_part",
+    "Choice", "Params", "Range", "Searched", "Space", "Value", "Wanted", "check_config", "is_part",
     "read_search", "space_of",
 ]  # fmt: skip
