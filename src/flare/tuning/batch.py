@@ -149,11 +149,13 @@ def _why_hopeless(
     asked: Asked,
     over: Sequence[Trial],
 ) -> str:
-    """Why a trial is stopped at a pause; empty where it goes on.
+    """Why a trial is stopped at a pause; empty where it goes on. The start always does: it is what others are seen by.
 
     By time or energy: it can no longer be better than the best, which is certain. By time or accuracy: its accuracy is
     below the median of earlier trials at the same simulated time, which is a guess.
     """
+    if each.number == 0 and each.config == tuning.space.start:
+        return ""
     best = best_of(over)
     rival = tuning.aim.has_target and best is not None and best.reached
     if rival and best is not None and at_least(outcomes, tuning.aim) >= best.score.number:

@@ -57,7 +57,7 @@ def best_so_far(trials: Sequence[Trial], aim: Aim) -> Figure:
     better = np.fmax if by_accuracy(trials, aim) else np.fmin
     numbers = np.arange(len(trials), dtype=np.float64)
     axes.plot(numbers, better.accumulate(values), color=INK, drawstyle="steps-post", label="best so far")
-    _points(axes, numbers, values, trials)
+    _points(axes, numbers, values, trials, best_of(trials), aim)
     axes.set(xlabel="trial", ylabel=measured(trials, aim))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     _finish(figure, axes, values, by_accuracy(trials, aim))
@@ -80,7 +80,7 @@ def effect(each: Searched, trials: Sequence[Trial], aim: Aim) -> Figure:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_formatter(_minor(each.high / each.low))
-    _points(axes, x, values, known)
+    _points(axes, x, values, known, best_of(trials), aim)
     axes.set(xlabel=each.name, ylabel=measured(trials, aim))
     _finish(figure, axes, values, by_accuracy(trials, aim))
     return figure
@@ -112,17 +112,17 @@ def _panel() -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _points(axes: Axes, x: Floats, values: Floats, trials: Sequence[Trial]) -> None:
+def _points(axes: Axes, x: Floats, values: Floats, trials: Sequence[Trial], best: Trial | None, aim: Aim) -> None:
     """A mark for each trial: those with a value at it, the winner with a star, all others above the panel."""
     known = np.isfinite(values)
-    axes.plot(x[known], values[known], "o", color=BLUE, alpha=0.6, markeredgewidth=0.0, label="carried out")
+    label = "target reached" if any(trial.reached for trial in trials) and aim.has_target else "carried out"
+    axes.plot(x[known], values[known], "o", color=BLUE, alpha=0.6, markeredgewidth=0.0, label=label)
     pruned = np.array([trial.state is State.PRUNED for trial in trials], dtype=bool)
     above = axes.get_xaxis_transform()
     for chosen, marker, label in ((~known & ~pruned, "x", "target missed"), (pruned, "|", "pruned")):
         if chosen.any():
             rug = np.full(int(chosen.sum()), _RUG)
             axes.plot(x[chosen], rug, marker, color=GREY, transform=above, clip_on=False, linestyle="", label=label)
-    best = best_of(trials)
     at = next((place for place, trial in enumerate(trials) if trial is best), None)
     if at is not None and known[at]:
         axes.plot(x[at], values[at], "*", color=ORANGE, markersize=11.0, markeredgecolor=INK, label="winner")

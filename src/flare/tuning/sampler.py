@@ -137,7 +137,8 @@ def importances(space: Space, told: Sequence[Trial], seed: int) -> dict[str, flo
             filled = {each.name: trial.params.get(each.name, _middle(each)) for each in space.searched}
             study.add_trial(optuna.trial.create_trial(value=rank, params=filled, distributions=distributions))
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=int(stream(seed, "importance").integers(2**32)))
-        return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        return {name: float(share) for name, share in shares.items()}
 
 
 def _ranks(trials: Sequence[Trial]) -> list[float]:

@@ -104,10 +104,12 @@ def judged_rows(judged: Judgement) -> list[list[str]]:
     for each in judged.quantities:
         low, high = each.ratio[1:]
         interval = "" if math.isnan(low) else f" [{low:.2g}, {high:.2g}]"
-        count = each.difference.mean.count
-        apart = points(each.difference.mean) if not each.unit else _apart(each.difference.mean, each.unit)
+        count = 0 if judged.is_start else each.difference.mean.count
+        difference = each.difference.mean
+        apart = "–" if not count else _apart(difference, each.unit) if each.unit else points(difference)
         ahead = each.difference.won if not each.unit else each.difference.lost
-        ratio, better = (f"{each.ratio[0]:.2g}{interval}", f"{ahead} of {count}") if count else ("–", "–")
+        ratio = f"{each.ratio[0]:.2g}{interval}" if each.unit and count else "–"
+        better = f"{ahead} of {count}" if count else "–"
         rows.append([each.name, _mean(each.start, each.unit), _mean(each.best, each.unit), apart, ratio, better])
     if judged.aim.has_target:
         rows.append(["target reached", judged.reached(judged.start), judged.reached(judged.best), "", "", ""])
@@ -122,13 +124,11 @@ def _mean(value: Estimate, unit: str) -> str:
         return "–"
     if not unit:
         return percent(value)
-    around = "" if math.isnan(value.half) else f" ± {human(value.half, unit, 2)}"
+    around = "" if math.isnan(value.half) else f" ± {human(value.half, unit, 3)}"
     return f"{human(value.mean, unit, 3)}{around}"
 
 
 def _apart(value: Estimate, unit: str) -> str:
-    if not value.count:
-        return "–"
     ends = [value.mean - value.half, value.mean + value.half]
     interval = "" if math.isnan(value.half) else f" [{', '.join(_signed(each, unit) for each in ends)}]"
     return f"{_signed(value.mean, unit)}{interval}"

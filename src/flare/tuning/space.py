@@ -18,7 +18,6 @@ from typing import Any, final
 
 from flare.config import OTA, Config, with_settings
 from flare.config.declared import settable
-from flare.config.options import NO_OPTIONS
 from flare.config.toml import split_settings
 from flare.learning.tau_bar import TAU_BARS
 from flare.rounds.privacy import refuse_unshared
@@ -123,8 +122,11 @@ class Space:
     searched: tuple[Searched, ...]
 
     def config(self, params: Mapping[str, Value]) -> Config:
-        """The settings with these values. A method, policy or codec gets those options of the start that it has."""
+        """The settings with these values: the very start, where they are its own. A method, policy or codec gets those
+        options of the start that it has."""
         whole = self.start
+        if params and params == self.start_params():
+            return whole
         for name, part in _NAMES.items():
             if name in params:
                 whole = _with_part(whole, part, str(params[name]))
@@ -137,7 +139,7 @@ class Space:
 
     def values_at_start(self) -> dict[str, Any]:
         """The values at the start of what has a meaning there."""
-        return {each.name: _start_value(self.start, each.name) for each in self.asked({})}
+        return {each.name: _now(self.start, each.name) for each in self.asked({})}
 
     def start_params(self) -> Params | None:
         """The values at the start; None where one is not among those that are searched."""
@@ -362,16 +364,16 @@ def _has_meaning(name: str, whole: Config) -> bool:
     return True
 
 
-def _start_value(start: Config, name: str) -> Any:
-    """The value at the start; of an option that is not given, its default."""
+def _now(whole: Config, name: str) -> Any:
+    """The value of a setting; of an option that is not given, its default, and None where its part has no such one."""
     table, _, option = name.rpartition(".")
     part = _TABLES.get(table)
-    if table == "uplink" and option in _CODED and setting_in(start, name) == "default":
+    if table == "uplink" and option in _CODED and setting_in(whole, name) == "default":
         part = CODEC
     if part is None:
-        return setting_in(start, name)
-    given = part.options(start) or NO_OPTIONS
-    return given.get(option, settable(part.registry.find(part.name(start)))[option].default)
+        return setting_in(whole, name)
+    known = settable(part.registry.find(part.name(whole)))
+    return part.options(whole).get(option, known[option].default if option in known else None)
 
 
 __all__ = [
