@@ -18,7 +18,7 @@ from flare.config import Config
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
 from flare.records.run import RunNumbers, read_run
-from flare.sweeps import Callback, Place, Task, has_ended, run_tasks
+from flare.sweeps import Callback, Place, Task, Workers, has_ended, run_tasks
 from flare.tuning.goals import Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
 from flare.tuning.sampler import Asked, ask
 from flare.tuning.space import Params, check_config
@@ -42,12 +42,18 @@ class _Going:
 @final
 @dataclass(frozen=True)
 class Carrying:
-    """Where runs are carried out, who sees their rounds, and who says when to stop."""
+    """Where runs are carried out, who sees their rounds, who says when to stop, and workers that stay."""
 
     out: Path
     place: Place
     callback: Callback
     stopping: Callable[[], bool]
+    workers: Workers | None = None
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out those of the runs that have not ended."""
+        left = [task for task in tasks if not has_ended(task)]
+        run_tasks(left, self.place, callback=self.callback, stopping=self.stopping, workers=self.workers)
 
 
 def next_batch(tuning: Tuning, told: Sequence[Trial], how: Carrying) -> list[Trial] | None:
@@ -93,8 +99,7 @@ def _to_pause(
     """Carry the runs on to a pause (behind the last one: to their end); what they are then, None where stopped."""
     pause_s = tuning.pauses_s[pause] if pause < len(tuning.pauses_s) else math.inf
     tasks = {each.number: tuning.tasks(how.out, each.number, each.config, pause_s) for each in going}
-    left = [task for own in tasks.values() for task in own if not has_ended(task)]
-    run_tasks(left, how.place, callback=how.callback, stopping=how.stopping)
+    how.run([task for own in tasks.values() for task in own])
     if how.stopping():
         return None
     return {number: [read_run(_folder(task)) for task in own] for number, own in tasks.items()}

@@ -15,7 +15,7 @@ from flare.config import Config
 from flare.records.run import RunNumbers, read_run
 from flare.report.curves import Estimate, estimate
 from flare.report.paired import Difference, difference_of
-from flare.sweeps import Task, has_ended, run_tasks
+from flare.sweeps import Task, has_ended
 from flare.tuning.batch import Carrying
 from flare.tuning.goals import Aim, Outcome, outcome_of
 from flare.tuning.study import JUDGED, Tuning
@@ -96,7 +96,7 @@ def judged_tasks(tuning: Tuning, best: Trial, out: Path) -> list[Task]:
 def judge(tuning: Tuning, best: Trial, how: Carrying) -> Judgement | None:
     """Carry out the winner and the start with fresh seeds; None where it was stopped."""
     tasks = judged_tasks(tuning, best, how.out)
-    run_tasks([task for task in tasks if not has_ended(task)], how.place, callback=how.callback, stopping=how.stopping)
+    how.run(tasks)
     if how.stopping() and not all(map(has_ended, tasks)):
         return None
     runs = tuple(read_run(task.folder) for task in tasks if task.folder is not None)

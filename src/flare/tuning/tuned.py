@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from flare.config import MAX_SEEDS, Config
 from flare.research import Runs, load
 from flare.research.arguments import ConfigLike, config_of
-from flare.sweeps import Place
+from flare.sweeps import Place, staying
 from flare.tuning.batch import Carrying, mark_pruned, next_batch
 from flare.tuning.goals import Aim, Goal
 from flare.tuning.judge import Judgement, judge
@@ -131,6 +131,26 @@ def carry_out(
 
     `told` hears of all trials that are over: those that were there, then after every batch.
     """
+    with staying(tuning.tasks(how.out, 0, tuning.space.start), how.place) as workers:
+        how = replace(how, workers=workers)
+        trials = _all_trials(tuning, how, told)
+        if trials is None:
+            return None
+        write_trials_table(tuning, trials, how.out)
+        best = best_of(trials)
+        if best is None:
+            raise ValueError(f"no trial can be carried out: {trials[0].why}; search other values")
+        judged = judge(tuning, best, how)
+    if judged is None:
+        return None
+    shares = importances(tuning.space, trials, tuning.space.start.seed)
+    write_best(tuning, judged, how.out)
+    write_report(tuning, trials, judged, shares, how.out)
+    return Tuned(how.out, tuning, tuple(trials), judged, shares)
+
+
+def _all_trials(tuning: Tuning, how: Carrying, told: Callable[[Sequence[Trial]], None]) -> list[Trial] | None:
+    """The trials that are over, and those that are missing, batch by batch; None where it was stopped."""
     trials = read_trials(how.out)
     mark_pruned(how.out, trials)
     told(trials)
@@ -142,17 +162,7 @@ def carry_out(
         write_trials(how.out, trials)
         mark_pruned(how.out, batch)
         told(trials)
-    write_trials_table(tuning, trials, how.out)
-    best = best_of(trials)
-    if best is None:
-        raise ValueError(f"no trial can be carried out: {trials[0].why}; search other values")
-    judged = judge(tuning, best, how)
-    if judged is None:
-        return None
-    shares = importances(tuning.space, trials, tuning.space.start.seed)
-    write_best(tuning, judged, how.out)
-    write_report(tuning, trials, judged, shares, how.out)
-    return Tuned(how.out, tuning, tuple(trials), judged, shares)
+    return trials
 
 
 def tune(
