@@ -19,6 +19,7 @@ from flare.config import load
 from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.tuning import tuned
+from flare.tuning.batch import read_until
 from tests.hostile import flare
 from tests.small_runs import OPTIONS, rounds_in, timeless
 
@@ -28,7 +29,7 @@ SEARCH = (
     "--search", "uplink.bits=2..6",
 )  # fmt: skip
 NUMBERS = (
-    "--target", "0.6", "--within", "0.3s", "--trials", "12", "--batch", "4", "--seeds", "2", "--fresh-seeds", "3",
+    "--target", "0.75", "--within", "0.3s", "--trials", "12", "--batch", "4", "--seeds", "2", "--fresh-seeds", "3",
 )  # fmt: skip
 TUNE = ("tune", *OPTIONS, "--set", "run.evaluate_every=1", *NUMBERS, *SEARCH)
 
@@ -73,7 +74,7 @@ def test_the_table_tells_what_the_run_folders_do(done: Path) -> None:
     assert {row["status"] for row in rows} == {"complete", "pruned"}
     for row in complete:
         runs = [package.load(done / "runs" / f"trial-{int(row['trial']):04d}-seed{seed}") for seed in (0, 1)]
-        times = [next((r.clock_s for r in run.records if (r.test_accuracy or 0.0) >= 0.6), math.nan) for run in runs]
+        times = [next((r.clock_s for r in run.records if (r.test_accuracy or 0.0) >= 0.75), math.nan) for run in runs]
         assert all(run.status in ("reached", "finished") for run in runs)
         assert row["time_to_target_s"] == ("" if math.isnan(sum(times)) else repr(sum(times) / 2))
         assert runs[0].config.uplink.codec == row["uplink.codec"]
@@ -126,6 +127,18 @@ def test_the_report_has_the_judgement_the_search_and_what_mattered(done: Path) -
     assert "start settings" in page
 
 
+def test_a_run_is_read_as_it_was_at_a_pause(done: Path) -> None:
+    folder = done / "judged" / "start-seed2"
+    whole = read_run(folder)
+    clock_s = whole.of_round["clock_s"]
+    for rounds in range(1, whole.num_rounds):
+        for pause_s in (clock_s[rounds - 1], 0.5 * (clock_s[rounds - 2] + clock_s[rounds - 1]) if rounds > 1 else 1e-9):
+            cut = read_until(folder, float(pause_s))
+            assert (cut.num_rounds, cut.status, cut.ended) == (rounds, "interrupted", False)
+    last = read_until(folder, float(clock_s[-1]))
+    assert (last.num_rounds, last.status) == (whole.num_rounds, whole.status)
+
+
 class Killed(BaseException):
     """What kill -9 is like from inside: nothing is put in order."""
 
@@ -151,13 +164,33 @@ def test_killed_anywhere_it_goes_on_as_if_nothing_had_been(
         with pytest.raises(Killed):
             flare(capsys, *TUNE, "--out", "out", "--quiet")
     assert not (workplace / "out" / "best.toml").exists()
+    _goes_on_as_if_nothing_had_been(capsys, workplace / "out", done)
+
+
+def test_killed_when_a_batch_is_over_and_not_yet_written_down(
+    done: Path, workplace: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its runs are further then than they were when it was decided who is hopeless."""
+
+    def dying(out: Path, trials: list[Any]) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuned, "write_trials", dying)
+        with pytest.raises(Killed):
+            flare(capsys, *TUNE, "--out", "out", "--quiet")
+    assert not (workplace / "out" / "trials.jsonl").exists()
+    _goes_on_as_if_nothing_had_been(capsys, workplace / "out", done)
+
+
+def _goes_on_as_if_nothing_had_been(capsys: Capsys, out: Path, done: Path) -> None:
     code, said, err = flare(capsys, *TUNE, "--out", "out")
     assert (code, err) == (0, "")
     assert "out holds this tuning" in said
     for name in ("trials.jsonl", "results.csv", "best.toml", "tuning.json"):
-        assert (workplace / "out" / name).read_bytes() == (done / name).read_bytes(), name
-    assert runs_in(workplace / "out") == runs_in(done)
-    assert runs_in(workplace / "out", "judged") == runs_in(done, "judged")
+        assert (out / name).read_bytes() == (done / name).read_bytes(), name
+    assert runs_in(out) == runs_in(done)
+    assert runs_in(out, "judged") == runs_in(done, "judged")
 
 
 def test_ctrl_c_keeps_what_is_done_and_tells_how_to_go_on(

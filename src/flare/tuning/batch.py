@@ -17,7 +17,8 @@ import numpy as np
 from flare.config import Config
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
-from flare.records.run import RunNumbers, read_run
+from flare.records.run import RunNumbers, read_rounds, run_of
+from flare.rounds import RoundRecord
 from flare.sweeps import Callback, Place, Task, Workers, has_ended, run_tasks
 from flare.tuning.goals import Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
 from flare.tuning.sampler import Asked, ask
@@ -102,12 +103,18 @@ def _to_pause(
     how.run([task for own in tasks.values() for task in own])
     if how.stopping():
         return None
-    return {number: [read_run(_folder(task)) for task in own] for number, own in tasks.items()}
+    return {number: [read_until(task.folder, pause_s) for task in own if task.folder] for number, own in tasks.items()}
 
 
-def _folder(task: Task) -> Path:
-    assert task.folder is not None
-    return task.folder
+def read_until(folder: Path, pause_s: float) -> RunNumbers:
+    """A run as it was at a pause, also where it has gone further since: a tuning that was killed decides as before."""
+    opened = RunFolder.open(folder)
+    records: list[RoundRecord] = []
+    for record in read_rounds(opened):
+        if records and records[-1].clock_s >= pause_s:
+            return run_of(records, opened.config, opened.manifest | {"status": "interrupted"}, folder)
+        records.append(record)
+    return run_of(records, opened.config, opened.manifest, folder)
 
 
 def _settle(

@@ -29,7 +29,7 @@ from flare.sweeps.description import (
 )
 from flare.tuning.goals import Aim, Goal
 from flare.tuning.space import Choice, Searched, Space, check_config
-from flare.tuning.trial import Trial
+from flare.tuning.trial import State, Trial
 
 FILE, RUNS, JUDGED = "tuning.json", "runs", "judged"
 MAX_TRIALS = 100_000
@@ -176,9 +176,9 @@ def _difference(there: Description, here: Description) -> str:
 
 
 def same_settings(tuning: Tuning, trials: list[Trial]) -> dict[Config, Trial]:
-    """The first trial with each settings."""
+    """The first trial with each settings, of those that a run can have."""
     found: dict[Config, Trial] = {}
-    for trial in trials:
+    for trial in (each for each in trials if each.state is not State.IMPOSSIBLE):
         found.setdefault(tuning.space.config(trial.params), trial)
     return found
 
