@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flare.learning.methods import method
     from flare.learning.models import model
     from flare.research import Run, Runs, compare, load, simulate
+    from flare.tuning import tune
     from flare.uplink import codec
     from flare.uplink.air import air_scheme
 
@@ -42,6 +43,7 @@ __all__ = [
     "solve",
     "solve_many",
     "stream",
+    "tune",
 ]
 
 _LATER = {
@@ -50,6 +52,7 @@ _LATER = {
     "dataset": "flare.data.sources",
     "method": "flare.learning.methods",
     "model": "flare.learning.models",
+    "tune": "flare.tuning",
     **dict.fromkeys(("Run", "Runs", "compare", "load", "simulate"), "flare.research"),
 }
 """What trains is imported when it is first asked for: scheduling needs no torch, and does not wait for it."""

@@ -22,6 +22,7 @@ from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
 from flare.cli.sweep import sweep
 from flare.cli.testbed import bed
+from flare.cli.tune import tune
 from flare.text import one_line
 
 app = typer.Typer(
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (schedule, run, compare, sweep, reproduce, report, export, config):
+for command in (schedule, run, compare, sweep, tune, reproduce, report, export, config):
     app.command()(guarded(command))
 app.command("testbed")(guarded(bed))
 app.command("list")(guarded(list_))

@@ -55,7 +55,7 @@ def config(
     or that of a file, with the settings of --set."""
     from flare.sweeps.parts import notes  # here, because torch takes its time to import
 
-    print(to_toml(_settings_of(config_file, settings or [], plugin), notes()), end="")
+    print(to_toml(settings_of_command(config_file, settings or [], plugin), notes()), end="")
 
 
 def run(
@@ -88,7 +88,7 @@ def run(
         folder, tasks = resume_, [begun(resume_, allow_changed_plugins=allow_changed)]
     else:
         _refuse_allowing(allow_changed)
-        whole = with_options(_settings_of(config_file, settings or [], plugin), option or [])
+        whole = with_options(settings_of_command(config_file, settings or [], plugin), option or [])
         folder = out or run_setup.new_folder(Path("runs"), name_of(whole))
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
@@ -145,7 +145,7 @@ def compare(
         base, tasks = resume_, [begun(folder, allow_changed_plugins=allow_changed) for folder in listed(resume_)]
     else:
         _refuse_allowing(allow_changed)
-        whole = _settings_of(config_file, settings or [], plugin)
+        whole = settings_of_command(config_file, settings or [], plugin)
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or run_setup.new_folder(Path("runs"), "compare")
         tasks = run_setup.created([base / name_of(one) for one in configs], configs, force, listing=base)
@@ -163,7 +163,7 @@ def compare(
     run_results.end(runs, again)
 
 
-def _settings_of(config_file: Path | None, settings: Sequence[str], plugins: Sequence[Path] | None) -> Config:
+def settings_of_command(config_file: Path | None, settings: Sequence[str], plugins: Sequence[Path] | None) -> Config:
     """The settings of a file, or the default, with those of `--set` changed; all plugins are executed."""
     whole = load(config_file) if config_file else Config()
     try:

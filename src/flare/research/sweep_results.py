@@ -44,7 +44,7 @@ def result_columns(grid: Grid, runs: Sequence[RunNumbers | None], target: float)
             for key, value in factor.settings(level).items():
                 swept[key].append(value)
     columns: Columns = {"run": texts([run.name for run in grid.runs])}
-    columns |= {key: _column(values) for key, values in swept.items()}
+    columns |= {key: setting_column(values) for key, values in swept.items()}
     columns["seed"] = np.array([run.config.seed for run in grid.runs], dtype=np.int64)
     rows = [_outcome(run, target) for run in runs]
     columns["status"] = texts([str(row["status"]) for row in rows])
@@ -77,12 +77,16 @@ def _outcome(run: RunNumbers | None, target: float) -> Mapping[str, Any]:
     }
 
 
-def _column(values: Sequence[Any]) -> NDArray[Any]:
-    """Values of a setting as a column: of one type where they are, else as texts."""
-    kinds = {type(value) for value in values}
+def setting_column(values: Sequence[Any]) -> NDArray[Any]:
+    """Values of a setting as a column: of one type where they are, else as texts; empty where one is None."""
+    kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {int, float} and kinds:
-        return np.array(values, dtype=np.int64 if kinds == {int} else np.float64)
-    return np.array(values, dtype=bool) if kinds == {bool} else texts([value_text(value) for value in values])
+        whole = kinds == {int} and None not in values
+        numbers = [math.nan if value is None else value for value in values]
+        return np.array(numbers, dtype=np.int64 if whole else np.float64)
+    if kinds == {bool} and None not in values:
+        return np.array(values, dtype=bool)
+    return texts(["" if value is None else value_text(value) for value in values])
 
 
 def write_results(columns: Columns, out: Path) -> list[Path]:

@@ -7,6 +7,7 @@ continues with `resume` as if nothing had happened.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,13 +29,15 @@ from flare.simulation.run import Jobs, Simulation
 class Member:
     """A run in a lockstep group: its simulation, where it stands, and where it is written down (None: nowhere).
 
-    `key` names it to whoever drives it. `keep_checkpoints`: also when the run has ended.
+    `key` names it to whoever drives it. `keep_checkpoints`: also when the run has ended. `pause_s`: the simulated time
+    from which on it is left to be continued.
     """
 
     simulation: Simulation
     folder: RunFolder | None = None
     key: str = ""
     keep_checkpoints: bool = True
+    pause_s: float = math.inf
     state: RunState = field(init=False)
     keeper: RunKeeper = field(init=False)
 
@@ -50,8 +53,8 @@ Callback = Callable[[Member, RoundRecord], None]
 def drive(
     members: Sequence[Member], *, callback: Callback | None = None, stopping: Callable[[], bool] = lambda: False
 ) -> None:
-    """Run every member to its end. `callback` sees each record; where `stopping` says so, all runs are checkpointed
-    after the turn and left to be resumed."""
+    """Run every member to its end, or to its pause. `callback` sees each record; where `stopping` says so, all runs are
+    checkpointed after the turn and left to be resumed."""
     groups = _engine_groups(members)
 
     def turn() -> None:
@@ -118,7 +121,7 @@ def _state_in(simulation: Simulation, snapshot: Snapshot) -> RunState:
 
 
 def _going(members: Iterable[Member]) -> Iterable[Member]:
-    return (member for member in members if member.state.status is RunStatus.RUNNING)
+    return (m for m in members if m.state.status is RunStatus.RUNNING and m.state.clock_s < m.pause_s)
 
 
 def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) -> None:

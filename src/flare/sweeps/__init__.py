@@ -4,7 +4,7 @@ run_tasks(tasks, Place(), callback=..., stopping=...)
 """
 
 from flare.sweeps.batches import expected_rounds
-from flare.sweeps.runner import run_tasks
+from flare.sweeps.runner import Workers, run_tasks, staying
 from flare.sweeps.task import LOCAL, PLACES, RAY, Callback, Own, Place, Task, anywhere, begin, begun, has_ended, listed
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Own",
     "Place",
     "Task",
+    "Workers",
     "anywhere",
     "begin",
     "begun",
@@ -22,4 +23,5 @@ __all__ = [
     "has_ended",
     "listed",
     "run_tasks",
+    "staying",
 ]

@@ -6,7 +6,6 @@ DIR/runs/NAME/      the run folders
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,18 +13,22 @@ from itertools import product
 from pathlib import Path
 from typing import Any, final
 
-from flare.atomic import write_whole
-from flare.config import Config, Options, settings_of
+from flare.config import Config, settings_of
 from flare.config.toml import with_settings
-from flare.reading import read_small
+from flare.sweeps.description import (
+    Description,
+    begin_described,
+    changed_settings,
+    differing_settings,
+    differing_value,
+    plain,
+)
 from flare.sweeps.parts import check_parts
 from flare.sweeps.sweep_file import Factor, SweepFile
-from flare.sweeps.task import Task, anywhere, check_run
-from flare.text import cut
+from flare.sweeps.task import Task, check_run
 
 FILE, RUNS = "sweep.json", "runs"
 _FORMAT = "flare-sweep"
-_MAX_BYTES = 1 << 28
 _MAX_NAME = 80  # characters of the settings in the name of a folder
 
 
@@ -69,7 +72,7 @@ def grid_of(sweep: SweepFile) -> Grid:
         for number, levels in enumerate(product(*(range(len(factor.levels)) for factor in sweep.factors)), start=1):
             given = _settings(sweep.factors, levels)
             config = with_settings(sweep.base, given)
-            settings = {key: _value_of(config, key) for key in given}
+            settings = {key: setting_in(config, key) for key in given}
             if config in seen:
                 told = ", ".join(f"{key} = {value_text(value)}" for key, value in settings.items())
                 raise ValueError(f"two runs of the sweep are the same, {told}; give each value once")
@@ -98,22 +101,13 @@ def begin_sweep(grid: Grid, out: Path) -> bool:
     ValueError where the folder holds another sweep, or something else; nothing is touched then.
     """
     described = _description(grid)
-    if not (out / FILE).exists():
-        if out.exists() and (not out.is_dir() or any(not each.name.startswith(".") for each in out.iterdir())):
-            raise ValueError(
-                f"{out} is not empty and holds no sweep, so that nothing is written there; give another --out"
-            )
-        check_grid(grid)
-        out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / FILE, (json.dumps(described, indent=1) + "\n").encode())
-        return False
-    before = _read(out / FILE)
-    if before != described:
-        raise ValueError(
-            f"{out} holds another sweep ({_difference(before, described)}); give another --out, or the very sweep that "
-            "was begun there"
-        )
-    return True
+    return begin_described(
+        out / FILE,
+        described,
+        "sweep",
+        check=lambda: check_grid(grid),
+        differing=lambda before: _difference(before, described),
+    )
 
 
 def _settings(factors: Sequence[Factor], levels: Sequence[int]) -> dict[str, Any]:
@@ -129,14 +123,14 @@ def _as_held(factors: Sequence[Factor], runs: Sequence[GridRun]) -> tuple[Factor
     for run in runs:
         for place, (factor, level) in enumerate(zip(factors, run.levels, strict=True)):
             if level not in held[place]:
-                held[place][level] = tuple(_value_of(run.config, key) for key in factor.keys)
+                held[place][level] = tuple(setting_in(run.config, key) for key in factor.keys)
     return tuple(
         Factor(factor.keys, tuple(values[level] for level in range(len(factor.levels))))
         for factor, values in zip(factors, held, strict=True)
     )
 
 
-def _value_of(config: Config, key: str) -> Any:
+def setting_in(config: Config, key: str) -> Any:
     """The value of a setting, or of one option of a table of them."""
     table = settings_of(config)
     if key in table:
@@ -167,42 +161,13 @@ def _file_name(settings: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w.=+-]", "_", short, flags=re.ASCII)[:_MAX_NAME]
 
 
-def _description(grid: Grid) -> dict[str, Any]:
-    usual = settings_of(Config())
-    same = {
-        key: _plain(value)
-        for key, value in settings_of(anywhere(grid.base)).items()
-        if value != usual[key] and key != "seed"
-    }
-    swept = [{"settings": list(factor.keys), "values": _plain(factor.levels)} for factor in grid.factors]
-    return {"format": _FORMAT, "seeds": list(grid.seeds), "settings": same, "swept": swept}
+def _description(grid: Grid) -> Description:
+    swept = [{"settings": list(factor.keys), "values": plain(factor.levels)} for factor in grid.factors]
+    return {"format": _FORMAT, "seeds": list(grid.seeds), "settings": changed_settings(grid.base), "swept": swept}
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON gives it back."""
-    return json.loads(json.dumps(dict(value) if isinstance(value, Options) else value))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(read_small(path, _MAX_BYTES))
-        if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise ValueError("it does not say that it is of a sweep")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not what flare sweep writes ({error}); give another --out") from None
-    return found
-
-
-def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+def _difference(there: Description, here: Description) -> str:
     """The first thing in which two descriptions differ."""
     if there.get("swept") != here["swept"]:
         return "its swept settings are others, or their values"
-    if there.get("seeds") != here["seeds"]:
-        return f"its seeds are {cut(str(there.get('seeds')), 60)}, here {cut(str(here['seeds']), 60)}"
-    before, now = there.get("settings"), here["settings"]
-    if isinstance(before, dict):
-        for key in {**before, **now}:
-            if before.get(key) != now.get(key):
-                told = (cut(str(each.get(key, "the default")), 60) for each in (before, now))
-                return "its {} is {}, here {}".format(key, *told)
-    return "its settings are others"
+    return differing_value(there, here, "seeds") or differing_settings(there, here)

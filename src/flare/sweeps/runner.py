@@ -10,7 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, final
@@ -57,8 +57,10 @@ def run_tasks(
     *,
     callback: Callback = lambda task, record, status: None,
     stopping: Callable[[], bool] = lambda: False,
+    workers: Workers | None = None,
 ) -> None:
     """Begin or continue every run and go on to its end. Where `stopping` says so, they are left to be continued.
+    `workers` are those of `staying`, where there are such; otherwise some are started for this call.
 
     Raises what a run raises: ValueError for settings that cannot be and folders that cannot be used, OSError where a
     folder cannot be written or workers were killed again and again.
@@ -71,14 +73,25 @@ def run_tasks(
                     run_batch(batch, place, callback, stopping)
             return
     if tasks and not stopping():
-        _run_elsewhere(tasks, place, callback, stopping)
+        with _workers(tasks, place) if workers is None else nullcontext(workers) as found:
+            _run_elsewhere(tasks, found, callback, stopping)
 
 
-def _run_elsewhere(tasks: Sequence[Task], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
+@contextmanager
+def staying(tasks: Sequence[Task], place: Place) -> Iterator[Workers | None]:
+    """Workers for several calls of `run_tasks` with tasks such as these, since it takes time to start them; None where
+    this process does the work."""
+    if place.on == LOCAL and place.num_processes == 1:
+        yield None
+    else:
+        with _workers(tasks, place) as workers:
+            yield workers
+
+
+def _run_elsewhere(tasks: Sequence[Task], workers: Workers, callback: Callback, stopping: Callable[[], bool]) -> None:
     """Have workers carry out the runs."""
     plugins = sent_plugins(tasks)
     with ExitStack() as stack:
-        workers = stack.enter_context(_workers(place if place.on == LOCAL else _on_one_device(tasks, place)))
         own = {task.key: task for task in tasks}
         placed = stack.enter_context(_in_folders(tasks))
         folder = _folder_of(placed[0]).parent
@@ -99,10 +112,10 @@ def _run_elsewhere(tasks: Sequence[Task], place: Place, callback: Callback, stop
         _Dispatch(workers, in_order, signal).carry_out(tell, stopping)
 
 
-def _workers(place: Place) -> AbstractContextManager[Workers]:
+def _workers(tasks: Sequence[Task], place: Place) -> AbstractContextManager[Workers]:
     if place.on == LOCAL:
         return processes(place)
-    return ray_workers(place)
+    return ray_workers(_on_one_device(tasks, place))
 
 
 def _on_one_device(tasks: Sequence[Task], place: Place) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +57,7 @@ class Task:
     own                data and model that are not those of the settings
     label              what the run is called in reports, where a user has named it
     allow_changed_plugins   the run is continued also where its plugins were changed since it began
+    pause_s            simulated time from which on it is left to be continued, by whatever machine it is carried out
     """
 
     key: str
@@ -67,6 +69,7 @@ class Task:
     own: Own = Own()
     label: str = ""
     allow_changed_plugins: bool = False
+    pause_s: float = math.inf
 
 
 LOCAL, RAY = "local", "ray"
@@ -210,7 +213,7 @@ def opened(task: Task, place: Place) -> Member | None:
     ValueError where the folder holds another run, or something else; where the task is `expendable`, something else.
     """
     if task.folder is None:
-        return Member(_simulation(task, placed(task, place)), key=task.key)
+        return Member(_simulation(task, placed(task, place)), key=task.key, pause_s=task.pause_s)
     if _is_over(task, task.folder):
         return None
     simulation = _simulation(task, placed(task, place))
@@ -266,7 +269,7 @@ def _continued(task: Task, simulation: Simulation, path: Path) -> Member:
 
 
 def _member(task: Task, simulation: Simulation, folder: RunFolder) -> Member:
-    return Member(simulation, folder, key=task.key, keep_checkpoints=task.keep_checkpoints)
+    return Member(simulation, folder, key=task.key, keep_checkpoints=task.keep_checkpoints, pause_s=task.pause_s)
 
 
 def _simulation(task: Task, config: Config) -> Simulation:

@@ -1,0 +1,92 @@
+"""What a folder of many runs says of itself, so that the next call knows whether it continues the same work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flare.atomic import write_whole
+from flare.config import Config, Options, settings_of
+from flare.reading import read_small
+from flare.sweeps.task import anywhere
+from flare.text import cut
+
+_MAX_BYTES = 1 << 28
+_COMMANDS = {"sweep": "sweep", "tuning": "tune"}  # that write it
+
+Description = Mapping[str, Any]
+"""Plain values by name; "format" says of what it is."""
+
+
+def changed_settings(config: Config) -> dict[str, Any]:
+    """The settings that are not the default, seed and place aside, as JSON gives them back."""
+    usual = settings_of(Config())
+    return {
+        key: plain(value)
+        for key, value in settings_of(anywhere(config)).items()
+        if value != usual[key] and key != "seed"
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(dict(value) if isinstance(value, Options) else value))
+
+
+def begin_described(
+    file: Path, described: Description, what: str, *, check: Callable[[], None], differing: Callable[[Description], str]
+) -> bool:
+    """Write a description into a folder, or find that it is there already; whether it was.
+
+    `what` the folder holds is a word such as "sweep". `check` is called before anything is written. ValueError where
+    the folder holds another one, with what `differing` says of the one that is there, or something else; nothing is
+    touched then.
+    """
+    out = file.parent
+    if not file.exists():
+        if out.exists() and (not out.is_dir() or any(not each.name.startswith(".") for each in out.iterdir())):
+            raise ValueError(
+                f"{out} is not empty and holds no {what}, so that nothing is written there; give another --out"
+            )
+        check()
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(file, (json.dumps(described, indent=1) + "\n").encode())
+        return False
+    before = read_description(file, str(described["format"]), what)
+    if before != described:
+        raise ValueError(
+            f"{out} holds another {what} ({differing(before)}); give another --out, or the very {what} that was begun "
+            "there"
+        )
+    return True
+
+
+def read_description(file: Path, format_: str, what: str) -> dict[str, Any]:
+    """A description that was written; ValueError where it is none of this format."""
+    try:
+        found = json.loads(read_small(file, _MAX_BYTES))
+        if not isinstance(found, dict) or found.get("format") != format_:
+            raise ValueError(f"it does not say that it is of a {what}")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not what flare {_COMMANDS[what]} writes ({error}); give another --out") from None
+    return found
+
+
+def differing_settings(there: Description, here: Description) -> str:
+    """The first of the settings in which two descriptions differ."""
+    before, now = there.get("settings"), here["settings"]
+    if isinstance(before, dict):
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                told = (cut(str(each.get(key, "the default")), 60) for each in (before, now))
+                return "its {} is {}, here {}".format(key, *told)
+    return "its settings are others"
+
+
+def differing_value(there: Description, here: Description, key: str) -> str:
+    """How two descriptions differ in one of their values; empty where they do not."""
+    if there.get(key) == here[key]:
+        return ""
+    return f"its {key} are {cut(str(there.get(key)), 60)}, here {cut(str(here[key]), 60)}"

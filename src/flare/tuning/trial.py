@@ -1,0 +1,120 @@
+"""A trial: values of the searched settings, and what runs with them came to; the file in which all trials are kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, final
+
+from flare.atomic import write_whole
+from flare.reading import read_small
+from flare.text import json_number
+from flare.tuning.goals import Outcome, Score, Standing
+from flare.tuning.space import Params
+
+FILE = "trials.jsonl"
+_MAX_BYTES = 1 << 28
+_NO_NUMBER = ("time_s", "accuracy", "best")  # that may be nan
+
+
+class State(StrEnum):
+    """How a trial ended."""
+
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    IMPOSSIBLE = "impossible"
+
+
+@final
+@dataclass(frozen=True)
+class Trial:
+    """A trial that is over.
+
+    score       of one that was pruned, the worst of those that miss the target
+    outcomes    of its runs, one for each tuning seed
+    at_pauses   by the number of a pause, the mean test accuracy then; where there was a test
+    same_as     the number of an earlier trial with the very settings, whose runs are this one's too; -1: none
+    why         why it was pruned, or why no run can have its settings
+    """
+
+    number: int
+    params: Params
+    state: State
+    score: Score
+    outcomes: tuple[Outcome, ...] = ()
+    at_pauses: Mapping[int, float] = field(default_factory=dict)
+    same_as: int = -1
+    why: str = ""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target was reached with every seed."""
+        return self.state is State.COMPLETE and self.score.standing is Standing.REACHED
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over the seeds of the best test accuracy; of a run that diverged 0; nan where there was no test."""
+        known = [0.0 if each.diverged else each.best for each in self.outcomes]
+        return sum(known) / len(known) if known else math.nan
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The trial of the best score, of equal ones the first; None where none was carried out to its end."""
+    complete = [trial for trial in trials if trial.state is State.COMPLETE]
+    return min(complete, key=lambda trial: (trial.score, trial.number)) if complete else None
+
+
+def write_trials(out: Path, trials: Sequence[Trial]) -> None:
+    """Keep the trials in a folder; the file appears whole or stays as it was."""
+    write_whole(out / FILE, *(json.dumps(_as_json(trial)).encode() + b"\n" for trial in trials), durable=True)
+
+
+def read_trials(out: Path) -> list[Trial]:
+    """The trials that a folder keeps; ValueError where the file is damaged."""
+    path = out / FILE
+    if not path.exists():
+        return []
+    try:
+        lines = read_small(path, _MAX_BYTES).decode().splitlines()
+        trials = [_from_json(json.loads(line)) for line in lines]
+        if [trial.number for trial in trials] != list(range(len(trials))):
+            raise ValueError("a trial is missing")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is damaged ({type(error).__name__}: {error}); put it back from a copy, or give another --out"
+        ) from None
+    return trials
+
+
+def _as_json(trial: Trial) -> dict[str, Any]:
+    told = asdict(trial) | {"score": [int(trial.score.standing), trial.score.number]}
+    told["outcomes"] = [
+        {name: json_number(value) if isinstance(value, float) else value for name, value in asdict(each).items()}
+        for each in trial.outcomes
+    ]
+    return told
+
+
+def _from_json(told: dict[str, Any]) -> Trial:
+    standing, number = told["score"]
+    return Trial(
+        int(told["number"]),
+        dict(told["params"]),
+        State(told["state"]),
+        Score(Standing(standing), float(number)),
+        tuple(map(_outcome, told["outcomes"])),
+        {int(pause): float(accuracy) for pause, accuracy in told["at_pauses"].items()},
+        int(told["same_as"]),
+        str(told["why"]),
+    )
+
+
+def _outcome(told: dict[str, Any]) -> Outcome:
+    known: dict[str, Any] = {
+        name: math.nan if name in _NO_NUMBER and value is None else value for name, value in told.items()
+    }
+    return Outcome(**known)
