@@ -20,6 +20,7 @@ from flare.cli.report import report
 from flare.cli.reproduce import reproduce
 from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
+from flare.cli.studio import serve, studio
 from flare.cli.sweep import sweep
 from flare.text import one_line
 
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (schedule, run, compare, sweep, reproduce, report, export, config):
+for command in (schedule, run, compare, sweep, reproduce, report, export, config, studio, serve):
     app.command()(guarded(command))
 app.command("list")(guarded(list_))
 app.add_typer(data_app)
