@@ -1,7 +1,7 @@
 """How far a run is, at a glance: its last lines, or some along the way, read without what lies between.
 
-Each line that is read is checked against the check of the line before it, so that a line which was edited is found; that
-all lines before are sound is not known without reading them.
+Each line that is read is checked against the check of the line before it, so that a line which was edited is found;
+that all lines before are sound is not known without reading them.
 """
 
 from __future__ import annotations

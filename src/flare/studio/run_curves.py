@@ -101,10 +101,8 @@ def _of_one(group: Group, axis: Values, values: Values, points: int) -> Curve:
     def known(run: RunNumbers) -> NDArray[np.bool_]:
         return np.isfinite(axis(run)) & np.isfinite(values(run))
 
-    curve, places = (
-        against_rounds(group, lambda run: np.where(known(run), of(run), np.nan), max_points=points)
-        for of in (values, axis)
-    )
+    curve = against_rounds(group, lambda run: np.where(known(run), values(run), np.nan), max_points=points)
+    places = against_rounds(group, lambda run: np.where(known(run), axis(run), np.nan), max_points=points)
     return Curve(places.mean, curve.mean, curve.half, curve.seeds)
 
 

@@ -120,6 +120,11 @@ class RunIndex:
             self._sparklines[run] = held
         return held[1]
 
+    def held_sparkline(self, run: str) -> list[float] | None:
+        """The sparkline where it was read before and nothing has changed; None: it has to be asked for."""
+        held, known = self._sparklines.get(run), self._known.get(run)
+        return held[1] if held is not None and known is not None and held[0] == known.stamps else None
+
     @contextmanager
     def reading(self, run: str, max_s: float) -> Iterator[GrowingRun]:
         """A run as numbers, read on for about so long; for one thread at a time, and not to be kept. LookupError where
