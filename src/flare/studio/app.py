@@ -9,7 +9,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from flare import __version__
-from flare.studio import about_api, cell_api, runs_api, schedule_api
+from flare.studio import about_api, cell_api, new_run_api, runs_api, schedule_api
 from flare.studio.answers import add_error_answers
 from flare.studio.guard import Guard
 from flare.studio.settings import Studio
@@ -17,7 +17,7 @@ from flare.studio.settings import Studio
 STATIC = Path(__file__).parent / "static"
 SERVICE = (about_api, schedule_api)
 """What `flare serve` offers: each has a `router(studio)`."""
-SCREENS = (cell_api, runs_api)
+SCREENS = (cell_api, new_run_api, runs_api)
 """What the studio's pages ask beside it."""
 
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from flare.records.growing import GrowingRun
 from flare.records.run import RunNumbers
+from flare.research.quantities import AXES, get_axis
 from flare.rounds import RoundRecord
 from flare.simulation.redraw import Redraw
 from flare.studio.view import View, view_of
-from flare.text import one_line
+from flare.text import json_number, one_line
 
 MAX_DEVICES = 10_000
 """A cell of more devices is not drawn: only those that send are."""
@@ -128,11 +129,27 @@ def _device(record: RoundRecord, place: int) -> dict[str, Any]:
     }
 
 
+def nearest_round(numbers: RunNumbers, x: str, value: float) -> int:
+    """The round whose place on an axis is nearest to this, counted from 0."""
+    places = get_axis(x).values(numbers)
+    known = np.flatnonzero(np.isfinite(places))
+    if not len(known) or not np.isfinite(value):
+        return 0
+    return int(known[np.argmin(np.abs(places[known] - value))])
+
+
+def _places(numbers: RunNumbers, index: int) -> dict[str, float | None]:
+    """Where a round lies on each axis."""
+    return {name: json_number(float(axis.values(numbers)[index])) for name, axis in AXES.items()}
+
+
 def _outcome(record: RoundRecord, numbers: RunNumbers) -> dict[str, Any]:
     """What became of the round: for a line below its picture."""
     tests = numbers.evaluated[: int(np.searchsorted(numbers.evaluated, record.round, side="right"))]
     accuracy = float(numbers.of_round["test_accuracy"][tests[-1]]) if len(tests) else None
     return {
+        "rounds": numbers.num_rounds,
+        "places": _places(numbers, record.round),
         "clock_s": record.clock_s,
         "train_loss": record.train_loss,
         "accuracy": accuracy,
