@@ -15,6 +15,7 @@ from flare.rounds import RoundRecord
 from flare.simulation.redraw import Redraw
 from flare.studio.view import View, view_of
 from flare.text import json_number, one_line
+from flare.types import Floats
 
 MAX_DEVICES = 10_000
 """A cell of more devices is not drawn: only those that send are."""
@@ -30,6 +31,7 @@ class RoundViews:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._redraws: OrderedDict[tuple[str, str], Redraw | str] = OrderedDict()
+        self._axes: tuple[RunNumbers, dict[str, Floats]] | None = None  # of the run that was asked for last
 
     def view(self, run: str, growing: GrowingRun, index: int) -> View:
         """The round with that number, counted from 0, and what became of it; ValueError where there is none."""
@@ -45,8 +47,24 @@ class RoundViews:
         view = view or _recorded(record, numbers)
         lost = set(record.lost) | (set(record.selected) - set(record.sent) if numbers.trained else set())
         for device in view["devices"]:
-            device["lost"] = device["index"] in lost
-        return {**view, "outcome": _outcome(record, numbers), "untold": one_line(untold)}
+            device["lost"] = int(device["name"]) in lost
+        places = {name: json_number(float(axis[index])) for name, axis in self._axes_of(numbers).items()}
+        return {**view, "outcome": {**_outcome(record, numbers), "places": places}, "untold": one_line(untold)}
+
+    def nearest(self, growing: GrowingRun, x: str, value: float) -> int:
+        """The round whose place on an axis is nearest to this, counted from 0."""
+        get_axis(x)
+        places = self._axes_of(growing.numbers)[x]
+        known = np.flatnonzero(np.isfinite(places))
+        if not len(known) or not np.isfinite(value):
+            return 0
+        return int(known[np.argmin(np.abs(places[known] - value))])
+
+    def _axes_of(self, numbers: RunNumbers) -> dict[str, Floats]:
+        """Where each round lies on each axis."""
+        if self._axes is None or self._axes[0] is not numbers:
+            self._axes = (numbers, {name: axis.values(numbers) for name, axis in AXES.items()})
+        return self._axes[1]
 
     def _redraw(self, run: str, numbers: RunNumbers) -> Redraw | str:
         """What draws the rounds of a run again, or why that cannot be."""
@@ -85,7 +103,8 @@ def _drawn(redraw: Redraw, record: RoundRecord) -> View:
 
 
 def _recorded(record: RoundRecord, numbers: RunNumbers) -> View:
-    """What the record alone says: only of the selected devices, and not where they are."""
+    """What the record alone says: only of the selected devices, which are called by their numbers, and not where they
+    are."""
     bound = record.lower_bound
     gap = record.objective / bound - 1.0 if record.objective is not None and bound else None
     return {
@@ -113,7 +132,7 @@ def _device(record: RoundRecord, place: int) -> dict[str, Any]:
     at = record.sent.index(index) if index in record.sent else None
     compute_s, upload_s = record.compute_s[place], record.upload_s[place]
     return {
-        "index": index,
+        "index": place,
         "name": str(index),
         "sends": True,
         "tau": record.tau[place],
@@ -129,27 +148,12 @@ def _device(record: RoundRecord, place: int) -> dict[str, Any]:
     }
 
 
-def nearest_round(numbers: RunNumbers, x: str, value: float) -> int:
-    """The round whose place on an axis is nearest to this, counted from 0."""
-    places = get_axis(x).values(numbers)
-    known = np.flatnonzero(np.isfinite(places))
-    if not len(known) or not np.isfinite(value):
-        return 0
-    return int(known[np.argmin(np.abs(places[known] - value))])
-
-
-def _places(numbers: RunNumbers, index: int) -> dict[str, float | None]:
-    """Where a round lies on each axis."""
-    return {name: json_number(float(axis.values(numbers)[index])) for name, axis in AXES.items()}
-
-
 def _outcome(record: RoundRecord, numbers: RunNumbers) -> dict[str, Any]:
     """What became of the round: for a line below its picture."""
     tests = numbers.evaluated[: int(np.searchsorted(numbers.evaluated, record.round, side="right"))]
     accuracy = float(numbers.of_round["test_accuracy"][tests[-1]]) if len(tests) else None
     return {
         "rounds": numbers.num_rounds,
-        "places": _places(numbers, record.round),
         "clock_s": record.clock_s,
         "train_loss": record.train_loss,
         "accuracy": accuracy,

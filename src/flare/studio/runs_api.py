@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from flare.records.growing import GrowingRun
 from flare.research.quantities import AXES, QUANTITIES
 from flare.studio.answers import answer
-from flare.studio.round_view import RoundViews, nearest_round
+from flare.studio.round_view import RoundViews
 from flare.studio.run_curves import MAX_POINTS, Asked, Named, compared, curves
 from flare.studio.run_events import MAX_LISTENERS, RunEvents
 from flare.studio.run_index import RunIndex
@@ -111,7 +111,7 @@ def router(studio: Studio) -> APIRouter:
         with _read_up_to(index, run, int(min(max(value, 0.0), 1e15)) if x == "rounds" else 0) as growing, drawing:
             if not growing.num_rounds:
                 raise HTTPException(404, "it has no rounds yet")
-            return answer(views.view(run, growing, nearest_round(growing.numbers, x, value)))
+            return answer(views.view(run, growing, views.nearest(growing, x, value)))
 
     @routes.get("/api/runs/{run:path}/rounds/{number}", summary="One round of a run, its cell and its schedule")
     def one_round(run: str, number: int) -> Response:
