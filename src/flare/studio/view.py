@@ -1,4 +1,4 @@
-"""A round as the screens draw it: where devices stand, who sends, on what part of the band, and why the others do not."""
+"""A round as the screens draw it: where devices stand, who sends on what part of the band, and why others do not."""
 
 from __future__ import annotations
 
