@@ -13,12 +13,12 @@ export function controls(about, act) {
     gamma: slider({ label: "Gamma", low: 0.1, high: 1000, zero: true, onInput: (value) => act.slide("gamma", value) }),
   };
   const fading = choice("Fading", [["none", "none"], ["rician", "Rician"], ["rayleigh", "Rayleigh"]], (value) => act.slide("fading", value));
-  const first = policyChoice("Policy", about, 0, act), second = policyChoice("Compared with", about, 1, act);
-  const compare = el("button", { type: "button", "aria-pressed": "false", onclick: () => act.compare() }, "Compare two policies");
+  const first = policyChoice("Policy", about, 0, act), second = policyChoice("and", about, 1, act);
+  const compare = el("button", { type: "button", "aria-pressed": "false", onclick: () => act.compare() }, "+ Compare");
   const rounds = roundControls(act), cell = cellControls(about, act);
   const node = el("section", { class: "panel controls", "aria-label": "Controls" },
-    el("div", { class: "sliders" }, Object.values(sliders).map((one) => one.node)),
-    el("div", { class: "line" }, first.node, second.node, compare, el("span", { class: "space" }), fading.node, cell.node, rounds.node),
+    el("div", { class: "sliders" }, Object.values(sliders).map((one) => one.node), fading.node),
+    el("div", { class: "line" }, first.node, second.node, compare, el("span", { class: "space" }), cell.node, rounds.node),
   );
 
   function show(state, playing) {
@@ -28,7 +28,7 @@ export function controls(about, act) {
     second.node.hidden = state.policies.length < 2;
     if (state.policies.length > 1) second.show(state.policies[1]);
     compare.setAttribute("aria-pressed", String(state.policies.length > 1));
-    compare.textContent = state.policies.length > 1 ? "Compare: on" : "+ compare";
+    compare.textContent = state.policies.length > 1 ? "− One policy" : "+ Compare";
     rounds.show(state, playing);
     cell.show(state);
   }
@@ -54,10 +54,11 @@ function choice(label, options, onInput) {
 function policyChoice(label, about, place, act) {
   const known = about.policies.filter((one) => one.alone);
   const part = choice(label, known.map((one) => [one.name, one.name]), (value) => act.policy(place, value));
-  const options = el("input", { type: "text", class: "options", "aria-label": `Options of ${label.toLowerCase()}`, spellcheck: "false",
+  const options = el("input", { type: "text", class: "options", "aria-label": `Options of ${place ? "the second" : "the"} policy`, spellcheck: "false",
     onchange: () => act.options(place, read(options.value)) });
   const told = uid("error"), error = el("span", { class: "error field-error", id: told, role: "alert" });
   options.setAttribute("aria-describedby", told);
+  if (place) part.select.setAttribute("aria-label", "Second policy");
   part.node.append(options, error);
   return {
     node: part.node,
@@ -65,9 +66,10 @@ function policyChoice(label, about, place, act) {
       const one = known.find((each) => each.name === asked.policy);
       part.show(asked.policy);
       part.select.title = one?.summary ?? "";
-      options.hidden = !one || one.options.length === 0;
-      options.placeholder = (one?.options ?? []).map((each) => `${each.name}=${each.default}`).join(", ");
-      options.title = (one?.options ?? []).map((each) => `${each.name}: ${each.doc}`).join("\n");
+      const own = (one?.options ?? []).filter((each) => each.name !== "time_limit_s");  // the studio has its own
+      options.hidden = own.length === 0;
+      options.placeholder = own.map((each) => `${each.name}=${each.default}`).join(", ");
+      options.title = own.map((each) => `${each.name}: ${each.doc}`).join("\n");
       if (document.activeElement !== options) options.value = written(asked.options);
     },
     say(message) {
@@ -101,13 +103,13 @@ function roundControls(act) {
   const field = el("input", { type: "number", id, min: 0, step: 1, onchange: () => act.round(Math.max(0, Math.floor(Number(field.value)) || 0)) });
   const back = el("button", { type: "button", "aria-label": "Previous round", onclick: () => act.round(Number(field.value) - 1) }, "‹");
   const next = el("button", { type: "button", "aria-label": "Next round", onclick: () => act.round(Number(field.value) + 1) }, "›");
-  const play = el("button", { type: "button", class: "play", onclick: () => act.play() });
+  const play = el("button", { type: "button", class: "play", title: "Play round after round", onclick: () => act.play() });
   return {
     node: el("div", { class: "choice rounds" }, el("label", { for: id }, "Round"), back, field, next, play),
     show(state, playing) {
       if (document.activeElement !== field) field.value = state.round;
       back.disabled = state.round === 0;
-      play.textContent = playing ? "❚❚ Pause" : "▶ Play rounds";
+      play.textContent = playing ? "❚❚ Pause" : "▶ Play";
       play.setAttribute("aria-pressed", String(playing));
     },
   };

@@ -14,7 +14,7 @@ export function drawGantt(container, view, options = {}) {
   const rows = all.slice(0, MAX_ROWS);
   const names = rows.map((at) => view.devices[at].name);
   const left = Math.min(120, 14 + 7.4 * Math.max(2, ...names.map((name) => Math.min(14, name.length))));
-  const tall = rows.length > 40 ? 13 : rows.length > 16 ? 17 : 22;
+  const tall = rows.length > 40 ? 13 : rows.length > 16 ? 17 : rows.length > 12 ? 22 : 26;
   const end = options.end_s ?? endOf(view), height = TOP + rows.length * tall + BOTTOM;
   const x = (time) => left + (width - left - RIGHT) * (time / end);
   const hatch = uid("hatch");

@@ -27,13 +27,13 @@ export function drawMap(container, view, options = {}) {
 }
 
 function newMap(container) {
-  const layers = { rings: svg("g"), beams: svg("g", { class: "beams" }), marks: svg("g") };
+  const layers = { rings: svg("g"), beams: svg("g"), others: svg("g"), senders: svg("g") };
   const station = svg("g", { class: "station" }, svg("path", { d: "M0 -13 L9 9 L-9 9 Z" }), svg("title", {}, "base station"));
   const root = svg(
     "svg",
     { class: "map", viewBox: `${-HALF} ${-HALF} ${2 * HALF} ${2 * HALF}`, role: "application", tabindex: "0",
       "aria-roledescription": "map of devices", "aria-describedby": "map-keys" },
-    layers.rings, layers.beams, station, layers.marks,
+    layers.rings, layers.beams, station, layers.others, layers.senders,
   );
   clear(container, root);
   const map = { root, layers, nodes: [], scale: 1, radius: null, held: null, options: {}, view: null };
@@ -70,7 +70,6 @@ function addDevice(map, at) {
   const beam = svg("line", { "data-device": at, x1: 0, y1: 0 });
   const group = svg("g", { "data-device": at }, svg("circle", { class: "touch", r: 15 }), mark, cross, label);
   map.layers.beams.append(beam);
-  map.layers.marks.append(group);
   return { group, mark, cross, label, beam, shown: "" };
 }
 
@@ -87,6 +86,8 @@ function placeDevice(map, node, device, few) {
   const shown = [x, y, device.sends, device.reason, selected, few, share, device.name].join("|");
   if (node.shown === shown) return;
   node.shown = shown;
+  const layer = device.sends ? map.layers.senders : map.layers.others;  // senders lie above the others
+  if (node.group.parentNode !== layer) layer.append(node.group);
   const kind = device.sends ? "sends" : CANNOT.test(device.reason ?? "") ? "cannot" : "waits";
   node.group.setAttribute("class", `device ${kind}${selected ? " selected" : ""}`);
   node.group.setAttribute("transform", `translate(${x.toFixed(2)} ${y.toFixed(2)})`);

@@ -34,8 +34,8 @@ function newPart() {
 }
 
 function showPart(part, view, options) {
-  part.title.textContent = `${view.policy}: time of each sender`;
-  part.note.textContent = `deadline ${human(view.deadline_s, "s")}`;
+  part.title.textContent = options.rows ? view.policy : `${view.policy}: time of each sender`;
+  clear(part.note, el("span", { class: "dash", "aria-hidden": "true" }), `deadline ${human(view.deadline_s, "s")}`);
   clear(part.summary, ...summaryOf(view));
   if (view.num_selected === 0 && !(options.rows?.length)) clear(part.times, nobody(view));
   else drawGantt(part.times, view, options);

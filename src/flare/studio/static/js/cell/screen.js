@@ -22,7 +22,8 @@ export function mount(root, context) {
   const top = bar(act, async () => (await context.api.get("/api/runs")).runs);
   const strip = controls(context.about, act), picked = inspector(act), right = results(select), list = table(select);
   const map = el("div", { class: "map-holder" }), wrong = el("p", { class: "error", role: "alert" });
-  clear(root, top.node, wrong,
+  top.node.append(wrong);
+  clear(root, top.node,
     el("section", { class: "panel cell-panel", "aria-label": "The cell" }, map,
       el("p", { class: "legend" }, mark("sends"), "sends ", mark("waits"), "left out ", mark("cannot"), "cannot in time"),
       el("p", { id: "map-keys", class: "unseen" }, KEYS), picked.node),

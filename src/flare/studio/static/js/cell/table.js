@@ -4,6 +4,7 @@ import { clear, el, uid } from "../dom.js";
 import { human, num } from "../format.js";
 
 const MAX_SHOWN = 300;
+const REST_MS = 200;  // of many devices the rows wait until nothing has changed for so long
 
 /** Returns {node, show(views, state)}. */
 export function table(onSelect) {
@@ -14,12 +15,18 @@ export function table(onSelect) {
     el("summary", {}, el("h2", {}, "Devices, and why some are left out")),
     el("div", { class: "line" }, el("label", { for: id }, "Find"), search, note),
     el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of devices" }, el("table", {}, head, body)));
-  let last = null;
-  search.addEventListener("input", () => last && show(...last));
-  node.addEventListener("toggle", () => last && show(...last));
+  let last = null, timer = 0;
+  const now = () => last && draw(...last);
+  search.addEventListener("input", now);
+  node.addEventListener("toggle", now);
 
   function show(views, state) {
     last = [views, state];
+    clearTimeout(timer);
+    if (views[0].devices.length <= 60) now();
+    else timer = setTimeout(now, REST_MS);
+  }
+  function draw(views, state) {
     if (!node.open) return;
     const two = views.length > 1, words = search.value.trim().toLowerCase();
     const found = views[0].devices.filter((one) => !words || `${one.name} ${views.map((view) => view.devices[one.index].reason ?? "sends").join(" ")}`.toLowerCase().includes(words));
