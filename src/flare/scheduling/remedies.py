@@ -26,7 +26,7 @@ def remedies(schedule: Schedule, detail: Explanation, focus: Iterable[int] = ())
     Where more than `MAX_TIMED` devices lack room, only those of `focus` are told how much more time would do.
     """
     problem = schedule.problem
-    lack_hz = _lacking_hz(schedule)
+    lack_hz, room = _lacking_hz(schedule).tolist(), _room_for_cost(schedule)
     no_room = [device for device, why in enumerate(detail.why) if why is LeftOut.NO_ROOM]
     timed = no_room if len(no_room) <= MAX_TIMED else [device for device in focus if device in no_room]
     later_s = dict(zip(timed, _later_s(schedule, timed), strict=True))
@@ -35,13 +35,13 @@ def remedies(schedule: Schedule, detail: Explanation, focus: Iterable[int] = ())
         if why is None:
             found.append(None)
         elif why is LeftOut.NO_ROOM:
-            found.append(_with_room(float(lack_hz[device]), later_s.get(device, math.nan)))
+            found.append(_with_room(lack_hz[device], later_s.get(device, math.nan)))
         elif why is LeftOut.TOO_SLOW:
             found.append(_with_time(problem, device))
         elif why is LeftOut.TOO_WEAK:
             found.append(_with_signal(problem, device))
         elif why in (LeftOut.WORSE, LeftOut.EQUAL):
-            found.append(_with_steps(schedule, device))
+            found.append(_with_steps(problem, device, room))
         else:
             found.append(_WORDS[why])
     return found
@@ -116,20 +116,27 @@ def _with_signal(problem: RoundProblem, device: int) -> str:
     return "even alone it needs " + ", or ".join([*words, "a stronger channel"])
 
 
-def _with_steps(schedule: Schedule, device: int) -> str:
-    """For a device that fits and would not better the objective: from how many steps on it would.
+def _room_for_cost(schedule: Schedule) -> float:
+    """What one more device may add to the sum of costs for the objective to stay the same:
 
-    (1/(M+1) + gamma/(M+1)^2) (C + w/tau) < objective, solved for tau; the coding noise of both sides is left out where
-    there is any.
+        (1/(M+1) + gamma/(M+1)^2) (C + room) = objective.
+
+    nan where nobody sends, or updates are coded: the noise of coding counts then, too.
     """
     problem = schedule.problem
-    if problem.coding_noise is not None:
-        return "would help with more local steps"
+    if schedule.num_selected == 0 or problem.coding_noise is not None:
+        return math.nan
     costs = math.fsum(problem.cost[schedule.selected])
-    room = schedule.objective / problem.participation(schedule.num_selected + 1) - costs
-    weight = 1.0 if problem.weight is None else float(problem.weight[device])
+    return schedule.objective / problem.participation(schedule.num_selected + 1) - costs
+
+
+def _with_steps(problem: RoundProblem, device: int, room: float) -> str:
+    """For a device that fits and would not better the objective: from how many steps on it would."""
+    if math.isnan(room):
+        return "would help with more local steps"
     if room <= 0.0:
         return "no number of local steps would help; a greater gamma might"
+    weight = 1.0 if problem.weight is None else float(problem.weight[device])
     steps = math.floor(weight / room) + 1
     return f"would help from {steps:,} local steps on in the same time; it does {problem.tau[device]:g}"
 

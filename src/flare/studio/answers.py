@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic_core import PydanticSerializationError, to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -23,9 +24,12 @@ class FieldError(ValueError):
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """A value as JSON; it must hold neither nan nor infinity."""
-    body = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
+    """A value as JSON; null stands for what is nan or infinite."""
+    try:
+        body = to_json(value, inf_nan_mode="null")  # several times as quick as json.dumps
+    except PydanticSerializationError:  # half of a character, in a name of a file, say
+        body = json.dumps(value).encode()
+    return Response(body, status, media_type="application/json")
 
 
 def refusal(status: int, message: str, field: str = "") -> Response:

@@ -18,6 +18,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from flare.studio.app import create_app
+from flare.studio.requests import parsed
+from flare.studio.schedule_api import EXAMPLE, ROUND, scheduled
 from flare.studio.settings import DEFAULT_PORT, Limits, Studio
 
 MAX_PORTS_TRIED = 50
@@ -67,6 +69,7 @@ def serve(studio: Studio, listening: socket.socket, *, ready: Callable[[], None]
         "timeout_graceful_shutdown": END_WITHIN_S,
     }
     if workers == 1:
+        warm_up(studio)
         server = uvicorn.Server(uvicorn.Config(create_app(studio), **common))
         threading.Thread(target=_when_started, args=(server, ready), daemon=True).start()
         server.run(sockets=[listening])
@@ -82,7 +85,14 @@ def serve(studio: Studio, listening: socket.socket, *, ready: Callable[[], None]
 def worker_app() -> ASGIApp:
     """The application of a worker process, which is told what to serve by its environment."""
     told = json.loads(os.environ[_TOLD])
-    return create_app(Studio(**told | {"folder": Path(told["folder"]), "limits": Limits(**told["limits"])}))
+    studio = Studio(**told | {"folder": Path(told["folder"]), "limits": Limits(**told["limits"])})
+    warm_up(studio)
+    return create_app(studio)
+
+
+def warm_up(studio: Studio) -> None:
+    """Schedule a small round, so that the first user does not wait for what is imported and prepared on first use."""
+    scheduled(parsed(ROUND, json.dumps(EXAMPLE).encode()), studio.limits)
 
 
 def open_browser(address: str) -> None:
