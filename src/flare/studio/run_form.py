@@ -31,7 +31,7 @@ PATHS = ("wireless.trace", "data.folder", "plugins")
 """Settings that name files; here they have to lie in the studio's folder."""
 MAX_SETTINGS = 500
 _TITLES = {
-    "": "Run",
+    "": "Runs",
     "wireless": "Cell",
     "scheduling": "Scheduling",
     "uplink": "Uplink",
