@@ -63,10 +63,11 @@ class Job:
 
 @final
 class Launcher:
-    """Starts and stops runs below a folder. Safe for several threads."""
+    """Starts and stops runs below a folder. Safe for several threads. `program` is what carries them out."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, program: Sequence[str] = (sys.executable, "-m", "flare")) -> None:
         self.root = root.resolve()
+        self._program = tuple(program)
         self._lock = threading.Lock()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._jobs: dict[int, Job] | None = None
@@ -96,7 +97,7 @@ class Launcher:
         log = os.open(notes / f"{number:06d}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             child = subprocess.Popen(
-                [sys.executable, "-m", "flare", *words, "--quiet"],
+                [*self._program, *words, "--quiet"],
                 cwd=self.root,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -45,7 +45,7 @@ export function chart(root, { onHover, onPick, onZoom }) {
       padding: [10, 14, 0, 4],
       scales: { x: { time: false }, y: { range: (self, low, high) => yRange(what.metric, low, high) } },
       axes: [
-        { ...axis, label: what.x_label, labelSize: 22, values: (self, ticks) => ticks.map((tick) => tickOf(what.x, tick)) },
+        { ...axis, label: what.x_label, labelSize: 20, size: 38, values: (self, ticks) => ticks.map((tick) => tickOf(what.x, tick)) },
         { ...axis, label: what.label, labelSize: 24, size: 62, values: (self, ticks) => ticks.map((tick) => shown(what.metric, tick).replace(".0 %", " %")) },
       ],
       cursor: { y: false, drag: { x: true, y: false, dist: 6 }, points: { size: (self, at) => (at % 3 === 1 ? 8 : 0) } },

@@ -13,7 +13,7 @@ import { counted, percent } from "./words.js";
 const REFRESH_MS = 900;
 const MAX_PICKED = 200;
 const MAX_KEPT_IN_ADDRESS = 60;
-const AXES = { rounds: "Rounds", time: "Simulated time", energy: "Energy", bits: "Bits" };
+const AXES = { rounds: "Rounds", time: "Time", energy: "Energy", bits: "Bits" };
 const FIRST_METRICS = ["accuracy", "train_loss", "test_loss", "num_sent", "latency_s", "energy_j", "total_energy_j", "gap", "num_faults"];
 
 export function mount(root, context) {
