@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flare.scheduling import RoundProblem, Schedule, showing, solve
+from flare.scheduling import RoundProblem, Schedule, known_round, showing, solve
 from flare.scheduling.explain import Explanation, explain
 from tests import ready_python
 from tests.hostile import flare
@@ -86,7 +86,7 @@ def test_a_schedule_is_solved_twice_only_where_times_are_compared(
         return explain(*given)
 
     cli_schedule = import_module("flare.cli.schedule")  # flare.cli has a function of that name
-    monkeypatch.setattr(cli_schedule, "solve", solving)
+    monkeypatch.setattr(known_round, "solve", solving)
     monkeypatch.setattr(cli_schedule, "explain", explaining)
     monkeypatch.setattr(showing, "explain", explaining)
     assert flare(capsys, "schedule", "--cell", "paper", "--policy", "greedy", *arguments)[0] == 0

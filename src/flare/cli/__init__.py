@@ -20,6 +20,7 @@ from flare.cli.report import report
 from flare.cli.reproduce import reproduce
 from flare.cli.run import compare, config, run
 from flare.cli.schedule import schedule
+from flare.cli.studio import serve, studio
 from flare.cli.sweep import sweep
 from flare.cli.testbed import bed
 from flare.cli.tune import tune
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (schedule, run, compare, sweep, tune, reproduce, report, export, config):
+for command in (schedule, studio, run, compare, sweep, tune, reproduce, report, export, config, serve):
     app.command()(guarded(command))
 app.command("testbed")(guarded(bed))
 app.command("list")(guarded(list_))

@@ -78,7 +78,7 @@ def run(
     from flare.cli.progress import carry_out
     from flare.records.run import read_run
     from flare.sweeps import begun
-    from flare.sweeps.entries import name_of
+    from flare.sweeps.entries import name_of, new_folder
     from flare.sweeps.parts import with_options
 
     require_tensorboard(tensorboard_)
@@ -89,7 +89,7 @@ def run(
     else:
         _refuse_allowing(allow_changed)
         whole = with_options(settings_of_command(config_file, settings or [], plugin), option or [])
-        folder = out or run_setup.new_folder(Path("runs"), name_of(whole))
+        folder = out or new_folder(Path("runs"), name_of(whole))
         tasks = run_setup.created([folder], [whole], force)
     again = f"flare run --resume {folder}"
     label = name_of(tasks[0].config)
@@ -135,7 +135,7 @@ def compare(
     from flare.records.run import read_run
     from flare.report.run_report import write_page
     from flare.sweeps import begun, listed
-    from flare.sweeps.entries import name_of
+    from flare.sweeps.entries import name_of, new_folder
 
     require_tensorboard(tensorboard_)
     place = place_of(processes, on, ray_address)
@@ -147,7 +147,7 @@ def compare(
         _refuse_allowing(allow_changed)
         whole = settings_of_command(config_file, settings or [], plugin)
         configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
-        base = out or run_setup.new_folder(Path("runs"), "compare")
+        base = out or new_folder(Path("runs"), "compare")
         tasks = run_setup.created([base / name_of(one) for one in configs], configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]

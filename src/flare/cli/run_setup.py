@@ -59,11 +59,3 @@ def fetch_if_needed(data: DataConfig) -> None:
     if data.name in CATALOGUE and not data.folder and cache_state(data.name) != "cached":
         with watched() as progress:
             fetch(data.name, folder="", progress=progress)
-
-
-def new_folder(base: Path, name: str) -> Path:
-    """The first of name, name-2, name-3, ... that is not there yet."""
-    number = 1
-    while (folder := base / (name if number == 1 else f"{name}-{number}")).exists():
-        number += 1
-    return folder

@@ -6,12 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from flare.cli import quantities, schedule_output
@@ -23,21 +22,12 @@ from flare.cli.schedule_limits import limited, one_limit
 from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load, override
 from flare.config.declared import changed, of_each, read, split_options
 from flare.report import FIGURE_FORMATS
-from flare.rng import stream
-from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
-from flare.scheduling.cells import round_problem
-from flare.scheduling.explain import Explanation, explain
-from flare.scheduling.hardware import Hardware, hardware_for
+from flare.scheduling import POLICIES, Schedule
+from flare.scheduling.explain import explain
+from flare.scheduling.known_round import NO_HARDWARE, KnownRound, known_from_cell, known_from_table, with_bound
 from flare.scheduling.table import Surroundings, read_table
-from flare.types import Floats
 from flare.wireless.cell import CELLS, Cell
 from flare.wireless.channel import path_gain
-from flare.wireless.rate import upload_energy_j
-
-_NO_HARDWARE = (
-    "sets speeds and powers, and the table does not say what the devices have; give it the columns cpu_hz, "
-    "cycles_per_sample and power_dbm"
-)
 
 
 class PathLoss(StrEnum):
@@ -79,33 +69,6 @@ DownlinkPayload = Annotated[str | None, typer.Option(help="Size of the broadcast
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds after which the search for a proof of the optimum ends. (default: 10)")
 ]
-
-
-@dataclass(frozen=True)
-class Round:
-    """A problem and what is known of its devices beside it."""
-
-    problem: RoundProblem
-    names: list[str]
-    distance_m: Floats | None
-    angle_rad: Floats | None
-    power_w: Floats | None
-    compute_energy_j: Floats | None
-    cpu_hz: Floats | None
-    capacitance: float
-
-    @property
-    def knows_hardware(self) -> bool:
-        """Whether it is known what the devices compute and send with."""
-        return self.cpu_hz is not None and self.power_w is not None
-
-    def hardware_for(self, policy: str) -> Hardware | None:
-        """What the devices have, where the policy has to know it; ValueError where the table does not say."""
-        if not POLICIES[policy].needs_hardware:
-            return None
-        if self.cpu_hz is None or self.power_w is None:
-            raise ValueError(f"policy '{policy}' {_NO_HARDWARE}")
-        return hardware_for(self.problem.compute_s, self.cpu_hz, self.power_w, self.capacitance)
 
 
 def schedule(
@@ -182,7 +145,7 @@ def _check_forms(table: Path | None, cell: str | None, plot: Path | None, *, as_
 
 
 def _answer(
-    this: Round,
+    this: KnownRound,
     answers: dict[str, tuple[Schedule, float]],
     policy: str,
     options: dict[str, dict[str, Any]],
@@ -203,11 +166,8 @@ def _answer(
         found = list(answers.values())
         schedule_output.comparison(this.problem, this.names, found, bound, options, as_json=as_json, as_csv=as_csv)
     else:
-        if math.isnan(answer.lower_bound) and answer.problem.deadline_s == this.problem.deadline_s:
-            answer = replace(answer, lower_bound=bound)
-        detail = explain(answer)
-        energy_j = _energy_j(this, answer, detail)
-        schedule_output.schedule(answer, detail, energy_j, this.names, as_json=as_json, as_csv=as_csv)
+        answer = with_bound(answer, bound, this.problem)
+        schedule_output.schedule(this, answer, explain(answer), as_json=as_json, as_csv=as_csv)
     if plot is not None and not (as_json or as_csv):
         say(f"The picture is in {plot}.")
 
@@ -245,14 +205,6 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _energy_j(this: Round, answer: Schedule, detail: Explanation) -> Floats:
-    """Energy of computing and sending of each device that sends; nan where it does not, or is not known."""
-    if this.power_w is None or this.compute_energy_j is None:
-        return np.full(len(this.names), np.nan)
-    computing_j = answer.compute_energy_j(this.compute_energy_j)
-    return computing_j + upload_energy_j(answer.sending_power_w(this.power_w), detail.upload_s)
-
-
 def _known_gamma(gamma: float | str) -> float:
     if isinstance(gamma, str):
         raise ValueError(
@@ -262,7 +214,7 @@ def _known_gamma(gamma: float | str) -> float:
     return gamma
 
 
-def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], gamma: float) -> Round:
+def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], gamma: float) -> KnownRound:
     _need(settings, "total_bandwidth_hz", "--bandwidth", "10MHz")
     law, exponent = wireless.path_loss, wireless.path_loss_exponent
     surroundings = Surroundings(
@@ -289,16 +241,7 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
         payload_bits=settings.get("payload_bits"),
         deadline_s=settings.get("deadline_s"),
     )
-    return Round(
-        problem=replace(problem, block_hz=block_hz),
-        names=table.names,
-        distance_m=table.distance_m,
-        angle_rad=None,
-        power_w=table.power_w,
-        compute_energy_j=table.compute_energy_j,
-        cpu_hz=table.cpu_hz,
-        capacitance=wireless.capacitance,
-    )
+    return known_from_table(table, replace(problem, block_hz=block_hz), wireless.capacitance)
 
 
 def _need(settings: dict[str, Any], name: str, option: str, example: str, column: str | None = None) -> None:
@@ -318,33 +261,23 @@ def _named_cell(name: str) -> Config:
 
 def _from_cell(
     wireless: WirelessConfig, radio: dict[str, Any], settings: dict[str, Any], seed: int, round_: int, gamma: float
-) -> Round:
+) -> KnownRound:
     if radio:
         raise ValueError(f"{next(iter(radio))} belongs to a table of devices; a cell has its own (a .toml file)")
     wireless = replace(wireless, **settings)
-    drawn = Cell(wireless, seed).draw(round_)
-    return Round(
-        problem=round_problem(drawn, gamma=gamma),
-        names=[str(device) for device in range(wireless.num_devices)],
-        distance_m=drawn.distance_m,
-        angle_rad=drawn.angle_rad,
-        power_w=drawn.power_w,
-        compute_energy_j=drawn.compute_energy_j,
-        cpu_hz=drawn.cpu_hz,
-        capacitance=wireless.capacitance,
-    )
+    return known_from_cell(Cell(wireless, seed).draw(round_), gamma)
 
 
-def _of_known_hardware(options: dict[str, dict[str, Any]], this: Round) -> dict[str, dict[str, Any]]:
+def _of_known_hardware(options: dict[str, dict[str, Any]], this: KnownRound) -> dict[str, dict[str, Any]]:
     """The options of the policies that can be asked: without the hardware, some cannot, which is said."""
     cannot = [name for name in options if POLICIES[name].needs_hardware and not this.knows_hardware]
     for name in cannot:
-        say(f"warning: policy '{name}' is left out: it {_NO_HARDWARE}", stderr=True)
+        say(f"warning: policy '{name}' is left out: it {NO_HARDWARE}", stderr=True)
     return {name: own for name, own in options.items() if name not in cannot}
 
 
 def _answers(
-    this: Round,
+    this: KnownRound,
     options: dict[str, dict[str, Any]],
     seed: int,
     round_: int,
@@ -358,19 +291,17 @@ def _answers(
 
 
 def _asked(
-    this: Round, policy: str, seed: int, round_: int, options: dict[str, Any], *, timed: bool
+    this: KnownRound, policy: str, seed: int, round_: int, options: dict[str, Any], *, timed: bool
 ) -> tuple[Schedule, float]:
     """A schedule and the time it took: where that is asked for and short, the better of two, the first one warming up.
 
     Without `timed` policies share what they have computed of the problem.
     """
-    hardware = this.hardware_for(policy)
     best_s = math.inf
     while True:
-        rng = stream(seed, "policy", policy, round_)
-        own = replace(this.problem) if timed else this.problem
+        own = replace(this, problem=replace(this.problem)) if timed else this
         start = time.perf_counter()
-        answer = solve(own, policy, rng=rng, hardware=hardware, **options)
+        answer = own.ask(policy, options, seed=seed, index=round_)
         took_s = time.perf_counter() - start
         if not timed or best_s < math.inf or took_s > 1.0:
             return answer, min(took_s, best_s)

@@ -16,10 +16,9 @@ from rich.table import Table
 from flare.cli.console import MAX_ROWS, add_row, console, say, say_json
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut
+from flare.scheduling.known_round import KnownRound
 from flare.scheduling.nobody import Names, why_nobody
-from flare.scheduling.showing import as_dict
 from flare.text import csv_text
-from flare.types import Floats
 from flare.units import human
 
 _WIDE = 88  # characters of a row before the reason
@@ -37,10 +36,9 @@ _SHORT = {  # reasons in a narrow terminal
 _OPTIONS = Names("--deadline", "--bandwidth", "--payload")
 
 
-def schedule(
-    answer: Schedule, detail: Explanation, energy_j: Floats, names: list[str], *, as_json: bool, as_csv: bool
-) -> None:
+def schedule(this: KnownRound, answer: Schedule, detail: Explanation, *, as_json: bool, as_csv: bool) -> None:
     """Print one schedule."""
+    names = this.names
     if not as_json and not as_csv:
         screen = console()
         wide = _WIDE + max(map(len, detail.reason))
@@ -48,9 +46,7 @@ def schedule(
         for line in _in_words(answer, detail, names):
             say(line)
         return
-    whole = as_dict(answer, names, detail)
-    for device, energy in zip(whole["devices"], energy_j.tolist(), strict=True):
-        device["energy_j"] = energy if math.isfinite(energy) else None
+    whole = this.as_dict(answer, detail)
     if as_json:
         say_json(whole)
     else:

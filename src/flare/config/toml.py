@@ -31,7 +31,15 @@ def load(path: str | Path, *, of_run: bool = False) -> Config:
     that names the file, the key and what would be right.
     """
     path = Path(path)
-    table = read_table(path)
+    return _config_of(path, read_table(path), of_run)
+
+
+def load_text(text: str, path: str | Path) -> Config:
+    """The same of the text of a file, which is named `path` in messages."""
+    return _config_of(Path(path), _table_of(Path(path), text))
+
+
+def _config_of(path: Path, table: dict[str, Any], of_run: bool = False) -> Config:
     try:
         return _from_table(_moved(table, of_run), path.parent)
     except ValueError as error:
@@ -44,6 +52,10 @@ def read_table(path: Path) -> dict[str, Any]:
         text = read_small(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8 text ({error}); give the path of a TOML file") from None
+    return _table_of(path, text)
+
+
+def _table_of(path: Path, text: str) -> dict[str, Any]:
     try:
         return _parsed(text)
     except ValueError as error:

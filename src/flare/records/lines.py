@@ -116,17 +116,41 @@ def _opened(line: bytes, mark: Mark, max_bytes: int) -> tuple[dict[str, Any], st
     return _record(body + b"}", mark.rounds), check
 
 
+def told_check(line: bytes) -> str | None:
+    """The check that a whole line ends in, believed as it stands; None where it has none, as in format 1."""
+    seal = line[-_SEAL:]
+    if not (seal.startswith(_BEFORE_CHECK) and seal.endswith(_AFTER_CHECK)):
+        return None
+    return seal[len(_BEFORE_CHECK) : -len(_AFTER_CHECK)].decode("ascii", "replace")
+
+
+def read_line(line: bytes, before: str | None) -> dict[str, Any]:
+    """The record in a whole line somewhere in a file, where `before` is the check of the line before it (None: in
+    format 1). ValueError where the line is not as it was written after that one."""
+    if before is None:
+        return renamed(_parsed(line))
+    check, body = told_check(line), line[:-_SEAL]
+    if check != _check(before, body):
+        raise ValueError("its check is wrong: the line was edited, or is of another run")
+    return _parsed(body + b"}")
+
+
 def _record(content: bytes, index: int) -> dict[str, Any]:
+    record = _parsed(content)
+    if record.get("round") != index:
+        raise ValueError(
+            f"it is round {record.get('round')!r:.20} where round {index} must be: a line is missing, doubled or moved"
+        )
+    return record
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
     try:
         record = json.loads(content)
     except RecursionError:
         raise ValueError("its brackets are nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError("it must be a JSON object")
-    if record.get("round") != index:
-        raise ValueError(
-            f"it is round {record.get('round')!r:.20} where round {index} must be: a line is missing, doubled or moved"
-        )
     return record
 
 

@@ -231,22 +231,27 @@ def read_run(folder: Path) -> RunNumbers:
 def read_rounds(opened: RunFolder) -> Iterator[RoundRecord]:
     """The rounds of a run folder one by one, checked; ValueError where a file in it is damaged."""
     opened.refuse_changed_config()
-    for number, told in enumerate(_records(opened), start=1):
-        try:
-            record = RoundRecord.from_json(told)
-            _refuse_odd_devices(record)
-        except ValueError as error:
-            raise ValueError(
-                f"{opened.path}: round {number} of its records {error}; the run folder is damaged"
-            ) from None
-        yield record
+    for number, told in enumerate(opened.iter_records(), start=1):
+        yield round_of(opened, told, number)
+
+
+def round_of(opened: RunFolder, told: dict[str, Any], number: int) -> RoundRecord:
+    """The round that a line of a folder tells, of format 1 too, checked; ValueError says that it is line `number`."""
+    try:
+        if opened.manifest["format_version"] == FORMAT_1:
+            told = completed(told, opened.config.wireless.num_devices)
+        record = RoundRecord.from_json(told)
+        _refuse_odd_devices(record)
+    except ValueError as error:
+        raise ValueError(f"{opened.path}: round {number} of its records {error}; the run folder is damaged") from None
+    return record
 
 
 def run_of(
     records: Iterable[RoundRecord], config: Config, manifest: Mapping[str, Any], folder: Path | None
 ) -> RunNumbers:
     """The numbers of rounds: of those that a folder holds, or of those that a program has seen."""
-    columns = _Columns()
+    columns = Columns()
     for record in records:
         columns.add(record)
     return columns.run(folder, config, manifest)
@@ -259,14 +264,7 @@ def _refuse_odd_devices(record: RoundRecord) -> None:
             raise ValueError(f"names device {device}; devices are counted from 0, and below {MAX_DEVICES}")
 
 
-def _records(folder: RunFolder) -> Iterator[dict[str, Any]]:
-    """The rounds of a folder, all in the words of today's format."""
-    if folder.manifest["format_version"] != FORMAT_1:
-        return folder.iter_records()
-    return (completed(record, folder.config.wireless.num_devices) for record in folder.iter_records())
-
-
-class _Columns:
+class Columns:
     """Grows the arrays of a run round by round, eight bytes a number."""
 
     def __init__(self) -> None:

@@ -77,8 +77,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     # What a program put in their place:
     **dict.fromkeys(("own data", "own model", *_CODE_OF), str),
 }
-# Settings that mean nothing unless another one has a certain value.
-_ONLY_WITH = {
+ONLY_WITH = {
     "data.shards_per_device": ("data.partition", "shards"),
     "data.dirichlet_alpha": ("data.partition", "dirichlet"),
     "data.quantity_skew": ("data.partition", "quantity"),
@@ -91,6 +90,7 @@ _ONLY_WITH = {
     "wireless.downlink_codec": ("wireless.downlink", BROADCAST),
     "wireless.downlink_options": ("wireless.downlink", BROADCAST),
 }
+"""Settings that mean nothing unless another one has a certain value."""
 _UNITS = {"_hz": "Hz", "_s": "s", "_m": "m", "_bits": "bit"}
 
 Settings = dict[str, Any]
@@ -161,7 +161,7 @@ def _parts(table: Settings, keys: Sequence[str]) -> list[str]:
 
 
 def _means_something(key: str, table: Settings) -> bool:
-    other, value = _ONLY_WITH.get(key, (METHOD, table[METHOD]))
+    other, value = ONLY_WITH.get(key, (METHOD, table[METHOD]))
     return bool(table[other] == value)
 
 

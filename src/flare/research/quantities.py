@@ -49,6 +49,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "downlink_bits": Quantity("broadcast in the round (bit)", _recorded("downlink_bits")),
     "objective": Quantity("objective of the schedule", _recorded("objective")),
     "gap": Quantity("gap to the proven bound", lambda run: run.gap()),
+    "num_faults": Quantity("faults of nodes", lambda run: run.num_faults.astype(np.float64)),
 }
 """Every quantity by name."""
 AXES: Mapping[str, Quantity] = {

@@ -149,7 +149,7 @@ class Run:
 
         quantity   a name in `flare.research.quantities.QUANTITIES`: accuracy, test_loss, train_loss, num_selected,
                    num_sent, mean_tau, mean_age, tau_bar, latency_s, broadcast_s, clock_s, energy_j, total_energy_j,
-                   payload_bits, total_payload_bits, downlink_bits, noise_std, objective, gap
+                   payload_bits, total_payload_bits, downlink_bits, noise_std, objective, gap, num_faults
         x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; over
                    the air nothing is)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to

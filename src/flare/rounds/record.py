@@ -182,5 +182,7 @@ def _is_a(value: Any, kind: str) -> bool:
 
 
 def _is_too_large(value: Any, kind: str) -> bool:
-    limit, values = _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT), value if isinstance(value, list) else [value]
+    limit, values = _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT), value if isinstance(value, list) else (value,)
+    if int not in set(map(type, values)):  # only whole numbers can be: of most lists no value need be looked at
+        return False
     return any(type(each) is int and abs(each) >= limit for each in values)

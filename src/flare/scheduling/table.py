@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,7 +39,7 @@ _Rule = tuple[Callable[[Any], Any], str]
 _POSITIVE: _Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
 _DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
 _GAIN_DB = QUANTITIES["gain_db"]
-_COLUMNS: dict[str, _Rule] = {
+COLUMNS: dict[str, _Rule] = {
     "tau": (lambda x: 1.0 <= x <= ABSURD, "must be at least 1 local step, and finite"),
     "compute_s": (lambda x: 0.0 <= x <= ABSURD, "must be at least 0 and finite"),
     "cpu_hz": _POSITIVE,
@@ -125,12 +125,23 @@ class DeviceTable:
         )
 
 
-def read_table(source: Path | BinaryIO, surroundings: Surroundings) -> DeviceTable:
-    """Read devices from a CSV file, or from standard input where an open stream is given; ValueError with file, line,
+def table_of(
+    names: list[str], values: Mapping[str, Sequence[float]], surroundings: Surroundings, source: str = "devices"
+) -> DeviceTable:
+    """A table of columns that somebody else read: one name and one value of each column for each device, every value
+    within the rule of its column in `COLUMNS`. ValueError where columns are missing, or two say the same."""
+    _complete(source, set(values))
+    return _devices(
+        source, names, {column: np.array(one, dtype=np.float64) for column, one in values.items()}, surroundings
+    )
+
+
+def read_table(source: Path | BinaryIO, surroundings: Surroundings, name: str = "standard input") -> DeviceTable:
+    """Read devices from a CSV file, or from an open stream, which is called `name`; ValueError with file, line,
     column, reason and remedy where it cannot be used. No more than `MAX_TABLE_BYTES` are read of either."""
-    path = source if isinstance(source, Path) else "standard input"
+    path = source if isinstance(source, Path) else name
     try:
-        content = read_small(source, MAX_TABLE_BYTES) if isinstance(source, Path) else _rest(source)
+        content = read_small(source, MAX_TABLE_BYTES) if isinstance(source, Path) else _rest(source, name)
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
@@ -143,12 +154,12 @@ def read_table(source: Path | BinaryIO, surroundings: Surroundings) -> DeviceTab
     return _devices(str(path), names, values, surroundings)
 
 
-def _rest(stream: BinaryIO) -> bytes:
+def _rest(stream: BinaryIO, name: str) -> bytes:
     """All that comes from a stream; ValueError where that is more than a table has."""
     try:
-        return read_capped(stream, "standard input", MAX_TABLE_BYTES)
+        return read_capped(stream, name, MAX_TABLE_BYTES)
     except OSError as error:
-        raise ValueError(f"standard input: cannot be read ({error.strerror})") from None
+        raise ValueError(f"{name}: cannot be read ({error.strerror})") from None
 
 
 def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
@@ -165,7 +176,7 @@ def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
 def _header(path: str, columns: list[str]) -> list[str]:
     if not columns:
         raise ValueError(f"{path}: empty; it needs a line of column names and a line for each device")
-    known = ["name", *_COLUMNS]
+    known = ["name", *COLUMNS]
     if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
         raise ValueError(f"{path}, line 1: the columns are not separated by commas; save the file with commas")
     for place, column in enumerate(columns):
@@ -174,32 +185,36 @@ def _header(path: str, columns: list[str]) -> list[str]:
         if column not in known:
             hint = did_you_mean(column, known)
             raise ValueError(f"{path}, line 1: unknown column {column!r}{hint} Columns: {', '.join(known)}")
-    have = set(columns)
-    _need(path, have, "tau")
-    if "compute_s" in have:
-        _refuse(path, have, "compute_s", ("cpu_hz", "cycles_per_sample"))
-    else:
-        _need(path, have, "cpu_hz", "compute_s")
-        _need(path, have, "cycles_per_sample", "compute_s")
-    if "snr_hz" in have:
-        _refuse(path, have, "snr_hz", ("power_dbm", "gain_db"))
-    else:
-        _need(path, have, "power_dbm", "snr_hz")
-        if not have & {"gain_db", "distance_m"}:
-            raise ValueError(f"{path}, line 1: no column 'gain_db' or 'distance_m'; add one of them, or use 'snr_hz'")
+    _complete(f"{path}, line 1", set(columns))
     return columns
 
 
-def _need(path: str, have: set[str], column: str, instead: str | None = None) -> None:
+def _complete(where: str, have: set[str]) -> None:
+    """ValueError where the columns do not say what computing and sending take, or say it twice."""
+    _need(where, have, "tau")
+    if "compute_s" in have:
+        _refuse(where, have, "compute_s", ("cpu_hz", "cycles_per_sample"))
+    else:
+        _need(where, have, "cpu_hz", "compute_s")
+        _need(where, have, "cycles_per_sample", "compute_s")
+    if "snr_hz" in have:
+        _refuse(where, have, "snr_hz", ("power_dbm", "gain_db"))
+    else:
+        _need(where, have, "power_dbm", "snr_hz")
+        if not have & {"gain_db", "distance_m"}:
+            raise ValueError(f"{where}: no column 'gain_db' or 'distance_m'; add one of them, or use 'snr_hz'")
+
+
+def _need(where: str, have: set[str], column: str, instead: str | None = None) -> None:
     if column not in have:
         other = f", or give '{instead}' instead" if instead else ""
-        raise ValueError(f"{path}, line 1: no column '{column}'; add it{other}")
+        raise ValueError(f"{where}: no column '{column}'; add it{other}")
 
 
-def _refuse(path: str, have: set[str], column: str, others: tuple[str, ...]) -> None:
+def _refuse(where: str, have: set[str], column: str, others: tuple[str, ...]) -> None:
     for other in others:
         if other in have:
-            raise ValueError(f"{path}, line 1: '{column}' and '{other}' say the same twice; remove one of them")
+            raise ValueError(f"{where}: '{column}' and '{other}' say the same twice; remove one of them")
 
 
 def _cells(
@@ -239,7 +254,7 @@ def _number(path: str, line: int, column: str, cell: str) -> float:
         value = float(cell)
     except ValueError:
         raise ValueError(f"{where}: {cell!r:.80} is not a number; write it plainly in the column's unit") from None
-    allowed, rule = _COLUMNS[column]
+    allowed, rule = COLUMNS[column]
     if math.isnan(value) or not allowed(value):
         raise ValueError(f"{where}: {cell:.80} is out of range; {column} {rule}")
     return value

@@ -48,10 +48,11 @@ def facts_of(simulation: Simulation) -> dict[str, Any]:
 @final
 @dataclass(frozen=True, eq=False)
 class Redrawn:
-    """A round drawn again: the cell, the question, and what the answer means for each device."""
+    """A round drawn again: the cell, the question, the answer, and what that means for each device."""
 
     cell: CellRound
     problem: RoundProblem
+    schedule: Schedule
     detail: Explanation
 
 
@@ -101,7 +102,7 @@ class Redraw:
         if not known:
             raise ValueError(f"round {record.round} comes out otherwise than it was recorded")
         detail = explain(schedule)
-        return Redrawn(drawn, problem, _over_the_air(detail, record) if over_the_air else detail)
+        return Redrawn(drawn, problem, schedule, _over_the_air(detail, record) if over_the_air else detail)
 
 
 def _over_the_air(detail: Explanation, record: RoundRecord) -> Explanation:

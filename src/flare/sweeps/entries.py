@@ -3,7 +3,8 @@ is called."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from flare.config import OTA, Config
 from flare.config.declared import of_each
@@ -20,6 +21,14 @@ def run_name(method: str, policy: str, seed: int) -> str:
 def name_of(whole: Config) -> str:
     """What a run with these settings is called."""
     return run_name(whole.learning.method, whole.scheduling.policy, whole.seed)
+
+
+def new_folder(base: Path, name: str, taken: Collection[Path] = ()) -> Path:
+    """The first of name, name-2, name-3, ... that is not there yet, nor taken."""
+    number = 1
+    while (folder := base / (name if number == 1 else f"{name}-{number}")).exists() or folder in taken:
+        number += 1
+    return folder
 
 
 def pair_of(entry: str, where: str = "") -> tuple[str, str]:

@@ -6,14 +6,13 @@ only whole new lines are read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import final
 
-from flare.records.lines import Mark, first_mark, max_line_bytes, read_lines
-from flare.records.manifest import ROUNDS, is_run_folder, read_manifest
-from flare.records.regular_files import open_regular
+from flare.records.following import Follower
+from flare.records.lines import max_line_bytes
+from flare.records.manifest import is_run_folder, read_manifest
 from flare.records.run import ENDED
 from flare.rounds import RoundRecord, RunStatus
 
@@ -29,9 +28,8 @@ class Tail:
     """
 
     def __init__(self, folder: Path, num_devices: int) -> None:
-        self._folder, self._path = folder, folder / ROUNDS
-        self._max_line_bytes = max_line_bytes(num_devices)
-        self._mark: Mark | None = None
+        self._folder = folder
+        self._follower = Follower(folder, max_line_bytes(num_devices))
         self._held: RoundRecord | None = None
         self._rounds = 0  # that were there, or have been read
         if is_run_folder(folder):
@@ -57,27 +55,12 @@ class Tail:
         """The records of rounds that were not seen before. What cannot be read now is left for the next call: a run
         that was cut back, or a folder that is being made."""
         try:
-            mark = self._mark or self._first()
-            if os.stat(self._path).st_size < mark.num_bytes:
-                mark = self._first()
-            try:
-                yield from self._after(mark)
-            except ValueError:  # lines that were read have been written anew
-                yield from self._after(self._first())
-        except (ValueError, OSError):
-            self._mark = None
-
-    def _first(self) -> Mark:
-        return first_mark(read_manifest(self._folder)["config_sha256"])
-
-    def _after(self, mark: Mark) -> Iterator[RoundRecord]:
-        with os.fdopen(open_regular(self._path), "rb") as file:
-            file.seek(mark.num_bytes)
-            for told, after in read_lines(file, self._path, mark, self._max_line_bytes):
-                self._mark = after
+            for told, after in self._follower.read_on():
                 if after.rounds > self._rounds:
                     self._rounds = after.rounds
                     yield RoundRecord.from_json(told)
+        except (ValueError, OSError):
+            self._follower.mark = None
 
     def _status(self, record: RoundRecord) -> RunStatus:
         """Whether the run ended with this round, by its manifest."""

@@ -30,7 +30,7 @@ from flare.rounds.privacy import refuse_unshared
 from flare.simulation import Member, Simulation, resume
 from flare.simulation.redraw import facts_of
 
-_LIST = "comparison.json"
+COMPARISON = "comparison.json"
 _MAX_LIST_BYTES = 1 << 24
 _NAMED = 3  # settings that a refusal names
 
@@ -168,12 +168,12 @@ def has_ended(task: Task) -> bool:
 
 def _write_list(base: Path, names: Sequence[str], *, again: bool) -> None:
     content = json.dumps(list(names)).encode()
-    if again and (base / _LIST).exists():
+    if again and (base / COMPARISON).exists():
         if [folder.name for folder in _listed_in(base)] != list(names):
             raise ValueError(f"{base} holds a comparison of other runs; give another folder, or the same entries")
         return
     base.mkdir(parents=True, exist_ok=True)
-    write_whole(base / _LIST, content)
+    write_whole(base / COMPARISON, content)
 
 
 def begun(folder: Path, *, allow_changed_plugins: bool = False) -> Task:
@@ -195,7 +195,7 @@ def listed(base: Path) -> list[Path]:
 
 def _listed_in(base: Path) -> list[Path]:
     try:
-        names = json.loads(read_small(base / _LIST, _MAX_LIST_BYTES))
+        names = json.loads(read_small(base / COMPARISON, _MAX_LIST_BYTES))
         if not isinstance(names, list) or not names or not all(_is_plain_name(name) for name in names):
             raise ValueError("not a list of the names of folders in this one")
     except (ValueError, RecursionError):

@@ -1,0 +1,51 @@
+"""The studio as an application: its pages, and what they and other programs ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from flare import __version__
+from flare.studio import about_api, cell_api, new_run_api, runs_api, schedule_api
+from flare.studio.answers import add_error_answers
+from flare.studio.guard import Guard
+from flare.studio.settings import Studio
+
+STATIC = Path(__file__).parent / "static"
+SERVICE = (about_api, schedule_api)
+"""What `flare serve` offers: each has a `router(studio)`."""
+SCREENS = (cell_api, new_run_api, runs_api)
+"""What the studio's pages ask beside it."""
+
+
+def create_app(studio: Studio) -> FastAPI:
+    """The application of a studio, or of the service alone."""
+    app = FastAPI(
+        title="FLARE",
+        version=__version__,
+        description="Who sends this round, on how much bandwidth, and how far that is from the best possible.",
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # FastAPI's own pages fetch their scripts from other hosts
+        redoc_url=None,
+    )
+    for module in SERVICE if studio.service else SERVICE + SCREENS:
+        app.include_router(module.router(studio))
+    _add_pages(app, "service.html" if studio.service else "index.html")
+    add_error_answers(app)
+    app.add_middleware(Guard, studio=studio)
+    return app
+
+
+def _add_pages(app: FastAPI, first: str) -> None:
+    async def home() -> Response:
+        return FileResponse(STATIC / first)
+
+    async def service() -> Response:
+        return FileResponse(STATIC / "service.html")
+
+    app.add_api_route("/", home, include_in_schema=False)
+    app.add_api_route("/docs", service, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC, follow_symlink=False), name="static")

@@ -1,0 +1,113 @@
+"""What the service is asked, as pydantic reads it: the same columns as the table of `flare schedule`, a device each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NotRequired, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from flare.scheduling.problem import ABSURD, WIDEST_HZ
+from flare.studio.answers import FieldError, path_of
+from flare.text import did_you_mean
+
+T = TypeVar("T")
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+Positive = Annotated[float, Field(gt=0.0, le=ABSURD)]
+
+
+class Device(TypedDict):
+    """A device: `tau`; `compute_s`, or `cpu_hz` with `cycles_per_sample`; `snr_hz`, or `power_dbm` with `gain_db` or
+    `distance_m`. Every device of a round has the same fields."""
+
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    name: NotRequired[Annotated[str, Field(max_length=200, description="what it is called; names differ")]]
+    tau: Annotated[float, Field(description="local steps that it can do, at least 1")]
+    compute_s: NotRequired[Annotated[float, Field(description="seconds that those take")]]
+    cpu_hz: NotRequired[Annotated[float, Field(description="speed of its processor")]]
+    cycles_per_sample: NotRequired[Annotated[float, Field(description="processor cycles for one training sample")]]
+    snr_hz: NotRequired[Annotated[float, Field(description="p h^2 / N_0: received power over noise density")]]
+    power_dbm: NotRequired[Annotated[float, Field(description="power that it sends with")]]
+    gain_db: NotRequired[Annotated[float, Field(description="power gain of its channel")]]
+    distance_m: NotRequired[Annotated[float, Field(description="distance from the base station")]]
+    weight: NotRequired[Annotated[float, Field(description="how much the objective counts it; 1")]]
+    payload_bits: NotRequired[Annotated[float, Field(description="size of its update, instead of the round's")]]
+    deadline_s: NotRequired[Annotated[float, Field(description="when it must be done itself")]]
+
+
+class Round(TypedDict):
+    """A round to schedule."""
+
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    devices: Annotated[list[Device], Field(min_length=1, description="the devices of the cell")]
+    bandwidth_hz: Annotated[float, Field(gt=0.0, le=WIDEST_HZ, description="the band to divide")]
+    deadline_s: NotRequired[Annotated[Positive, Field(description="when the round must be over")]]
+    payload_bits: NotRequired[Annotated[Positive, Field(description="size of an update")]]
+    gamma: NotRequired[Annotated[float, Field(ge=0.0, le=ABSURD, description="weight of participation; 10")]]
+    policy: NotRequired[Annotated[str, Field(max_length=64, description="who chooses; exact")]]
+    options: NotRequired[Annotated[dict[str, Any], Field(description="options of the policy by name")]]
+    must: NotRequired[Annotated[list[int], Field(description="numbers of devices that have to send, from 0")]]
+    never: NotRequired[Annotated[list[int], Field(description="numbers of devices that must not send")]]
+    max_devices: NotRequired[Annotated[int, Field(ge=1, description="how many may send at most")]]
+    block_hz: NotRequired[
+        Annotated[Positive, Field(description="width of a resource block, of which all get whole ones")]
+    ]
+    batch_size: NotRequired[Annotated[int, Field(ge=1, le=10**9, description="samples a step, for cycles_per_sample")]]
+    noise_dbm_per_mhz: NotRequired[Annotated[float, Field(ge=-300.0, le=200.0, description="noise density; -114")]]
+    path_loss: NotRequired[Annotated[Literal["exponent", "3gpp-uma"], Field(description="how distances become gains")]]
+    path_loss_exponent: NotRequired[Annotated[float, Field(gt=0.0, le=20.0, description="of that law; 3.76")]]
+    seed: NotRequired[Annotated[int, Field(ge=0, le=2**63 - 1, description="seed of policies that draw; 0")]]
+    round: NotRequired[Annotated[int, Field(ge=0, le=2**31 - 1, description="number of the round, for those; 0")]]
+
+
+class Batch(TypedDict):
+    """Rounds that do not depend on one another."""
+
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    rounds: Annotated[list[Round], Field(min_length=1, description="the rounds, each as POST /api/schedule takes it")]
+
+
+def parsed(adapter: TypeAdapter[T], body: bytes) -> T:
+    """What the body of a request says; FieldError that names the field where it cannot be used."""
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=True)[0]
+    field = path_of(first["loc"])
+    if first["type"] == "json_invalid":
+        raise FieldError("", f"the body is not JSON: {first['msg']}", 400)
+    if first["type"] == "extra_forbidden":
+        name = str(first["loc"][-1])
+        known = _fields_beside(adapter, first["loc"])
+        raise FieldError(field, f"there is no field {name!r:.80}{did_you_mean(name, known)} Fields: {', '.join(known)}")
+    given = "" if first["type"] == "missing" else f" (it is {_short(first.get('input'))})"
+    raise FieldError(field, f"{field or 'the body'}: {first['msg']}{given}")
+
+
+def _short(value: Any) -> str:
+    return f"{value!r:.60}" if isinstance(value, str | int | float | bool | None) else type(value).__name__
+
+
+def _fields_beside(adapter: TypeAdapter[Any], location: tuple[int | str, ...]) -> list[str]:
+    """The fields that there are where an unknown one was given."""
+    schema: Mapping[str, Any] = schema_of(adapter)
+    for step in location[:-1]:
+        schema = schema["items"] if isinstance(step, int) else schema["properties"][step]
+    return list(schema["properties"])
+
+
+def schema_of(adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    """The JSON schema of what an adapter reads, without references."""
+    whole = adapter.json_schema()
+    definitions = whole.pop("$defs", {})
+
+    def inlined(part: Any) -> Any:
+        if isinstance(part, dict):
+            if "$ref" in part:
+                return inlined(definitions[part["$ref"].rpartition("/")[2]])
+            return {key: inlined(value) for key, value in part.items()}
+        return [inlined(each) for each in part] if isinstance(part, list) else part
+
+    found: dict[str, Any] = inlined(whole)
+    return found

@@ -1,0 +1,91 @@
+"""One studio and one browser for all tests of a process; where there is no Chromium, they are skipped with a word."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+
+
+@dataclass
+class Served:
+    """A studio that is being served, and its folder."""
+
+    address: str
+    folder: Path
+
+
+@dataclass
+class Watched:
+    """What a page did that a user does not see: errors in its console, and requests to other hosts."""
+
+    address: str
+    errors: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+
+    def watch(self, page: Any) -> None:
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", lambda request: self._asked(request.url))
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith((self.address, "data:", "blob:")):
+            self.elsewhere.append(url)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    uvicorn = pytest.importorskip("uvicorn", reason="the extra studio is not installed")
+    from flare.studio.app import create_app
+    from flare.studio.serving import bound_socket
+    from flare.studio.settings import Studio
+
+    folder = tmp_path_factory.mktemp("studio")
+    listening = bound_socket("127.0.0.1", 0)
+    studio = replace(Studio(folder), port=listening.getsockname()[1])
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(studio), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield Served(f"http://127.0.0.1:{studio.port}", folder)
+    server.should_exit = True
+    thread.join(5)
+    listening.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: install it to see the studio in a browser")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(served: Served, browser: Any) -> Iterator[Any]:
+    """A page of its own in a window of 1280 x 800; whatever the test did, it has asked nobody else, and its console has
+    no error."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
+    opened = context.new_page()
+    opened.set_default_timeout(10_000)
+    watched = Watched(served.address)
+    watched.watch(opened)
+    yield opened
+    context.close()
+    assert watched.errors == []
+    assert watched.elsewhere == []
