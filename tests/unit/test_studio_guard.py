@@ -150,14 +150,17 @@ def port(studio: Studio) -> Iterator[int]:
         yield running.port
 
 
-def _said(port: int, raw: bytes) -> bytes:
+def _said(port: int, raw: bytes, *, leave: bool = False) -> bytes:
+    """The beginning of the answer to what is sent; none is waited for where the client leaves at once."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as asking:
         try:
             asking.sendall(raw)
-            asking.shutdown(socket.SHUT_WR)
-            return asking.recv(4096)
-        except OSError:
+            return b"" if leave else asking.recv(4096)
+        except ConnectionError:
             return b""
+
+
+HALF = 2  # the kind of request of which the rest never comes
 
 
 def _hostile(number: int) -> bytes:
@@ -166,13 +169,13 @@ def _hostile(number: int) -> bytes:
     noise = rng.bytes(int(rng.integers(1, 400)))
     text = TEXTS[number % len(TEXTS)].encode("utf-8", "replace")
     head = b"POST /api/schedule HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    lie = b"%d" % int(rng.integers(0, 500))
+    lie = b"%d" % (len(text) + int(rng.integers(1, 500)))
     return [
-        noise,
+        b"\x16\x03" + noise + b"\r\n\r\n",
         b"GET /" + noise + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         head + b"Content-Length: " + lie + b"\r\n\r\n" + text,
         head + b"Content-Length: %d\r\n\r\n" % len(text) + text,
-        head + b"Transfer-Encoding: chunked\r\n\r\n" + noise,
+        head + b"Transfer-Encoding: chunked\r\n\r\nno length\r\n" + noise,
         b"GET / HTTP/1.1\r\nHost: " + text[:200].replace(b"\n", b" ") + b"\r\n\r\n",
         b"GET /static/" + b"%2e%2e/" * (number % 40) + b"etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * (number % 200) + b"\r\n",
@@ -182,9 +185,8 @@ def _hostile(number: int) -> bytes:
 def test_a_thousand_hostile_requests_leave_it_running(port: int) -> None:
     codes = set()
     for number in range(1000):
-        said = _said(port, _hostile(number))
+        said = _said(port, _hostile(number), leave=number % 8 == HALF)
         codes.add(said[9:12].decode("latin-1") if said.startswith(b"HTTP/1.1 ") else "")
         assert b"root:" not in said
-    assert not {code for code in codes if code.startswith("5")}, codes
-    assert {"400", "404", "415", "421", "422"} & codes
+    assert codes == {"", "400", "404", "405", "421", "422"}
     assert b"200 OK" in _said(port, b"GET /api/about HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
