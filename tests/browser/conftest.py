@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,25 +42,12 @@ class Watched:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    uvicorn = pytest.importorskip("uvicorn", reason="the extra studio is not installed")
-    from flare.studio.app import create_app
-    from flare.studio.serving import bound_socket
-    from flare.studio.settings import Studio
+    pytest.importorskip("uvicorn", reason="the extra studio is not installed")
+    from tests.studio_client import served as serving
 
     folder = tmp_path_factory.mktemp("studio")
-    listening = bound_socket("127.0.0.1", 0)
-    studio = replace(Studio(folder), port=listening.getsockname()[1])
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(studio), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    )
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield Served(f"http://127.0.0.1:{studio.port}", folder)
-    server.should_exit = True
-    thread.join(5)
-    listening.close()
+    with serving(folder) as studio:
+        yield Served(f"http://127.0.0.1:{studio.port}", folder)
 
 
 @pytest.fixture(scope="session")
