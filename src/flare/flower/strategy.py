@@ -346,11 +346,12 @@ class FlareStrategy(Strategy):
         finally:
             self._release()
         with one_thread(_CPU):
-            state, record = this.arrivals.end(lasted_s=this.lasted_s)
+            state, record = this.arrivals.end(faults=self._faults_by_device(), lasted_s=this.lasted_s)
         run.state = state
         record = self._with_times(run, this, record)
         score, found, record = self._tested(run, this.grid, record)
-        record = replace(record, faults=self._faults_by_device(), wall_s=time.monotonic() - this.began)
+        faults = [*record.faults, *self._faults_by_device()]  # tests of the model may have brought more
+        record = replace(record, faults=faults, wall_s=time.monotonic() - this.began)
         run.keeper.append(record)
         run.keeper.save(run.state, run.numbers(self._fleet))
         if run.state.status is not RunStatus.RUNNING:
