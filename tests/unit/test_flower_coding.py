@@ -273,7 +273,7 @@ def far_away(node: Node, clock_s: float, upload_s: float) -> Node:
 
 
 def test_the_uplink_is_measured_by_each_nodes_own_bits_and_by_clocks_that_differ() -> None:
-    config = settings(*AUTO)
+    config = settings(*AUTO, "learning.method=fedlin")
     simulation, nodes = fleet(config)
     chosen = simulation.plan(simulation.start()).own_codecs
     assert len({codec.bits(SIZE) for codec in chosen.values()}) > 1
