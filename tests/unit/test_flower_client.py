@@ -103,12 +103,14 @@ def test_a_rate_is_what_remains_when_the_delay_of_a_small_answer_is_taken_off(cl
     uplink.sent(0, 1e6, clocks_s + 1.5)  # shorter than an answer without a model: tells nothing
     uplink.sent(0, 1e6, math.nan)
     assert uplink.rate_bps(0, 1e7) == 0.0
+    uplink.asked(2, clocks_s + 2.5)
     uplink.sent(1, 1e6, clocks_s + 6.0)
     uplink.sent(2, 1e6, clocks_s + 12.0)
     assert uplink.rate_bps(2, 1e7) == 1e6 / 4.0  # the greatest: all else only makes it look slower
     assert uplink.rate_bps(7, 1e7) == 1e6 / 10.0  # the older one no longer counts
     assert uplink.rate_bps(8, 1e7) == 0.0  # and then the node gets another chance
-    assert uplink.upload_s(8, clocks_s + 7.0) is None  # what a small answer took is forgotten too: clocks drift
+    assert uplink.upload_s(7, clocks_s + 7.0) == pytest.approx(4.5)  # of the first it is forgotten too: clocks drift
+    assert uplink.upload_s(8, clocks_s + 7.0) is None
 
 
 def test_an_upload_too_short_for_flowers_polling_says_only_that_the_uplink_is_not_slower() -> None:
@@ -122,6 +124,12 @@ def test_an_upload_too_short_for_flowers_polling_says_only_that_the_uplink_is_no
     slow.asked(0, 0.1)
     slow.sent(0, 1e6, 0.1 + SURE_S)
     assert slow.rate_bps(0, 1e7) == pytest.approx(1e6 / SURE_S)  # it is sure now
+    slow.asked(1, 2.1)  # on a busy machine anything may take 2 s
+    slow.rates.clear()
+    slow.sent(1, 1e6, 0.1 + 3.9)
+    assert slow.rate_bps(1, 1e7) == 1e7
+    slow.sent(1, 1e6, 0.1 + 4.1)
+    assert slow.rate_bps(1, 1e7) == pytest.approx(1e6 / 4.1)
 
 
 def test_what_came_on_a_granted_share_counts_as_what_the_whole_band_would_carry() -> None:

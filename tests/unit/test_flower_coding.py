@@ -260,6 +260,32 @@ def test_the_rate_of_a_node_is_measured_with_the_bits_that_it_sent() -> None:
     assert [reader.bits(device) for device in plan.selected.tolist()] == plan.payload_bits.tolist()
 
 
+def far_away(node: Node, clock_s: float, upload_s: float) -> Node:
+    """A node whose clock is wrong, and whose updates take a while to come."""
+
+    def answer(message: Message) -> list[Message]:
+        answers = node(message)
+        sending_s = upload_s if message.metadata.message_type == "train" else 0.0
+        answers[0].metadata.created_at += clock_s - sending_s
+        return answers
+
+    return answer
+
+
+def test_the_uplink_is_measured_by_each_nodes_own_bits_and_by_clocks_that_differ() -> None:
+    config = settings(*AUTO, "learning.method=fedlin")
+    simulation, nodes = fleet(config)
+    chosen = simulation.plan(simulation.start()).own_codecs
+    assert len({codec.bits(SIZE) for codec in chosen.values()}) > 1
+    nodes = {node: far_away(each, 1e4 * (node - 11), upload_s=5.0) for node, each in nodes.items()}
+    strategy = FlareStrategy(config, poll_s=0.001)
+    strategy.start(FakeGrid(nodes), trained_arrays(simulation.module), timeout=30)
+    for device, codec in chosen.items():
+        rate, sure = strategy._fleet.uplink(10 + device).rates[0]
+        assert rate == pytest.approx(codec.bits(SIZE) / 5.0, rel=0.2)  # of 5 s, some may pass in this process
+        assert sure
+
+
 # --- what a node keeps -------------------------------------------------------------------------------------------
 
 

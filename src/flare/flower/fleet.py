@@ -24,8 +24,9 @@ ROUNDS_KEPT = 5
 """Rounds for which an answer counts: clocks drift, and a node that looks too slow is not asked to send and would stay
 so."""
 SURE_S = 1.5
-"""An upload that took so long says how fast the uplink is; a shorter one, that it is not slower. Flower looks for
-answers every 0.5 s on the node and every `poll_s` on the server, together half of this."""
+"""An upload that took so long, and twice as long as what answers without a model differ by, says how fast the uplink
+is; a shorter one, that it is not slower. Flower looks for answers every 0.5 s on the node and every `poll_s` on the
+server, together half of this."""
 
 
 @final
@@ -61,7 +62,8 @@ class Uplink:
         if upload_s is None:
             return
         rate = bits / upload_s if share is None else share.on_whole_band(bits / upload_s)
-        self.rates[index] = (min(max(rate, MIN_BPS), MAX_BPS), upload_s >= SURE_S)
+        differ_s = max(self.delays_s.values()) - min(self.delays_s.values())
+        self.rates[index] = (min(max(rate, MIN_BPS), MAX_BPS), upload_s >= max(SURE_S, 2.0 * differ_s))
 
     def rate_bps(self, index: int, assumed_bps: float) -> float:
         """The best guess in a round; 0: none. `assumed_bps` counts until an upload took long enough to be sure of."""
