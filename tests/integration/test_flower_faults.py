@@ -38,7 +38,8 @@ def start_run(place: World, *settings: str) -> Path:
     place.superlink("--insecure")
     place.connect(address=f"127.0.0.1:{place.port('superlink')}", insecure=True)
     folder = place.folder / "run"
-    settings = (f"folder='{folder}'", f"timeout-s={TIMEOUT_S}", *settings)
+    timeout = () if any(each.startswith("timeout-s") for each in settings) else (f"timeout-s={TIMEOUT_S}",)
+    settings = (f"folder='{folder}'", *timeout, *settings)
     command = ["flwr", "run", str(APP), "fleet", "--stream", "--run-config", " ".join(settings)]
     place.start("run", command)
     return folder
@@ -135,4 +136,26 @@ def test_a_killed_server_continues_after_the_last_finished_round(place: World) -
     assert [each["round"] for each in recorded] == list(range(12))
     assert all(each["sent"] == [0, 1] for each in recorded)
     assert RunFolder.open(folder).manifest["status"] == "finished"
+    assert np.allclose(last_weights(folder).numpy(), expected(recorded), rtol=1e-5)
+
+
+@pytest.mark.waits(seconds=55)
+def test_a_round_ends_at_its_deadline_and_what_comes_late_is_dropped(place: World) -> None:
+    """Device 1 takes 14 s in the fifth round, whose deadline is 6 s of real time."""
+    settings = ("fleet.deadline='wall'", "wireless.deadline_s=6.0", "timeout-s=60.0", "run.rounds=14", "min-nodes=2")
+    folder = start_run(place, *settings)
+    nodes(place, {0: "is sound", 1: "is late"})
+    wait_until(lambda: ended(folder), 180, "the run is finished")
+    recorded = RunFolder.open(folder).records()
+    (missed,) = [each for each in recorded if each["late"]]
+    assert (missed["round"], missed["late"], missed["sent"]) == (4, [1], [0])
+    assert 6.0 <= missed["clock_s"] - recorded[3]["clock_s"] < 8.0
+    (came,) = [(each["round"], late) for each in recorded for late in each["came_late"]]
+    assert (came[1]["device"], came[1]["round"]) == (1, 4)
+    assert 14.0 <= came[1]["after_s"] < 20.0
+    without = [each["round"] for each in recorded if each["sent"] == [0]]
+    assert without[0] == 4
+    assert len(without) > 1  # it was not asked while it was at work
+    assert recorded[-1]["sent"] == [0, 1]
+    assert all(each["faults"] == [] for each in recorded)
     assert np.allclose(last_weights(folder).numpy(), expected(recorded), rtol=1e-5)

@@ -216,7 +216,7 @@ def test_the_gradients_of_fedlin_have_half_of_the_deadline(tmp_path: Path) -> No
     config = wall("run.rounds=1", "learning.method=fedlin")
     started(FakeGrid({1: without}), config, tmp_path / "run")
     (first,) = records(tmp_path / "run")
-    assert (first["selected"], first["sent"]) == ([0], [])
+    assert (first["selected"], first["sent"], first["late"]) == ([0], [], [0])
     assert first["clock_s"] >= DEADLINE_S
 
 

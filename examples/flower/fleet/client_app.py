@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flwr.app import Context
 
-from flare.flower import Ask, cell_resources, client_app, from_run_config, own_resources
+from flare.flower import Ask, cell_resources, classifier_score, client_app, from_run_config, own_resources
 from flare.wireless.cell import Cell
 from fleet import task
 
@@ -25,5 +25,8 @@ app = client_app(
     resources=resources,
     all_batches=lambda context: task.all_batches(
         from_run_config(context.run_config), int(context.node_config["partition-id"])
+    ),
+    evaluate=lambda context, module: classifier_score(
+        module, task.test_batches(from_run_config(context.run_config), int(context.node_config["partition-id"]))
     ),
 )

@@ -41,6 +41,13 @@ def all_batches(config: Config, device: int) -> Iterator[tuple[Tensor, Tensor]]:
     return taken(config, [held(config, device)])
 
 
+def test_batches(config: Config, device: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """A device's share of the test samples."""
+    dataset = data(config.data, config.wireless.num_devices, config.seed)
+    every = slice(device % config.wireless.num_devices, None, config.wireless.num_devices)
+    yield torch.from_numpy(dataset.test_x[every]), torch.from_numpy(dataset.test_y[every])
+
+
 def held(config: Config, device: int) -> Indices:
     """The samples that a device holds."""
     dataset = data(config.data, config.wireless.num_devices, config.seed)
@@ -58,7 +65,7 @@ def taken(config: Config, drawn: Iterable[Indices]) -> Iterator[tuple[Tensor, Te
 def score(config: Config, arrays: ArrayRecord) -> MetricRecord:
     """How good a global model is."""
     dataset = data(config.data, config.wireless.num_devices, config.seed)
-    module = model(config)
+    module = model(config).eval()
     load_arrays(module, arrays)
     y = torch.from_numpy(dataset.test_y)
     with torch.inference_mode():

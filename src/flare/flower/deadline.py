@@ -69,7 +69,7 @@ class Deadline:
 
     def came(self, device: int, after_s: float) -> None:
         """An update was here after so long, in its round; nan: that is not known."""
-        if math.isfinite(after_s):
+        if self.kind == AUTO and math.isfinite(after_s):
             self.times_s[device] = [*self.times_s.get(device, []), after_s][-LAST:]
 
     def came_late(self, device: int, after_s: float) -> None:

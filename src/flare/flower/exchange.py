@@ -83,9 +83,9 @@ def fetch(
     """Each answer as it comes, until those in `waiting` are all here or it is `end` by the monotonic clock; those that
     were answered are taken out of `waiting`.
 
-    Answers to messages in `aside` are yielded too, and not waited for. A node counts once, whatever it sends; one that
-    answers with an error, or in the name of another, is noted as faulty, and None comes in place of its answer.
-    `leftover` has what was found when the last call had ended, and what is found when this one has.
+    Answers to messages in `aside`, which gave work, are yielded too, and not waited for. A node counts once, whatever
+    it sends; one that answers with an error, or in the name of another, is noted as faulty, and None comes in place of
+    its answer. `leftover` has what was found when the last call had ended, and what is found when this one has.
     """
     fetcher, open_now = _Fetcher(grid, poll_s, leftover), {**aside, **waiting}
     try:
@@ -98,11 +98,12 @@ def fetch(
                 continue
             node = open_now.pop(fetched.message_id)
             waiting.pop(fetched.message_id, None)
+            asked = "train" if fetched.message_id in aside else when
             if len(fetched.answers) > 1:
-                faults.note(node, when, "it answered more than once; the first answer counts")
+                faults.note(node, asked, "it answered more than once; the first answer counts")
             trouble = fetched.trouble or refusal(fetched.answers[0], fetched.message_id, node)
             if trouble is not None:
-                faults.note(node, when, trouble)
+                faults.note(node, asked, trouble)
             yield Found(fetched.message_id, node, None if trouble else fetched.answers[0], fetched.at)
             del fetched  # or it would stay until the next is here
     finally:

@@ -115,6 +115,10 @@ class Mailbox:
         old = [node for node, posted in self.busy.items() if now - posted.since > timeout_s]
         self.give_up(old, f"no answer within {timeout_s:g} s")
 
+    def at_work(self, devices: Collection[int]) -> list[int]:
+        """Those of the devices whose nodes have not answered."""
+        return [posted.what.device for posted in self.busy.values() if posted.what.device in devices]
+
     def take_late(self) -> list[Late]:
         """Those that came late since they were last taken."""
         late, self.came_late = self.came_late, []

@@ -316,11 +316,10 @@ class FlareStrategy(Strategy):
         for answer in run.mail.collect(this.grid, this.awaited, began=this.out, end=end):
             run.deadline.came(this.awaited[answer.node].device, answer.after_s)
             yield answer
-        silent = [node for node in this.awaited if node in run.mail.busy]
         if not real:
-            run.mail.give_up(silent, f"no answer within {self._timeout_s:g} s")
+            run.mail.give_up(this.awaited, f"no answer within {self._timeout_s:g} s")
             return
-        this.late = [this.awaited[node].device for node in silent]
+        this.late = run.mail.at_work(set(this.plan.selected.tolist()))
         if this.plan.periodic or not this.awaited:  # channels and nodes may be others by then
             time.sleep(max(0.0, end - time.monotonic()))
         this.ended = time.monotonic()

@@ -120,9 +120,10 @@ class Arrivals:
         for each in self._clipping.rest():
             self._take(each)
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
+        before_s = plan.before_s if lasted_s is None else 0.0  # in real time all counts that happened
         if lasted_s is None:
             lasted_s = plan.latency_s if complete else plan.deadline_s
-        clock_s = state.clock_s + plan.before_s + lasted_s
+        clock_s = state.clock_s + before_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
             weights, method = self._reducer.end()
