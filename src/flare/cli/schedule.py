@@ -35,8 +35,8 @@ from flare.wireless.channel import path_gain
 from flare.wireless.rate import upload_energy_j
 
 _NO_HARDWARE = (
-    "sets speeds and powers, and the table does not say what the devices have; give it the columns cpu_hz, "
-    "cycles_per_sample and power_dbm"
+    "goes by speeds and powers of devices or sets them, and the table does not say what they have; give it the columns "
+    "cpu_hz, cycles_per_sample and power_dbm"
 )
 
 
