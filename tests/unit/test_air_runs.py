@@ -187,7 +187,7 @@ def test_policies_that_weigh_updates_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tran", "xu"])
 def test_policies_that_set_powers_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"uplink.air is \"ota\", but policy '{name}' sets powers and parts"):
+    with pytest.raises(ValueError, match=rf"uplink.air is \"ota\", but policy '{name}' goes by powers and parts"):
         Simulation(small(OTA, f"scheduling.policy={name}"))
 
 
@@ -360,7 +360,10 @@ LINE = [part for setting in SMALL for part in ("--set", setting)]
         (["uplink.air_options.max_mse=0"], "option 'max_mse' of air scheme 'mse' is 0; it must be"),
         (["uplink.air_senders=some"], "uplink.air_senders is"),
         (["uplink.air_noise=-1"], "uplink.air_noise is -1; it must be"),
-        (["scheduling.policy=chen"], "policy 'chen' sets powers and parts of the band: over the air the scheme sets"),
+        (
+            ["scheduling.policy=chen"],
+            "policy 'chen' goes by powers and parts of the band or sets them: over the air the",
+        ),
         (["scheduling.policy=luo"], "policy 'luo' says how much each update counts: over the air the channel adds"),
         (
             ["scheduling.policy=divfl"],

@@ -261,8 +261,8 @@ def test_fedbuff_over_the_air_discounts_what_devices_send() -> None:
         (("scheduling.policy=hu", "data.share_labels=true", "learning.method=fedlin"), r"policy 'hu' is asynchronous"),
         (
             ("learning.asynchronous=true", "scheduling.policy=tran"),
-            r"policy 'tran' sets the speeds of devices for one round, and some of them have begun to compute in an "
-            "earlier round; take another policy",
+            r"policy 'tran' goes by the speeds of devices in one round or sets them, and some of them have begun "
+            "to compute in an earlier round; take another policy",
         ),
         (
             ("learning.asynchronous=true", "scheduling.policy=divfl", "scheduling.options.gradients=all"),

@@ -106,7 +106,7 @@ def test_other_than_whole_blocks_is_refused(asked: Callable[..., Schedule]) -> N
 
 
 def test_hardware_that_is_not_known_or_of_others_is_refused(asked: Callable[..., Schedule]) -> None:
-    with pytest.raises(ValueError, match="policy 'setting' sets speeds and powers, and has to know what"):
+    with pytest.raises(ValueError, match="policy 'setting' goes by speeds and powers of devices or sets them"):
         asked(Choice([0]), hardware=None)
     with pytest.raises(ValueError, match="the hardware is of 2 devices, the round has 3"):
         asked(Choice([0]), hardware=HAS.of(np.array([0, 1])))

@@ -94,7 +94,7 @@ def test_a_fleet_refuses_what_its_nodes_cannot_do() -> None:
     from flare.flower.settings import refuse_settings
 
     for name in ("tran", "xu"):
-        with pytest.raises(ValueError, match=f"policy '{name}' sets processor speeds and transmit powers, and a node"):
+        with pytest.raises(ValueError, match=f"policy '{name}' goes by processor speeds and transmit powers"):
             refuse_settings(settings(name))
 
 
@@ -106,14 +106,14 @@ def test_a_table_without_processors_is_refused_and_left_out_of_comparisons(
     asked = ("schedule", str(table), "--bandwidth", "1MHz", "--deadline", "1s", "--payload", "1Mbit")
     code, _, said = flare_command(capsys, *asked, "--policy", "tran")
     assert code == 2
-    assert "policy 'tran' sets speeds and powers, and the table does not say what the devices have" in said
+    assert "policy 'tran' goes by speeds and powers of devices or sets them, and the table does not say" in said
     code, told, said = flare_command(capsys, *asked, "--compare", "--json")
     assert code == 0
     setting = {name for name, one in flare.POLICIES.items() if one.needs_hardware}
     by_labels = {name for name, one in flare.POLICIES.items() if "labels" in one.needed({})}
     compared = {row["policy"] for row in json.loads(told)["policies"]}
     assert compared == set(flare.POLICIES) - setting - by_labels
-    assert said.count("is left out: it sets speeds and powers") == len(setting) == 3
+    assert said.count("is left out: it goes by speeds and powers") == len(setting) == 3
     table.write_text("tau,cpu_hz,cycles_per_sample,power_dbm,gain_db\n3,1e9,1e6,10,-90\n4,2e9,1e6,20,-95\n")
     code, told, _ = flare_command(capsys, *asked, "--policy", "tran", "--json")
     assert code == 0

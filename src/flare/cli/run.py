@@ -108,7 +108,11 @@ def compare(
     ] = None,
     entry: Annotated[
         list[str] | None,
-        typer.Option("--entry", help="METHOD:POLICY, such as flare:greedy (the paper's SPF); may be given again."),
+        typer.Option(
+            "--entry",
+            help="METHOD:POLICY, such as flare:greedy (the paper's SPF), with settings of its own after commas: "
+            "flare:greedy,learning.local_lr=0.1; may be given again.",
+        ),
     ] = None,
     methods: Annotated[str, typer.Option(help="Methods, with commas; each with every policy.")] = "",
     policies: Annotated[str, typer.Option(help="Policies, with commas; each with every method.")] = "",
@@ -135,7 +139,7 @@ def compare(
     from flare.records.run import read_run
     from flare.report.run_report import write_page
     from flare.sweeps import begun, listed
-    from flare.sweeps.entries import name_of, new_folder
+    from flare.sweeps.entries import new_folder
 
     require_tensorboard(tensorboard_)
     place = place_of(processes, on, ray_address)
@@ -146,9 +150,10 @@ def compare(
     else:
         _refuse_allowing(allow_changed)
         whole = settings_of_command(config_file, settings or [], plugin)
-        configs = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
+        named = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or new_folder(Path("runs"), "compare")
-        tasks = run_setup.created([base / name_of(one) for one in configs], configs, force, listing=base)
+        folders, configs = [base / name for name, _ in named], [one for _, one in named]
+        tasks = run_setup.created(folders, configs, force, listing=base)
     again, page = f"flare compare --resume {base}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]
     carry_out(tasks, labels, place, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)

@@ -8,31 +8,45 @@ from pathlib import Path
 
 from flare.cli.console import say
 from flare.cli.data import watched
-from flare.config import Config, DataConfig
+from flare.config import Config, DataConfig, override
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.sweeps import Task, begin
-from flare.sweeps.entries import of_pairs, pair_of, policies_in_vain, refuse_twins, run_name
+from flare.sweeps.entries import TextEntry, of_pairs, policies_in_vain, refuse_twins
 from flare.sweeps.parts import check_parts
 
 
 def combinations(
     whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int, texts: Sequence[str] = ()
-) -> list[Config]:
-    """One configuration for each pair of method and policy and each seed; `texts` are options, `name=value`. Where
-    policies are not asked, a line on standard error says so."""
-    pairs = [pair_of(entry, "--entry: ") for entry in entries]
-    if methods or policies or not pairs:
-        pairs += [
-            (method, policy)
+) -> list[tuple[str, Config]]:
+    """The name and the settings of each entry with each seed; `texts` are options, `name=value`. Where policies are not
+    asked, a line on standard error says so."""
+    named = [TextEntry.read(entry, "--entry: ") for entry in entries]
+    if methods or policies or not named:
+        named += [
+            TextEntry(method, policy)
             for method in _words(methods) or [whole.learning.method]
             for policy in _words(policies) or [whole.scheduling.policy]
         ]
-    refuse_twins([(run_name(*pair, whole.seed), ":".join(pair)) for pair in pairs], "name it once")
-    configs = of_pairs(whole, pairs, texts)
+    refuse_twins([(entry.name(whole.seed), str(entry)) for entry in named], "name it once")
+    shared = of_pairs(whole, [(entry.method, entry.policy) for entry in named], texts)
+    configs = [_with_own(one, entry) for one, entry in zip(shared, named, strict=True)]
     if (in_vain := policies_in_vain(configs)) is not None:
         say(f"warning: {in_vain}", stderr=True)
-    return [replace(one, seed=whole.seed + seed) for one in configs for seed in range(seeds)]
+    numbers = range(whole.seed, whole.seed + seeds)
+    return [
+        (entry.name(seed), replace(one, seed=seed))
+        for one, entry in zip(configs, named, strict=True)
+        for seed in numbers
+    ]
+
+
+def _with_own(shared: Config, entry: TextEntry) -> Config:
+    """The settings of an entry; ValueError says of which one is wrong."""
+    try:
+        return override(shared, entry.settings)
+    except ValueError as error:
+        raise ValueError(f"--entry {entry}: {str(error).removeprefix('--set ')}") from None
 
 
 def _words(text: str) -> list[str]:

@@ -26,6 +26,7 @@ _SHORT = {  # reasons in a narrow terminal
     LeftOut.NEVER: "must not",
     LeftOut.HELD_UP: "held up",
     LeftOut.FULL: "one too many",
+    LeftOut.NOT_CHOSEN: "not chosen",
     LeftOut.TOO_SLOW: "too slow",
     LeftOut.TOO_WEAK: "too weak",
     LeftOut.WORSE: "worse by {:.3g}",

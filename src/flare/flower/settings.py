@@ -71,8 +71,8 @@ def refuse_settings(config: Config) -> None:
         )
     if POLICIES.find(config.scheduling.policy).needs_hardware:
         raise ValueError(
-            f"policy '{config.scheduling.policy}' sets processor speeds and transmit powers, and a node of a fleet "
-            "computes and sends as it can; take another policy, or simulate the run (flare run)"
+            f"policy '{config.scheduling.policy}' goes by processor speeds and transmit powers or sets them, and a "
+            "node of a fleet computes and sends as it can; take another policy, or simulate the run (flare run)"
         )
     _refuse_untold(config)
     if lacks_number(config.scheduling.policy, policy_options(config)):

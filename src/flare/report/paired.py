@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ _NOT_DRAWN = (
     "downlink_codec", "downlink_options",
 )  # fmt: skip
 """Settings of the cell that leave all that is drawn as it is: runs that differ in these alone still pair."""
+_NOTHING_SHARED: dict[str, Any] = {"shared_fraction": 0.0, "shared_part": 1.0, "warm_up_epochs": 0}
 _NOTHING = Estimate(math.nan, math.nan, 0)
 
 
@@ -165,7 +167,22 @@ def why_no_pair(one: RunNumbers, other: RunNumbers) -> str:
     if None in told[0] + told[1]:  # folders that do not tell go by their settings
         data = [replace(run.config.data, folder="") for run in (one, other)]
         return "" if data[0] == data[1] else "their data differ"
-    return "" if told[0] == told[1] else "their data, or who holds which, differ"
+    if told[0] == told[1] or _divided_alike(one, other):
+        return ""
+    return "their data, or who holds which, differ"
+
+
+def _divided_alike(one: RunNumbers, other: RunNumbers) -> bool:
+    """Whether two runs hold the same samples but for those that the devices of one share: these were taken out of, and
+    given to, the same devices of the same data."""
+    shared = [run.config.data.shared_fraction for run in (one, other)]
+    if shared[0] == shared[1] or one.identity.get("samples") != other.identity.get("samples"):
+        return False
+    kinds = [run.identity.get("data", "") for run in (one, other)]
+    if kinds[0] != kinds[1] or kinds[0].startswith("own data"):  # who held which before is not known of those
+        return False
+    plain = [replace(run.config.data, folder="", **_NOTHING_SHARED) for run in (one, other)]
+    return plain[0] == plain[1]
 
 
 def _drawn(run: RunNumbers) -> dict[str, object]:

@@ -252,7 +252,7 @@ def _time(groups: Sequence[Group]) -> Section:
             )
         )
     else:
-        panels.append(nothing("Rounds without a sender: none. In every round somebody met the deadline."))
+        panels.append(nothing("Rounds without a sender: none. In every round somebody sent."))
     return Section("Latency", "", panels)
 
 

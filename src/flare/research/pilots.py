@@ -78,6 +78,9 @@ def luo_pilots(
     Raises ValueError where the test loss does not fall, and where the bound is the same for both runs, so that nothing
     can be told: if all devices hold the same number of samples, say.
     """
+    for name, given in (("rounds", rounds), ("num_losses", num_losses)):
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise ValueError(f"{name} is {given!r:.80}; it must be a whole number")
     if rounds < 2 or num_losses < 1:
         raise ValueError(
             f"rounds is {rounds} and num_losses {num_losses}; pilot runs take at least 2 rounds and 1 loss"

@@ -75,7 +75,10 @@ def _refuse_policy(config: Config) -> None:
     if policy is None:
         return
     if policy.needs_hardware:
-        does, why = "sets powers and parts of the band", "the scheme sets the powers, and all have the whole band"
+        does, why = (
+            "goes by powers and parts of the band or sets them",
+            "the scheme sets the powers, and all have the whole band",
+        )
         raise not_over_the_air(policy.name, does, why)
     if policy.weighs:
         raise not_over_the_air(policy.name, *WEIGHING)

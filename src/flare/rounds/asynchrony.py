@@ -191,7 +191,8 @@ def refuse_asynchrony(config: Config, method: Method) -> None:
         does = (
             "asks devices what they know of the new model, and some of them still compute from an older model"
             if asks
-            else "sets the speeds of devices for one round, and some of them have begun to compute in an earlier round"
+            else "goes by the speeds of devices in one round or sets them, and some of them have begun to compute in "
+            "an earlier round"
         )
         raise ValueError(
             f"{what_says_so(config, method)}, but policy '{policy.name}' {does}; take another policy, or synchronous "

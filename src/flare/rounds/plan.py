@@ -331,6 +331,9 @@ def _schedule(
             probed=probed,
             **station.policy_options,
         )
+    if link is not None and not np.array_equal(schedule.problem.snr_hz, problem.snr_hz):
+        does, why = "says what interference leaves of the channels", "the scheme goes by the channels of the cell"
+        raise air.not_over_the_air(scheduling.policy, does, why)
     bound = schedule.lower_bound
     if math.isnan(bound) and scheduling.bound:
         bound = solve(schedule.problem, "exact").lower_bound  # which ends when the policy says

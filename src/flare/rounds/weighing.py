@@ -38,11 +38,12 @@ def _refuse_air(station: BaseStation, schedule: Schedule) -> None:
     """ValueError where updates are to be weighed or lost over the air."""
     if station.air is None:
         return
-    for given, does, why in (
-        (schedule.weights, *WEIGHING),
-        (schedule.error_rate, "says how likely each update is lost", "there are no packets that could be"),
+    for says, does, why in (
+        (schedule.weights is not None, *WEIGHING),
+        (schedule.error_rate is not None, "says how likely each update is lost", "there are no packets that could be"),
+        (schedule.own_division, "divides the band", "all have the whole band"),
     ):
-        if given is not None:
+        if says:
             raise not_over_the_air(schedule.policy, does, why)
 
 

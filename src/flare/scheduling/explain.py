@@ -21,6 +21,7 @@ class LeftOut(StrEnum):
     """Why a device does not send, in the words of every table and picture.
 
     NEVER       it must not send
+    NOT_CHOSEN  the policy chose others, and let the round end when they have sent (luo, ren, tran)
     TOO_SLOW    computing alone takes until the deadline, or its own
     TOO_WEAK    not even the whole band carries its update in the time left
     HELD_UP     it could send alone, but devices that must send cannot, so that nobody does
@@ -37,6 +38,7 @@ class LeftOut(StrEnum):
     TOO_WEAK = "channel too weak"
     HELD_UP = "held up by those who must send"
     NO_ROOM = "does not fit"
+    NOT_CHOSEN = "was not chosen, and the round ends when those chosen have sent"
     FULL = "would be one too many"
     WORSE = "would worsen the objective"
     EQUAL = "would not change the objective"
@@ -47,7 +49,11 @@ class LeftOut(StrEnum):
         """The words for so many devices."""
         words = str(self)
         if number != 1:
-            words = words.replace("does not fit", "do not fit").replace("channel too", "channels too")
+            words = (
+                words.replace("does not fit", "do not fit")
+                .replace("channel too", "channels too")
+                .replace("was not", "were not")
+            )
         return f"{number} {words}"
 
 
@@ -85,6 +91,7 @@ class Explanation:
         ]
 
 
+_SAME_TIME = 1e-6  # two times that are one but for rounding
 _BY = (LeftOut.WORSE, LeftOut.BETTER)
 _CODES = (None, *LeftOut)
 
@@ -114,6 +121,7 @@ def explain(schedule: Schedule) -> Explanation:
         [
             sends,
             never,
+            ~fits & _ends_with_chosen(schedule),
             problem.compute_s >= problem.finish_by(problem.deadline_s),
             ~alone,
             held_up,
@@ -133,9 +141,18 @@ def explain(schedule: Schedule) -> Explanation:
 
 
 _IN_TURN = (
-    *(LeftOut.NEVER, LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.HELD_UP, LeftOut.NO_ROOM, LeftOut.FULL),
+    *(LeftOut.NEVER, LeftOut.NOT_CHOSEN, LeftOut.TOO_SLOW, LeftOut.TOO_WEAK, LeftOut.HELD_UP),
+    *(LeftOut.NO_ROOM, LeftOut.FULL),
     *(LeftOut.WORSE, LeftOut.BETTER, LeftOut.ALONE),
 )
+
+
+def _ends_with_chosen(schedule: Schedule) -> bool:
+    """Whether the policy has let the round end when the last of those that it chose has sent."""
+    policy = POLICIES.get(schedule.policy)
+    if policy is None or not policy.own_deadline or schedule.num_selected == 0:
+        return False
+    return math.isclose(schedule.latency_s, schedule.problem.deadline_s, rel_tol=_SAME_TIME)
 
 
 def _fits_beside(schedule: Schedule, devices: Indices) -> NDArray[np.bool_]:

@@ -23,8 +23,8 @@ from flare.wireless.cell import CellRound
 from flare.wireless.rate import upload_energy_j
 
 NO_HARDWARE = (
-    "sets speeds and powers, and the table does not say what the devices have; give it the columns cpu_hz, "
-    "cycles_per_sample and power_dbm"
+    "goes by speeds and powers of devices or sets them, and the table does not say what they have; give it the columns "
+    "cpu_hz, cycles_per_sample and power_dbm"
 )
 
 

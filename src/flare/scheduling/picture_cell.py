@@ -44,6 +44,7 @@ LABEL_PT, RING_PT = 8.0, 7.5  # font sizes of names and of distances
 
 _LOOKS: dict[LeftOut, dict[str, Any]] = {  # with an edge: filled with the ground
     LeftOut.NO_ROOM: {"marker": "o", "ec": GREY},
+    LeftOut.NOT_CHOSEN: {"marker": "h", "ec": GREY},
     LeftOut.WORSE: {"marker": "s", "ec": GREY},
     LeftOut.EQUAL: {"marker": "D", "ec": GREY},
     LeftOut.BETTER: {"marker": "^", "ec": ORANGE},

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flare.types import Floats, Indices
 
@@ -53,7 +54,7 @@ class Probe:
     distances: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "devices", np.sort(np.asarray(self.devices, dtype=np.intp)))
+        object.__setattr__(self, "devices", np.sort(_whole_numbers(self.devices)))
         if self.kind not in (LOSS, GRADIENT) or self.samples not in (ALL, BATCH):
             raise ValueError(
                 f"a probe is of kind {self.kind!r:.40} on samples {self.samples!r:.40}; the kind must be "
@@ -68,6 +69,14 @@ class Probe:
     def tells(self) -> str:
         """What the answers are, as `needs` of a policy calls it."""
         return "losses" if self.kind == LOSS else "gradients" if self.distances else "norms"
+
+
+def _whole_numbers(devices: ArrayLike) -> Indices:
+    """The devices as an array; ValueError where they are no whole numbers."""
+    given = np.asarray(devices)
+    if given.size and given.dtype.kind not in "iu":
+        raise ValueError(f"a probe names its devices by whole numbers, counted from 0, and not as {devices!r:.80}")
+    return given.astype(np.intp)
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,6 +51,7 @@ unless the policy does it itself (`Choice.bandwidth_hz`).
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -256,7 +257,7 @@ def policy(
             asynchronous=asynchronous,
             periodic=periodic,
             needs=_checked_needs(name, needs),
-            probe=probe,
+            probe=_checked_probe(name, probe, INTERFACE.options_of(name, function)),
             asks=asks,
             sketches=sketches,
             by_updates=sketches if by_updates is None else by_updates,
@@ -266,6 +267,22 @@ def policy(
         return function
 
     return register
+
+
+def _checked_probe(name: str, probe: ProbeFunction | None, options: Mapping[str, Option]) -> ProbeFunction | None:
+    """ValueError where a probe cannot be called with the problem, and by name with what it may take."""
+    if probe is None:
+        return None
+    known = ("history", "rng", *options)
+    try:
+        wanted = list(inspect.signature(probe).parameters.values())
+        inspect.signature(probe).bind(None, **{each.name: None for each in wanted[1:] if each.name in known})
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"policy '{name}': its probe cannot be called ({error}); it must be a function of the problem, and by name "
+            f"of any of {', '.join(known)}: def ask(problem, *, rng): ..."
+        ) from None
+    return probe
 
 
 def _checked_needs(name: str, needs: Needs) -> Needs:

@@ -281,8 +281,8 @@ def _known_hardware(chosen: Policy, problem: RoundProblem, hardware: Hardware | 
     """The hardware of the round's devices; ValueError where it is not known."""
     if not isinstance(hardware, Hardware):
         raise ValueError(
-            f"policy '{chosen.name}' sets speeds and powers, and has to know what the devices have: pass "
-            "hardware=flare.scheduling.Hardware(cpu_hz, power_w, cycles, capacitance)"
+            f"policy '{chosen.name}' goes by speeds and powers of devices or sets them, and has to know what they "
+            "have: pass hardware=flare.scheduling.Hardware(cpu_hz, power_w, cycles, capacitance)"
         )
     if hardware.num_devices != problem.num_devices:
         raise ValueError(

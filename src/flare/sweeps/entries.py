@@ -3,8 +3,11 @@ is called."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 from flare.config import OTA, Config
 from flare.config.declared import of_each
@@ -37,6 +40,49 @@ def pair_of(entry: str, where: str = "") -> tuple[str, str]:
     if not colon or not method or not policy:
         raise ValueError(f"{where}'{entry}' is not of the form METHOD:POLICY, such as flare:greedy")
     return method, policy
+
+
+@final
+@dataclass(frozen=True)
+class TextEntry:
+    """An entry of a comparison as it is typed: "METHOD:POLICY", or "METHOD:POLICY,section.key=value,...": with settings
+    of its own."""
+
+    method: str
+    policy: str
+    settings: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, text: str, where: str = "") -> TextEntry:
+        """From a text; ValueError, which names `where`, for what is none."""
+        first, *settings = _BETWEEN_SETTINGS.split(text)
+        for each in settings:
+            name = each.partition("=")[0].strip()
+            if name in _NOT_OF_AN_ENTRY:
+                raise ValueError(f"{where}'{text}' sets {name}, {_NOT_OF_AN_ENTRY[name]}")
+        return cls(*pair_of(first.strip(), where), tuple(settings))
+
+    def name(self, seed: int) -> str:
+        """What its run with a seed is called, and its folder: with the last words of its settings, which tell it from
+        another entry of the same pair."""
+        own = "-".join(
+            each.partition("=")[0].rpartition(".")[2] + "=" + each.partition("=")[2] for each in self.settings
+        )
+        plain = re.sub(r"[^\w.=-]+", "_", own)[:_MAX_NAME].strip("_-.")
+        return run_name(self.method, f"{self.policy}-{plain}" if plain else self.policy, seed)
+
+    def __str__(self) -> str:
+        return ",".join((f"{self.method}:{self.policy}", *self.settings))
+
+
+_BETWEEN_SETTINGS = re.compile(r"\s*,\s*(?=[A-Za-z_][\w.-]*\s*=)")  # a comma in a list, as in [4,6], is none of these
+_NOT_OF_AN_ENTRY = {
+    "seed": "and all entries are run with the same seeds; give --seeds",
+    "learning.method": "which it has before the comma: METHOD:POLICY",
+    "scheduling.policy": "which it has before the comma: METHOD:POLICY",
+    "plugins": "which are of all entries; give --plugin",
+}
+_MAX_NAME = 60
 
 
 def refuse_twins(named: Sequence[tuple[str, str]], remedy: str) -> None:
