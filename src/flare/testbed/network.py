@@ -68,9 +68,12 @@ def _add(name: str) -> None:
 
 def ip(*words: str) -> str:
     """Run `ip`; what it said. OSError where it fails."""
-    done = subprocess.run(
-        ["ip", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    try:
+        done = subprocess.run(
+            ["ip", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        raise OSError("the program ip is not here; install iproute2 (Linux only)") from None
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(words)}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
     return done.stdout

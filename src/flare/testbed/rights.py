@@ -12,8 +12,8 @@ from pathlib import Path
 from flare.testbed import network
 
 NEEDS = (
-    "it needs Linux with network namespaces, veth and tc tbf, the programs ip and tc (iproute2) and openssl, the rights "
-    "of root (CAP_NET_ADMIN and CAP_SYS_ADMIN), and Flower (the extra flower)"
+    "it needs Linux with network namespaces, veth and tc tbf, the programs ip and tc (iproute2) and openssl, the "
+    "rights of root (CAP_NET_ADMIN and CAP_SYS_ADMIN), and Flower (the extra flower)"
 )
 
 
