@@ -121,7 +121,7 @@ def test_a_radio_by_name(asked: list[list[str]]) -> None:
         ["tc", "-n", "cell-12", "qdisc", "replace", "dev", "up"],
     ]
     for text in ("", "tc", "tc:", "tc:eth1", "tc:/eth{device}", "tc:a-{device}/", "NONE", "wifi:eth{device}"):
-        with pytest.raises(ValueError, match='radio is ".*"; it must be "none", or "tc:"'):
+        with pytest.raises(ValueError, match=r'radio is ".*"; it must be "none", or "tc:"'):
             FlareStrategy(settings(), radio=text)
 
 
