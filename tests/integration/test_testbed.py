@@ -9,11 +9,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from flare.testbed import network, rights, run
 from flare.testbed.measured import Delivery
@@ -28,15 +30,16 @@ SMALL = ["--policy", "cm", "--rounds", "2", "--devices", "3", "--update", "1Mbit
 
 @pytest.fixture
 def namespaces() -> Iterator[None]:
-    """Network namespaces for one test; it is skipped where there are none, or where they are in use."""
+    """Network namespaces for one test at a time; it is skipped where there are none, or where somebody has some up."""
     what = rights.missing()
     if what is not None:
         pytest.skip(f"no testbed here: {what}")
-    if network.ours():
-        pytest.skip(f"no testbed here: another one is up ({network.ours()[0]})")
-    yield
-    left = network.ours()
-    network.clean()
+    with FileLock(Path(tempfile.gettempdir()) / "flare-testbed-tests.lock", timeout=400):
+        if network.ours():
+            pytest.skip(f"no testbed here: another one is up ({network.ours()[0]})")
+        yield
+        left = network.ours()
+        network.clean()
     assert left == []
 
 

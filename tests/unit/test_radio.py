@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flare.flower import FlareStrategy, trained_arrays
-from flare.flower.radio import FRAME_BYTES, Link, NoRadio, TcRadio, bucket_bytes, token_bucket
+from flare.flower.radio import FRAME_BYTES, Link, NoRadio, TcRadio, bucket_bytes, radio_named, token_bucket
 from tests.fleets import FakeGrid
 from tests.unit.test_flower_strategy import SOUND, module, node, records, settings
 
@@ -110,6 +110,19 @@ def test_tc_is_asked_for_the_rate(asked: list[list[str]]) -> None:
 def test_without_an_idle_rate_a_link_is_no_longer_shaped(asked: list[list[str]]) -> None:
     TcRadio({0: Link("eth1")}).release(0)
     assert [" ".join(each) for each in asked] == ["tc qdisc replace dev eth1 root pfifo"]
+
+
+def test_a_radio_by_name(asked: list[list[str]]) -> None:
+    assert isinstance(radio_named("none"), NoRadio)
+    radio_named("tc:eth{device}").grant(3, 1e6, 1e6)
+    radio_named("tc:cell-{device}/up").grant(12, 1e6, 1e6)
+    assert [each[: each.index("root")] for each in asked] == [
+        ["tc", "qdisc", "replace", "dev", "eth3"],
+        ["tc", "-n", "cell-12", "qdisc", "replace", "dev", "up"],
+    ]
+    for text in ("", "tc", "tc:", "tc:eth1", "tc:/eth{device}", "tc:a-{device}/", "NONE", "wifi:eth{device}"):
+        with pytest.raises(ValueError, match=r'radio is ".*"; it must be "none", or "tc:"'):
+            FlareStrategy(settings(), radio=text)
 
 
 @pytest.mark.parametrize("rate_bps", [8.0, 1e3, 1e6, 1e8])

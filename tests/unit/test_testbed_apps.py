@@ -71,8 +71,7 @@ def test_every_device_is_noted_three_times_a_round(ran: tuple[Path, Config]) -> 
 
 def test_each_device_has_a_link_of_its_own() -> None:
     radio = server_app.radio_of(Settings(devices=3).config("cm"))
-    links = radio._links
-    assert {link.namespace for link in links.values()} == {network.namespace(device) for device in range(3)}
+    assert {radio._link(device).namespace for device in range(3)} == {network.namespace(device) for device in range(3)}
 
 
 def test_the_files_that_flower_is_given(tmp_path: Path) -> None:

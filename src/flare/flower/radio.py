@@ -4,16 +4,17 @@ A strategy tells its radio of every schedule before work goes out, and takes the
 
     FlareStrategy(config, radio=TcRadio({0: Link("eth1"), 1: Link("eth2")}))
 
-`NoRadio` ("none") does nothing. `TcRadio` ("tc") shapes a Linux network interface of each device to the granted rate by
-a token bucket (`tc tbf`): on the device itself, on a gateway, or, with network namespaces, on a testbed. For any other
-network (a base station's interface, a software-defined switch) write a class with the same two methods.
+`NoRadio` does nothing. `TcRadio` shapes a Linux network interface of each device to the granted rate by a token bucket
+(`tc tbf`): on a gateway, or, with network namespaces, on a testbed. In words, as in the settings of an app, they are
+"none" and "tc:eth{device}" or "tc:NAMESPACE/INTERFACE" (`radio_named`). For any other network (a base station's
+interface, a software-defined switch) write a class with the same two methods.
 """
 
 from __future__ import annotations
 
 import math
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -60,7 +61,7 @@ class TcRadio:
 
     Parameters
     ----------
-    links : the interface of each device.
+    links : the interface of each device, or a function that says it.
     idle_bps : the rate of a device without a grant, for its small messages; None: not shaped.
 
     A rate counts whole Ethernet frames, headers included, as the bits that a radio would carry. The bucket is as small
@@ -68,13 +69,15 @@ class TcRadio:
     faster.
     """
 
-    def __init__(self, links: Mapping[int, Link], *, idle_bps: float | None = None) -> None:
-        for device, link in links.items():
-            if not isinstance(link, Link):
-                raise ValueError(f"the link of device {device} is {link!r:.60}; give a flare.flower.radio.Link")
+    def __init__(self, links: Mapping[int, Link] | Callable[[int], Link], *, idle_bps: float | None = None) -> None:
+        if isinstance(links, Mapping):
+            for device, link in links.items():
+                if not isinstance(link, Link):
+                    raise ValueError(f"the link of device {device} is {link!r:.60}; give a flare.flower.radio.Link")
+            links = dict(links)
         if idle_bps is not None:
             _checked_rate(idle_bps, "idle_bps")
-        self._links, self._idle_bps = dict(links), idle_bps
+        self._links, self._idle_bps = links, idle_bps
 
     def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
         """Shape the device's interface to the rate; ValueError where it has none, OSError where tc refuses."""
@@ -93,10 +96,32 @@ class TcRadio:
         _tc(link, ["qdisc", "replace", "dev", link.interface, "root", *token_bucket(rate_bps)])
 
     def _link(self, device: int) -> Link:
+        if not isinstance(self._links, Mapping):
+            return self._links(device)
         if device not in self._links:
             known = ", ".join(map(str, sorted(self._links))) or "none"
             raise ValueError(f"the radio has no link of device {device} (it has those of: {known}); give it in `links`")
         return self._links[device]
+
+
+def radio_named(text: str) -> Radio:
+    """The radio that a text means: "none", or "tc:" and the interface of a device, after its namespace and a slash if
+    it is in one; `{device}` stands for the number of the device. ValueError where it means none."""
+    kind, _, where = text.partition(":")
+    namespace, slash, interface = where.rpartition("/")
+    if text == "none":
+        return NoRadio()
+    if kind != "tc" or "{device}" not in where or not interface or bool(slash) != bool(namespace):
+        raise ValueError(
+            f'radio is "{text:.60}"; it must be "none", or "tc:" with the interface of each device, such as '
+            '"tc:eth{device}" or "tc:namespace-{device}/eth0"'
+        )
+
+    def link(device: int) -> Link:
+        named = [part.replace("{device}", str(device)) for part in (interface, namespace)]
+        return Link(named[0], named[1] or None)
+
+    return TcRadio(link)
 
 
 def bucket_bytes(rate_bps: float) -> int:

@@ -28,7 +28,7 @@ from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import AskedGradient, Mailbox
 from flare.flower.nodes import gradient_message, gradients, take_in
-from flare.flower.radio import NoRadio, Radio
+from flare.flower.radio import NoRadio, Radio, radio_named
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
@@ -80,8 +80,8 @@ class FlareStrategy(Strategy):
     max_update_norm : a larger update is refused; None: ten times the norm of the first model, and 10 at
         least; not of the model at hand, which large updates would raise.
     poll_s : pause between two looks for answers.
-    radio : told what each schedule grants before work goes out, so that a network can give it (`flare.flower.radio`);
-        None: nobody is told, and devices send as they can.
+    radio : told what each schedule grants before work goes out, so that a network can give it (`flare.flower.radio`):
+        "none", "tc:eth{device}", or an object with `grant` and `release`.
 
     `start` drives the rounds. A loop of Flower's own may do so too, by `configure_train` and `aggregate_train`: the
     records and checkpoints are the same. It waits for every answer, though: settings with a deadline in real time, or
@@ -100,7 +100,7 @@ class FlareStrategy(Strategy):
         max_steps: int = 100,
         max_update_norm: float | None = None,
         poll_s: float = 0.2,
-        radio: Radio | None = None,
+        radio: Radio | str = "none",
     ) -> None:
         load_plugins(config.plugins)
         refuse_settings(config)
@@ -125,7 +125,7 @@ class FlareStrategy(Strategy):
         self.max_steps = max_steps
         self.max_update_norm = max_update_norm
         self.poll_s = poll_s
-        self.radio: Radio = NoRadio() if radio is None else radio
+        self.radio: Radio = radio_named(radio) if isinstance(radio, str) else radio
         self._granted: list[int] = []  # devices whose grant holds
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 PREFIX = "flare-testbed"
 SERVER = f"{PREFIX}-server"
 """The namespace of the SuperLink."""
-PROBE = f"{PREFIX}-probe"
+PROBE = f"{PREFIX}-probe-{os.getpid()}"
 """A namespace that is made and removed at once, to see whether that is allowed."""
 UPLINK = "uplink"
 """The interface of a device, in its namespace; what leaves through it is shaped."""
 MAX_DEVICES = 200
-_OURS = re.compile(rf"{PREFIX}-(server|probe|\d+)")
+_OURS = re.compile(rf"{PREFIX}-(server|probe-\d+|\d+)")
 _TIMEOUT_S = 20.0
 _POLITE_S = 5.0  # how long programs may take to end when they are asked to
 
@@ -43,7 +43,7 @@ def server_address(device: int) -> str:
 
 def build(num_devices: int) -> None:
     """Set up the network; OSError where the system refuses. What is half built is taken down by `clean`."""
-    if found := ours():
+    if found := [name for name in ours() if "probe" not in name]:
         raise ValueError(
             f"a testbed is up on this machine, or one was killed and left {found[0]}: wait for it, or take it down "
             "with flare testbed --clean"
@@ -68,9 +68,12 @@ def _add(name: str) -> None:
 
 def ip(*words: str) -> str:
     """Run `ip`; what it said. OSError where it fails."""
-    done = subprocess.run(
-        ["ip", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    try:
+        done = subprocess.run(
+            ["ip", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        raise OSError("the program ip is not here; install iproute2 (Linux only)") from None
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(words)}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
     return done.stdout

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flare.config import Config, to_toml
+from flare.records import RunFolder
+from flare.records.manifest import is_run_folder
 from flare.testbed import network
 from flare.testbed.rights import program
 
@@ -103,7 +105,7 @@ class Programs:
             options += ["--ssl-keyfile", str(keys / "server.key")]
         words = ["--host", "0.0.0.0", "--port", str(PORT), "--disable-runtime-dependency-installation", *options]
         link = self._start("superlink", network.SERVER, [_flower("flower-superlink"), *words])
-        self._wait(lambda: "tcp" in _listening(network.SERVER), link, "superlink", "the SuperLink listens")
+        self._wait(lambda: _listening(network.SERVER), link, "superlink", "the SuperLink listens")
         for device in range(num_devices):
             trust = ["--root-certificates", str(self.certificate)] if self.tls else ["--insecure"]
             where = ["--superlink", f"{network.server_address(device)}:{PORT}"]
@@ -112,7 +114,7 @@ class Programs:
             self._start(f"node-{device}", network.namespace(device), command)
 
     def carry_out(self, run: str, config: Config) -> None:
-        """Carry out one run on the nodes; RuntimeError where it does not end well."""
+        """Carry out one run on the nodes, all its rounds; OSError where it does not end well."""
         path = self.folder / "configs" / f"{run}.toml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(to_toml(config))
@@ -120,15 +122,20 @@ class Programs:
         words = " ".join(f"{name}='{value}'" for name, value in {**told, "run": run}.items())
         command = [_flower("flwr"), "run", str(self.folder / "app"), "bed", "--stream", "--run-config", words]
         started = self._start(f"run-{run}", network.SERVER, command)
-        if started.wait() != 0:
-            raise RuntimeError(f"Flower ended the run {run} with code {started.returncode}: {self._last_words(run)}")
+        code = started.wait()
+        done = len(RunFolder.open(told["folder"]).records()) if is_run_folder(told["folder"]) else 0
+        if code != 0 or done < config.run.rounds:
+            raise OSError(
+                f"Flower ended the run {run} after {done} of {config.run.rounds} rounds, with code {code}; its last "
+                f"words: {self._last_words(f'run-{run}')} (all of them: {self.folder / 'logs'})"
+            )
 
     def end_capture(self) -> None:
-        """End the capture, which then has all frames; RuntimeError where it missed some."""
+        """End the capture, which then has all frames; OSError where it missed some."""
         assert self.capturing is not None
         self.capturing.terminate()
         if self.capturing.wait(timeout=30.0) != 0:
-            raise RuntimeError(f"the capture of frames failed: {self._log('capture')[-300:]}")
+            raise OSError(f"the capture of frames failed: {self._last_words('capture')}")
 
     def reap(self) -> None:
         """Forget the programs, which have been ended."""
@@ -153,29 +160,24 @@ class Programs:
     def _log_path(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
-    def _log(self, name: str) -> str:
-        return self._log_path(name).read_text(errors="replace")
-
-    def _last_words(self, run: str) -> str:
-        return " ".join(self._log(f"run-{run}").split())[-400:]
+    def _last_words(self, name: str) -> str:
+        return " ".join(self._log_path(name).read_text(errors="replace").split())[-400:]
 
     def _wait(self, true: Callable[[], bool], program: subprocess.Popen[bytes], name: str, what: str) -> None:
         end = time.monotonic() + _PATIENCE_S
         while not true():
             if program.poll() is not None or time.monotonic() > end:
-                said = " ".join(self._log(name).split())[-400:]
-                raise RuntimeError(f"waited in vain until {what}; it said: {said}")
+                raise OSError(f"waited in vain until {what}; its last words: {self._last_words(name)}")
             time.sleep(0.2)
 
 
-def _listening(namespace: str) -> str:
-    """Says "tcp" once somebody listens on the port of the SuperLink."""
-    hexed = f":{PORT:04X} "
+def _listening(namespace: str) -> bool:
+    """Whether somebody in a namespace listens on the port of the SuperLink."""
+    port, state = f":{PORT:04X} ", " 0A "  # as the kernel's table writes them
     for pid in network.ip("netns", "pids", namespace).split():
         with contextlib.suppress(OSError):
-            rows = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()
-            return "tcp" if any(hexed in row and " 0A " in row for row in rows) else ""
-    return ""
+            return any(port in row and state in row for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines())
+    return False
 
 
 def _flower(name: str) -> str:
