@@ -184,8 +184,8 @@ def test_killed_when_a_batch_is_over_and_not_yet_written_down(
 
 
 def _goes_on_as_if_nothing_had_been(capsys: Capsys, out: Path, done: Path) -> None:
-    code, said, err = flare(capsys, *TUNE, "--out", "out")
-    assert (code, err) == (0, "")
+    code, said, _ = flare(capsys, *TUNE, "--out", "out")
+    assert code == 0
     assert "out holds this tuning" in said
     for name in ("trials.jsonl", "results.csv", "best.toml", "tuning.json"):
         assert (out / name).read_bytes() == (done / name).read_bytes(), name
