@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+REFUSED = "status of 422"  # what Chromium says of an answer that tells the user what is wrong with an input
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 
 
@@ -33,36 +32,27 @@ class Watched:
     elsewhere: list[str] = field(default_factory=list)
 
     def watch(self, page: Any) -> None:
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("console", self._heard)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self._asked(request.url))
 
+    def _heard(self, message: Any) -> None:
+        if message.type == "error" and REFUSED not in message.text:
+            self.errors.append(message.text)
+
     def _asked(self, url: str) -> None:
-        if not url.startswith((self.address, "data:", "blob:")):
+        if not url.startswith((self.address, "data:", "blob:", "about:")):
             self.elsewhere.append(url)
 
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    uvicorn = pytest.importorskip("uvicorn", reason="the extra studio is not installed")
-    from flare.studio.app import create_app
-    from flare.studio.serving import bound_socket
-    from flare.studio.settings import Studio
+    pytest.importorskip("uvicorn", reason="the extra studio is not installed")
+    from tests.studio_client import served as serving
 
     folder = tmp_path_factory.mktemp("studio")
-    listening = bound_socket("127.0.0.1", 0)
-    studio = replace(Studio(folder), port=listening.getsockname()[1])
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(studio), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    )
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield Served(f"http://127.0.0.1:{studio.port}", folder)
-    server.should_exit = True
-    thread.join(5)
-    listening.close()
+    with serving(folder) as studio:
+        yield Served(f"http://127.0.0.1:{studio.port}", folder)
 
 
 @pytest.fixture(scope="session")

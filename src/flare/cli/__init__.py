@@ -28,7 +28,7 @@ app = typer.Typer(
     name="flare",
     help="Federated learning over wireless networks whose devices differ in data, speed and channel.",
     add_completion=False,
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -70,10 +70,25 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_GREETING = f"""flare {__version__}: federated learning over wireless networks whose devices differ.
+
+Three commands to begin with:
+
+  flare studio                                        see a cell, move a device, watch runs: in your browser
+  flare schedule --cell paper --deadline 1s --seed 3  who sends this round, on how much bandwidth
+  flare run --set run.rounds=20 --out out/first       train a model over the paper's cell
+
+flare --help lists all commands."""
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
     """Federated learning over wireless networks whose devices differ in data, speed and channel."""
+    if context.invoked_subcommand is None:
+        for line in _GREETING.splitlines():
+            say(line)

@@ -32,7 +32,7 @@ def studio(
     token: Token = None,
     plugin: Plugins = None,
 ) -> None:
-    """Show the cell, the runs of a folder and new ones in a browser. Ctrl-C ends it; runs go on and lose nothing."""
+    """Show the cell, the runs of a folder and new ones in a browser. Ctrl-C ends it; no run loses anything."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder; make it, or give another")
     _serve(folder, port, host, token, plugin, browser=not no_browser)

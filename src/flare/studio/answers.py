@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import PydanticSerializationError, to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from flare.text import one_line
@@ -65,6 +66,9 @@ def add_error_answers(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return refusal(error.status_code, str(error.detail))
 
+    async def of_gone(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=400)  # to nobody: the client has left in the middle of its request
+
     async def of_fault(_request: Request, error: Exception) -> Response:
         return refusal(500, f"a fault of flare: {type(error).__name__}; please report it")
 
@@ -72,4 +76,5 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(ValueError, of_value)
     app.add_exception_handler(RequestValidationError, of_request)
     app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(ClientDisconnect, of_gone)
     app.add_exception_handler(Exception, of_fault)

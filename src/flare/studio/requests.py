@@ -31,7 +31,7 @@ class Device(TypedDict):
     power_dbm: NotRequired[Annotated[float, Field(description="power that it sends with")]]
     gain_db: NotRequired[Annotated[float, Field(description="power gain of its channel")]]
     distance_m: NotRequired[Annotated[float, Field(description="distance from the base station")]]
-    weight: NotRequired[Annotated[float, Field(description="how much the objective counts it; 1")]]
+    weight: NotRequired[Annotated[float, Field(description="how much the objective counts it; default 1")]]
     payload_bits: NotRequired[Annotated[float, Field(description="size of its update, instead of the round's")]]
     deadline_s: NotRequired[Annotated[float, Field(description="when it must be done itself")]]
 
@@ -44,8 +44,8 @@ class Round(TypedDict):
     bandwidth_hz: Annotated[float, Field(gt=0.0, le=WIDEST_HZ, description="the band to divide")]
     deadline_s: NotRequired[Annotated[Positive, Field(description="when the round must be over")]]
     payload_bits: NotRequired[Annotated[Positive, Field(description="size of an update")]]
-    gamma: NotRequired[Annotated[float, Field(ge=0.0, le=ABSURD, description="weight of participation; 10")]]
-    policy: NotRequired[Annotated[str, Field(max_length=64, description="who chooses; exact")]]
+    gamma: NotRequired[Annotated[float, Field(ge=0.0, le=ABSURD, description="weight of participation; default 10")]]
+    policy: NotRequired[Annotated[str, Field(max_length=64, description="who chooses; default exact")]]
     options: NotRequired[Annotated[dict[str, Any], Field(description="options of the policy by name")]]
     must: NotRequired[Annotated[list[int], Field(description="numbers of devices that have to send, from 0")]]
     never: NotRequired[Annotated[list[int], Field(description="numbers of devices that must not send")]]
@@ -53,12 +53,18 @@ class Round(TypedDict):
     block_hz: NotRequired[
         Annotated[Positive, Field(description="width of a resource block, of which all get whole ones")]
     ]
-    batch_size: NotRequired[Annotated[int, Field(ge=1, le=10**9, description="samples a step, for cycles_per_sample")]]
-    noise_dbm_per_mhz: NotRequired[Annotated[float, Field(ge=-300.0, le=200.0, description="noise density; -114")]]
+    batch_size: NotRequired[
+        Annotated[int, Field(ge=1, le=10**9, description="samples a step, for cycles_per_sample; default 40")]
+    ]
+    noise_dbm_per_mhz: NotRequired[
+        Annotated[float, Field(ge=-300.0, le=200.0, description="noise density; default -114")]
+    ]
     path_loss: NotRequired[Annotated[Literal["exponent", "3gpp-uma"], Field(description="how distances become gains")]]
-    path_loss_exponent: NotRequired[Annotated[float, Field(gt=0.0, le=20.0, description="of that law; 3.76")]]
-    seed: NotRequired[Annotated[int, Field(ge=0, le=2**63 - 1, description="seed of policies that draw; 0")]]
-    round: NotRequired[Annotated[int, Field(ge=0, le=2**31 - 1, description="number of the round, for those; 0")]]
+    path_loss_exponent: NotRequired[Annotated[float, Field(gt=0.0, le=20.0, description="of that law; default 3.76")]]
+    seed: NotRequired[Annotated[int, Field(ge=0, le=2**63 - 1, description="seed of policies that draw; default 0")]]
+    round: NotRequired[
+        Annotated[int, Field(ge=0, le=2**31 - 1, description="number of the round, for those; default 0")]
+    ]
 
 
 class Batch(TypedDict):

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.supervisors import Multiprocess
 
 from flare.studio.app import create_app
 from flare.studio.requests import parsed
@@ -59,25 +60,31 @@ def address_of(studio: Studio) -> str:
     return f"http://{host}:{studio.port}/{secret}"
 
 
+_COMMON: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "ws": "none",
+    "limit_concurrency": MAX_CONNECTIONS,
+    "timeout_graceful_shutdown": END_WITHIN_S,
+}
+
+
+def server_of(studio: Studio) -> uvicorn.Server:
+    """A server of the studio in this process; its `run` takes the sockets, and ends when `should_exit` is set."""
+    return uvicorn.Server(uvicorn.Config(create_app(studio), **_COMMON))
+
+
 def serve(studio: Studio, listening: socket.socket, *, ready: Callable[[], None], workers: int = 1) -> None:
     """Serve until the user ends it (Ctrl-C); `ready` is called as soon as it answers."""
-    common: dict[str, Any] = {
-        "log_level": "warning",
-        "access_log": False,
-        "server_header": False,
-        "limit_concurrency": MAX_CONNECTIONS,
-        "timeout_graceful_shutdown": END_WITHIN_S,
-    }
     if workers == 1:
         warm_up(studio)
-        server = uvicorn.Server(uvicorn.Config(create_app(studio), **common))
+        server = server_of(studio)
         threading.Thread(target=_when_started, args=(server, ready), daemon=True).start()
         server.run(sockets=[listening])
         return
     os.environ[_TOLD] = json.dumps(asdict(studio) | {"folder": str(studio.folder)})
-    config = uvicorn.Config("flare.studio.serving:worker_app", factory=True, workers=workers, **common)
-    from uvicorn.supervisors import Multiprocess
-
+    config = uvicorn.Config("flare.studio.serving:worker_app", factory=True, workers=workers, **_COMMON)
     threading.Thread(target=_when_answering, args=(studio, ready), daemon=True).start()
     Multiprocess(config, target=uvicorn.Server(config).run, sockets=[listening]).run()
 

@@ -1,0 +1,152 @@
+"""The service: the same answer as the command line, and errors that name the field."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra studio is not installed")
+
+from flare.scheduling import POLICIES
+from flare.studio.schedule_api import EXAMPLE
+from flare.studio.settings import Limits, Studio
+from tests.hostile import TEXTS, flare
+from tests.studio_client import Client, client_of, refused
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICES: list[dict[str, Any]] = EXAMPLE["devices"]  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    small = Limits(max_devices=50, max_batch=5, max_batch_devices=100)
+    with client_of(Studio(tmp_path_factory.mktemp("service"), service=True, limits=small)) as asking:
+        yield asking
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table as the service takes them."""
+    with path.open(newline="") as file:
+        return [
+            {name: text if name == "name" else float(text) for name, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+@pytest.mark.parametrize(("table", "more", "options"), [
+    ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7}, ["--deadline", "2s", "--payload", "10Mbit"]),
+    ("network.csv", {"deadline_s": 2.0}, ["--deadline", "2s"]),
+    ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7, "policy": "greedy", "gamma": 3.0, "never": [0],
+     "block_hz": 180e3, "max_devices": 4},
+     ["--deadline", "2s", "--payload", "10Mbit", "--policy", "greedy", "--gamma", "3", "--never", "0",
+      "--block", "180kHz", "--max-devices", "4"]),
+    ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7, "policy": "random", "seed": 5, "round": 2},
+     ["--deadline", "2s", "--payload", "10Mbit", "--policy", "random", "--seed", "5", "--round", "2"]),
+])  # fmt: skip
+def test_the_answer_is_what_the_command_line_prints(
+    client: Client, capsys: pytest.CaptureFixture[str], table: str, more: dict[str, Any], options: list[str]
+) -> None:
+    path = ROOT / "examples" / table
+    code, out, err = flare(capsys, "schedule", str(path), "--bandwidth", "10MHz", *options, "--json")
+    assert code == 0, err
+    answer = client.post("/api/schedule", {"devices": rows(path), "bandwidth_hz": 1e7, **more})
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == json.loads(out)
+
+
+def test_every_policy_that_one_round_tells_enough_is_answered(client: Client) -> None:
+    devices = rows(ROOT / "examples" / "devices.csv")
+    for name, one in POLICIES.items():
+        body = {"devices": devices, "bandwidth_hz": 1e7, "deadline_s": 2.0, "payload_bits": 1e7, "policy": name}
+        answer = client.post("/api/schedule", body)
+        if "labels" in one.needed({}) or one.probes({}):
+            assert "run" in refused(answer, 422, "policy")
+        else:
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["policy"] == name
+            assert answer.json()["lower_bound"] is not None or one.own_deadline
+
+
+@pytest.mark.parametrize(("change", "field", "words"), [
+    ({"devices": []}, "devices", "at least 1"),
+    ({"devices": [{"tau": 1}]}, "devices", "compute_s"),
+    ({"devices": [{"tau": 0, "compute_s": 1, "snr_hz": 1}]}, "devices[0].tau", "at least 1"),
+    ({"devices": [*DEVICES, {"name": "d", "tau": 1, "compute_s": 1}]}, "devices[3].snr_hz", "missing"),
+    ({"devices": [*DEVICES, {**DEVICES[0], "name": "d", "weight": 2}]}, "devices[3].weight", "to all of them"),
+    ({"devices": [DEVICES[0], DEVICES[0]]}, "devices[1].name", "differ"),
+    ({"devices": [{**DEVICES[0], "snr_hz": -1}]}, "devices[0].snr_hz", "greater than 0"),
+    ({"devices": [{**DEVICES[0], "snr": 1}]}, "devices[0].snr", "did you mean 'snr_hz'"),
+    ({"devices": [{**DEVICES[0], "tau": "3"}]}, "devices[0].tau", "number"),
+    ({"devices": [{**DEVICES[0], "cpu_hz": 1e9}]}, "devices", "twice"),
+    ({"bandwidth_hz": 0}, "bandwidth_hz", "greater than 0"),
+    ({"bandwidth_hz": 1e16}, "bandwidth_hz", "less than"),
+    ({"bandwith_hz": 1}, "bandwith_hz", "did you mean 'bandwidth_hz'"),
+    ({"deadline_s": None}, "deadline_s", "number"),
+    ({"gamma": True}, "gamma", "number"),
+    ({"policy": "exakt"}, "policy", "did you mean 'exact'"),
+    ({"options": {"window": 3}}, "options", "no option"),
+    ({"options": {"time_limit_s": 1e6}}, "options.time_limit_s", "from 0 to 2"),
+    ({"options": []}, "options", "object"),
+    ({"must": [3]}, "must", "0 to 2"),
+    ({"must": [0], "never": [0]}, "", "must and in never"),
+    ({"max_devices": 0}, "max_devices", "greater than or equal to 1"),
+    ({"block_hz": 2e7}, "block_hz", "whole band"),
+    ({"devices": [{"tau": 1, "compute_s": 0, "snr_hz": 1}] * 51}, "devices", "at most 50"),
+])  # fmt: skip
+def test_a_refusal_names_the_field_and_says_why(client: Client, change: dict[str, Any], field: str, words: str) -> None:
+    answer = client.post("/api/schedule", {**EXAMPLE, **change})
+    status = 413 if "at most 50" in words else 422
+    assert words in refused(answer, status, field)
+    inside = client.post("/api/schedule/batch", {"rounds": [EXAMPLE, {**EXAMPLE, **change}]})
+    assert words in refused(inside, status, f"rounds[1].{field}" if field else "rounds[1]")
+
+
+def test_what_is_missing_and_what_is_no_json_is_said(client: Client) -> None:
+    for name in ("devices", "bandwidth_hz", "deadline_s", "payload_bits"):
+        refused(client.post("/api/schedule", {key: value for key, value in EXAMPLE.items() if key != name}), 422, name)
+    for text in TEXTS:
+        body = text.encode("utf-8", "surrogatepass")
+        answer = client.ask("POST", "/api/schedule", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code in (400, 422), text
+        assert answer.json()["error"]["message"]
+    deep = b'{"options":' * 5000 + b"1" + b"}" * 5000
+    assert (
+        client.ask("POST", "/api/schedule", content=deep, headers={"Content-Type": "application/json"}).status_code
+        == 400
+    )
+
+
+def test_a_batch_is_what_its_rounds_are_and_no_larger_than_it_may_be(client: Client) -> None:
+    other = {**EXAMPLE, "gamma": 0.5, "policy": "greedy"}
+    both = client.post("/api/schedule/batch", {"rounds": [EXAMPLE, other]}).json()["schedules"]
+    assert both == [client.post("/api/schedule", one).json() for one in (EXAMPLE, other)]
+    assert "at most 5" in refused(client.post("/api/schedule/batch", {"rounds": [EXAMPLE] * 6}), 413, "rounds")
+    wide = {**EXAMPLE, "devices": [{"tau": 1, "compute_s": 0, "snr_hz": 1}] * 50}
+    assert "at most 100" in refused(client.post("/api/schedule/batch", {"rounds": [wide] * 3}), 413, "rounds")
+
+
+def test_what_takes_too_long_is_given_up_with_a_word(tmp_path: Path) -> None:
+    with client_of(Studio(tmp_path, service=True, limits=Limits(max_seconds=0.0))) as hurried:
+        assert "fewer devices" in refused(hurried.post("/api/schedule", EXAMPLE), 503)
+
+
+def test_nobody_sends_is_an_answer(client: Client) -> None:
+    told = client.post("/api/schedule", {**EXAMPLE, "deadline_s": 1e-3}).json()
+    assert (told["status"], told["num_selected"], told["objective"]) == ("infeasible", 0, None)
+    assert "deadline" in told["why_nobody"]
+
+
+def test_the_service_tells_programs_what_it_takes_and_has_no_screens(client: Client) -> None:
+    told = client.get("/api/openapi.json").json()
+    asked = told["paths"]["/api/schedule"]["post"]["requestBody"]["content"]["application/json"]
+    assert set(asked["schema"]["required"]) == {"devices", "bandwidth_hz"}
+    assert "$ref" not in json.dumps(asked["schema"])
+    assert client.post("/api/schedule", asked["example"]).status_code == 200
+    assert client.get("/docs").status_code == client.get("/static/js/service.js").status_code == 200
+    refused(client.post("/api/cell", {}), 404)
+    assert client.get("/api/about").json()["folder"] == ""
