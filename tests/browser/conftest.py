@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+REFUSED = "status of 422"  # what Chromium says of an answer that tells the user what is wrong with an input
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 
 
@@ -31,12 +32,16 @@ class Watched:
     elsewhere: list[str] = field(default_factory=list)
 
     def watch(self, page: Any) -> None:
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("console", self._heard)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self._asked(request.url))
 
+    def _heard(self, message: Any) -> None:
+        if message.type == "error" and REFUSED not in message.text:
+            self.errors.append(message.text)
+
     def _asked(self, url: str) -> None:
-        if not url.startswith((self.address, "data:", "blob:")):
+        if not url.startswith((self.address, "data:", "blob:", "about:")):
             self.elsewhere.append(url)
 
 

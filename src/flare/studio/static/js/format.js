@@ -14,7 +14,7 @@ export function num(value, digits = 3) {
 /** A number with its unit and a prefix: human(4e5, "Hz") is "400 kHz". */
 export function human(value, unit, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return num(value);
-  if (value === 0) return `0 ${unit}`;
+  if (value === 0 || unit.startsWith("dB")) return `${num(value, digits)} ${unit}`;
   const near = 1 - 0.5 * 10 ** -digits;
   const [size, prefix] = STEPS.find(([each]) => Math.abs(value) >= each * near) ?? [1, ""];
   return `${num(value / size, digits)} ${prefix}${unit}`;

@@ -5,7 +5,7 @@ import { el, uid } from "../dom.js";
 /** `act`: file(File), run(id, index), save(kind), link(), reset(). Returns {node, show(state)}. */
 export function bar(act, runs) {
   const what = el("span", { class: "what" });
-  const input = el("input", { type: "file", accept: ".csv,.toml,.json,text/csv,application/json", class: "unseen", tabindex: "-1", "aria-hidden": "true",
+  const input = el("input", { type: "file", accept: ".csv,.toml,.json,text/csv,application/json", hidden: true,
     onchange: () => { if (input.files[0]) act.file(input.files[0]); input.value = ""; } });
   const items = [["csv", "Schedule, CSV"], ["devices", "Devices, CSV"], ["json", "All of it, JSON"], ["svg", "Picture, SVG"], ["png", "Picture, PNG"]];
   const menu = el("details", { class: "menu" }, el("summary", { class: "button" }, "Download"),

@@ -13,7 +13,7 @@ export function inspector(act) {
   const facts = el("div", { class: "facts" });
   const steps = slider({ label: "Steps", low: 1, high: 40, linear: true, whole: true, onInput: (tau) => act.change(shown, { tau }) });
   const cpu = slider({ label: "CPU", low: 1e8, high: 2e10, unit: "Hz", onInput: (cpu_hz) => act.change(shown, { cpu_hz }) });
-  const power = slider({ label: "Power", low: -20, high: 46, linear: true, unit: "dBm",
+  const power = slider({ label: "Power", low: -40, high: 46, linear: true, unit: "dBm",
     onInput: (level) => act.change(shown, { power_w: watt(level) }) });
   const restore = el("button", { type: "button", class: "quiet", onclick: () => act.restore(shown) }, "Undo its changes");
   const edits = el("div", { class: "edits" }, steps.node, cpu.node, power.node);

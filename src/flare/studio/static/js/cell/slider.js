@@ -43,9 +43,9 @@ export function slider({ label, low, high, unit = "", zero = false, linear = fal
   }
   function typed() {
     const value = quantity(field.value, unit);
-    const least = zero ? 0 : Number.MIN_VALUE;
+    const least = low < 0 ? low : zero ? 0 : Number.MIN_VALUE;
     if (value === null || !Number.isFinite(value) || value < least) {
-      say(`write ${unit ? `a number with its unit, such as ${text(low * 10)}` : "a number"}`);
+      say(`write ${unit ? `a number with its unit, such as ${text((low + high) / 2)}` : "a number"}`);
       return;
     }
     say();

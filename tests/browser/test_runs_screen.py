@@ -1,0 +1,94 @@
+"""The Runs screen as a person uses it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flare.records import RunFolder
+from tests.studio_runs import CONFIG, comparison, record, written
+
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = api.expect
+WIDE = "document.documentElement.scrollWidth - innerWidth"
+
+
+@pytest.fixture(scope="module")
+def compared(served: Any) -> Path:
+    return comparison(served.folder / "compared")
+
+
+def rows(page: Any) -> Any:
+    return page.get_by_role("listbox", name="Runs").get_by_role("option")
+
+
+def test_tick_a_comparison_look_at_its_curves_and_at_a_round(page: Any, served: Any, compared: Path) -> None:
+    page.goto(f"{served.address}/#/runs")
+    page.get_by_role("button", name="Untick all").click()
+    rows(page).filter(has_text="comparison, 6").click()
+    legend = page.locator(".curve-legend li")
+    expect(legend).to_have_count(2)
+    expect(legend.first).to_contain_text("3 seeds")
+    table = page.get_by_role("region", name="Comparison of groups")
+    expect(table.get_by_role("img")).to_have_accessible_name(re.compile("95 % interval"))
+    expect(table.get_by_role("row")).to_have_count(3)
+    box = page.locator(".chart .u-over").bounding_box()
+    page.mouse.move(box["x"] + 0.99 * box["width"], box["y"] + 0.3 * box["height"])
+    expect(page.locator(".runs-round h2")).to_contain_text("Round 6 of 6")
+    page.get_by_role("button", name="Round before").click()
+    expect(page.locator(".runs-round h2")).to_contain_text("Round 5 of 6")
+    expect(page.locator(".round-map svg.map")).to_have_accessible_name(re.compile("of 6 devices send"))
+    page.get_by_role("button", name="Time", exact=True).click()
+    expect(page.locator(".runs-compare h2")).to_contain_text("of simulated time")
+    assert "x=time" in page.url
+
+
+def test_a_run_that_goes_on_grows_and_can_be_paused(page: Any, served: Any) -> None:
+    with RunFolder.create(served.folder / "live" / "growing", CONFIG) as folder:
+        folder.append(record(0).to_json())
+        page.goto(f"{served.address}/#/runs?run=live/growing&metric=train_loss")
+        row = rows(page).filter(has_text="growing")
+        expect(row).to_contain_text("1 / 1,000")
+        expect(row).to_contain_text("running")
+        for index in range(1, 4):
+            folder.append(record(index).to_json())
+        expect(row).to_contain_text("4 / 1,000")
+        expect(page.locator(".runs-round h2")).to_contain_text("of 4")
+        page.get_by_role("button", name="Live").click()
+        folder.append(record(4).to_json())
+        page.wait_for_timeout(1200)
+        expect(row).to_contain_text("4 / 1,000")
+        page.get_by_role("button", name="Paused").click()
+        expect(row).to_contain_text("5 / 1,000")
+        expect(page.locator(".runs-round h2")).to_contain_text("of 5")
+
+
+def test_everything_is_reached_with_the_keyboard(page: Any, served: Any, compared: Path) -> None:
+    page.goto(f"{served.address}/#/runs?run=compared/flare-exact-seed0")
+    page.get_by_label("Find runs").fill("compared")
+    page.get_by_role("listbox", name="Runs").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page.locator('.run-row[aria-selected="true"]')).to_have_count(6)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    expect(page.locator('.run-row[aria-selected="true"]')).to_have_count(5)
+    page.get_by_role("slider", name="Round").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".runs-round h2")).to_contain_text("Round 6 of 6")
+
+
+def test_names_are_text_and_a_phone_shows_all(page: Any, served: Any) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    written(served.folder / "odd" / name, 3)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{served.address}/#/runs")
+    page.get_by_label("Find runs").fill("onerror")
+    rows(page).filter(has_text=name).click()
+    expect(page.locator(".run-title")).to_have_text(f"odd/{name}")
+    assert page.locator("img[src='x']").count() == 0
+    assert page.evaluate(WIDE) <= 0
