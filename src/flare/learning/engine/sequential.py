@@ -2,9 +2,9 @@
 
 Each core works for one device at a time, which takes the steps one after the other; an operation has one thread, so the
 answers do not depend on the number of cores. The parameters of a worker's module are views into one vector for good. A
-job copies its start into the vector; then a step is a forward and a backward pass as PyTorch does them, the gradients
-laid side by side in a second vector, and two operations in place. Rules that take gradients elsewhere than at the
-device's weights (an ascent, a mask, a contrast) keep these in a vector of their own.
+job copies its start into the vector; then a step is a forward and a backward pass with PyTorch's kernels (`blocked`),
+the gradients laid side by side in a second vector, and two operations in place. Rules that take gradients elsewhere
+than at the device's weights (an ascent, a mask, a contrast) keep these in a vector of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
+from flare.learning.engine.blocked import BlockedLogits
 from flare.learning.engine.tensor_data import TensorData, right_and_loss
 from flare.learning.engine.terms import contrast_loss, uphill
 from flare.learning.engine.threads import one_thread
@@ -90,8 +91,10 @@ class _Worker:
         self._data = data
         self._weights = model.flatten()
         self._gradient = torch.empty_like(self._weights)
+        self._gradient_parts = list(model.views(self._gradient).values())
         for parameter, view in zip(self._parameters, model.views(self._weights).values(), strict=True):
             parameter.data = view
+        self._logits = BlockedLogits(self._module, self._weights)
 
     def train(self, job: Job) -> Update:
         check_job(job, self._model)
@@ -99,9 +102,13 @@ class _Worker:
         weights = torch.empty_like(self._weights) if any(rule.kind) else self._weights
         weights.copy_(start)
         outside = None if rule.mask is None else rule.mask == 0.0
+        plain = weights is self._weights and rule.drift is None and rule.mu == 0.0
         losses = []
         for batch in self._data.indices(job.batches):
             x, y = self._data.batch(batch)
+            if plain:
+                losses.append(self._step(x, y, rule.lr))
+                continue
             loss, direction = self._local_gradient(weights, x, y, rule, start)
             losses.append(loss)
             if rule.ascent != 0.0:
@@ -116,6 +123,15 @@ class _Worker:
             weights -= direction.mul_(rule.lr)
         return make_update(weights - start, losses)
 
+    def _step(self, x: Tensor, y: Tensor, lr: float) -> Tensor:
+        """A step of plain gradient descent on the worker's weights; the loss before it."""
+        loss = functional.cross_entropy(self._logits(x), y)
+        gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+        for gradient, into in zip(gradients, self._gradient_parts, strict=True):
+            torch.mul(gradient, lr, out=into)
+        self._weights -= self._gradient
+        return loss.detach()
+
     def gradient(self, job: GradientJob) -> Tensor:
         self._weights.copy_(job.at)
         total = torch.zeros_like(self._weights)
@@ -125,12 +141,12 @@ class _Worker:
 
     def loss(self, job: GradientJob) -> float:
         self._weights.copy_(job.at)
-        return self._data.mean_loss(self._module, job.samples)
+        return self._data.mean_loss(self._logits, job.samples)
 
     def score(self, task: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         weights, x, y = task
         self._weights.copy_(weights)
-        return right_and_loss(self._module, x, y)
+        return right_and_loss(self._logits, x, y)
 
     def _local_gradient(
         self, weights: Tensor, x: Tensor, y: Tensor, rule: LocalRule, start: Tensor
@@ -145,7 +161,7 @@ class _Worker:
                 z_start = self._features(start, x, rule)
                 z_previous = self._features(contrast.previous, x, rule)
             self._load(weights, rule)
-            logits, z = with_features(self._module, self._module, x)
+            logits, z = with_features(self._module, self._logits, x)
             loss = functional.cross_entropy(logits, y)
             term = contrast_loss(z, z_start, z_previous, contrast.temperature).mean()
             gradient = self._gradient_of(loss + contrast.mu * term)
@@ -155,7 +171,7 @@ class _Worker:
 
     def _features(self, weights: Tensor, x: Tensor, rule: LocalRule) -> Tensor:
         self._load(weights, rule)
-        return with_features(self._module, self._module, x)[1]
+        return with_features(self._module, self._logits, x)[1]
 
     def _load(self, weights: Tensor, rule: LocalRule) -> None:
         """Let the module compute with these weights, masked where the rule has a mask."""
@@ -166,7 +182,7 @@ class _Worker:
 
     def _loss_and_gradient(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The mean cross-entropy over the batch and its gradient, in the worker's buffer, shape (weights,)."""
-        loss = functional.cross_entropy(self._module(x), y)
+        loss = functional.cross_entropy(self._logits(x), y)
         return loss.detach(), self._gradient_of(loss)
 
     def _gradient_of(self, loss: Tensor) -> Tensor:
