@@ -56,7 +56,9 @@ from flare.rounds.identity import code_identity
 from flare.rounds.state import scored
 
 _CPU = torch.device("cpu")
-_LEAST_WAIT_S = 10.0  # what nodes are given at least to answer a question, where the deadline ends rounds
+_LEAST_WAIT_S, _FIRST_WAIT_S = 10.0, 60.0
+"""What nodes are given at least to answer a question, where the deadline ends rounds, and while none has answered:
+their programs may still be starting."""
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -73,7 +75,8 @@ class FlareStrategy(Strategy):
     evaluate_fn : says "accuracy" and "loss" of the global model, every `run.evaluate_every` rounds; `start` may be
         given another.
     query_timeout_s : how long nodes may take to say what they can do; None: as long as to train, or, where
-        `fleet.deadline` ends rounds in real time, as long as the deadline, but 10 s at least.
+        `fleet.deadline` ends rounds in real time, as long as the deadline, but 10 s at least, and 60 s while none has
+        answered.
     min_nodes : a round begins when so many nodes are connected, or when the timeout is over.
     patience : after so many rounds in a row in which no node answered the run is suspended, to be started again.
     max_steps : a node that reports more local steps is not believed; under FLARE they set the rate of all the others.
@@ -428,7 +431,8 @@ class FlareStrategy(Strategy):
         if when == "query" and self.query_timeout_s is not None:
             return self.query_timeout_s
         if self._run is not None and self._run.deadline.real:
-            return min(self._timeout_s, max(_LEAST_WAIT_S, self._run.deadline.planned_s))
+            least_s = _LEAST_WAIT_S if self._run.present else _FIRST_WAIT_S
+            return min(self._timeout_s, max(least_s, self._run.deadline.planned_s))
         return self._timeout_s
 
     def _reader(self, run: FleetRun, plan: Plan | None) -> Reader:
