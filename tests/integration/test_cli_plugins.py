@@ -68,6 +68,7 @@ COMMANDS = {  # the least that each needs beside --plugin
     "run": [],
     "compare": [],
     "sweep": [str(EXAMPLES.parent / "sweep.toml"), "--out", "swept"],
+    "tune": ["--target", "0.5", "--out", "tuned"],
     "reproduce": ["fig3", "--quick"],
     "report": ["."],
     "export": [".", "--csv", "tables"],

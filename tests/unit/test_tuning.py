@@ -17,7 +17,7 @@ from flare.config.options import NO_OPTIONS
 from flare.records.run import RunNumbers, run_of
 from flare.rounds import RoundRecord
 from flare.sweeps import Place, Task, run_tasks
-from flare.tuning import Choice, Range, State, Trial, make_tuning, read_search, space_of
+from flare.tuning import Choice, Range, State, Trial, figures, make_tuning, read_search, space_of
 from flare.tuning import space as space_module
 from flare.tuning.goals import Aim, Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
 from flare.tuning.judge import Judgement
@@ -430,3 +430,24 @@ def test_a_target_that_no_trial_reaches_is_said() -> None:
     assert "No trial reached 50 % with every seed within 10 s: the winner is the best by accuracy, 40.0 %" in said
     assert "+10.0 points of accuracy" in said
     assert "0 reached the target" in search_in_words([missed.trial], TIME)
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------
+
+
+def test_pictures_show_the_best_so_far_and_every_trial_by_its_value(told: list[Trial]) -> None:
+    trials = told[:12]
+    values = figures.values_of(trials, TIME)
+    assert [math.isnan(value) for value in values] == [trial.state is State.PRUNED for trial in trials]
+    line, points, pruned, star = figures.best_so_far(trials, TIME).axes[0].lines
+    best = [np.nanmin(values[: number + 1]) for number in range(12)]
+    assert line.get_ydata().tolist() == best
+    assert points.get_xdata().tolist() == [0, 1, 2, 4, 5, 6, 8, 9, 10]
+    assert pruned.get_xdata().tolist() == [3, 7, 11]
+    assert star.get_ydata() == [best[-1]]
+    rate = Range("learning.local_lr", 0.001, 1.0, log=True)
+    shown = figures.effect(rate, trials, TIME).axes[0].lines[0]
+    assert shown.get_xdata().tolist() == [t.params["learning.local_lr"] for t in trials if t.state is State.COMPLETE]
+    missed = [replace(trial, score=Score(Standing.MISSED, 0.1)) for trial in trials]
+    assert figures.measured(missed, TIME) == "best test accuracy"
+    assert figures.values_of(missed, TIME)[0] == trials[0].accuracy

@@ -68,7 +68,7 @@ def effect(each: Searched, trials: Sequence[Trial], aim: Aim) -> Figure:
     """Every trial by its value of a setting; trials in which it has no meaning are left out."""
     figure, axes = _panel()
     known = [trial for trial in trials if each.name in trial.params]
-    values = np.array([value for trial, value in zip(trials, values_of(trials, aim), strict=True) if trial in known])
+    values = values_of(trials, aim)[[each.name in trial.params for trial in trials]]
     if isinstance(each, Choice):
         x = _places(each, known)
         axes.set_xticks(range(len(each.values)), list(map(value_text, each.values)), parse_math=False)
