@@ -31,11 +31,13 @@ from flare.flower.client import Work, client_app, sgd_step  # noqa: E402
 from flare.flower.device import Ask, cell_resources, own_resources  # noqa: E402
 from flare.flower.evaluation import classifier_score  # noqa: E402
 from flare.flower.settings import from_run_config  # noqa: E402
+from flare.flower.speed import Speed  # noqa: E402
 from flare.flower.strategy import FlareStrategy  # noqa: E402
 
 __all__ = [
     "Ask",
     "FlareStrategy",
+    "Speed",
     "Work",
     "cell_resources",
     "classifier_score",
