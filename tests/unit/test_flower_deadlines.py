@@ -318,8 +318,10 @@ def test_the_deadline_follows_the_nodes(tmp_path: Path) -> None:
 # What is found when nobody waits any more
 
 
-def test_an_answer_that_is_fetched_too_late_is_not_lost() -> None:
-    """The SuperLink gives an answer once: what a thread holds when its round ends comes in the next."""
+@pytest.mark.parametrize("keeps_late", [False, True])
+def test_an_answer_that_is_fetched_too_late_is_not_lost(keeps_late: bool) -> None:
+    """The SuperLink gives an answer once: what a thread holds when its round ends comes in the next, also when other
+    nodes were asked something in between."""
 
     class Slow(FakeGrid):
         go = threading.Event()
@@ -328,7 +330,10 @@ def test_an_answer_that_is_fetched_too_late_is_not_lost() -> None:
             self.go.wait(30)
             return super().pull_messages(message_ids)
 
-    grid, mail = Slow({1: lambda message: [Message(RecordDict(), reply_to=message)]}), Mailbox(0.002, Faults())
+    def answer(message: Message) -> list[Message]:
+        return [Message(RecordDict(), reply_to=message)]
+
+    grid, mail = Slow({1: answer, 2: answer}), Mailbox(0.002, Faults(), keeps_late=keeps_late)
     work = AskedGradient(round=0, device=0)
     mail.send(grid, [Message(RecordDict(), 1, "train", ttl=60)], {1: work})
     now = time.monotonic()
@@ -338,6 +343,10 @@ def test_an_answer_that_is_fetched_too_late_is_not_lost() -> None:
         time.sleep(0.002)
     assert grid.answers == {}  # it was given
     assert list(mail.busy) == [1]
-    (answer,) = mail.collect(grid, [1], began=now, end=time.monotonic() + 30)
-    assert answer.node == 1
+    if keeps_late:
+        questions = [Message(RecordDict(), 2, "query", ttl=60)]
+        assert [each.node for each in mail.ask(grid, questions, when="query", timeout_s=30)] == [2]
+    (came,) = mail.collect(grid, [1], began=now, end=time.monotonic() + 30)
+    assert came.node == 1
     assert mail.busy == {}
+    assert not mail._leftover

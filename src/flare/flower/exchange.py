@@ -87,12 +87,11 @@ def fetch(
     it sends; one that answers with an error, or in the name of another, is noted as faulty, and None comes in place of
     its answer. `leftover` has what was found when the last call had ended, and what is found when this one has.
     """
-    fetcher, open_now = _Fetcher(grid, poll_s, leftover), {**aside, **waiting}
+    open_now = {**aside, **waiting}
+    fetcher = _Fetcher(grid, poll_s, leftover, open_now)
     try:
         fetcher.look_for(open_now)
         while waiting and (fetched := fetcher.next(end)) is not None:
-            if fetched.message_id not in open_now:  # given up since
-                continue
             if fetched.nothing:
                 fetcher.look_again(fetched.message_id)
                 continue
@@ -137,6 +136,7 @@ class _Fetcher:
     grid: Grid
     poll_s: float
     leftover: Leftover
+    wanted: Mapping[str, int]  # the messages whose answers are looked for
     _todo: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
     _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=_MAX_READY))
     _later: list[tuple[float, str]] = field(default_factory=list)  # when to look again, in the order of time
@@ -145,7 +145,7 @@ class _Fetcher:
     _last: float = 0.0  # when something was fetched, or a thread started
 
     def look_for(self, message_ids: Iterable[str]) -> None:
-        ready = {each.message_id for each in self.leftover}  # what has been fetched does not come again
+        ready = {each.message_id for each in list(self.leftover)}  # what has been fetched does not come again
         for each in message_ids:
             if each not in ready:
                 self._todo.put(each)
@@ -155,9 +155,9 @@ class _Fetcher:
 
     def next(self, end: float) -> _Fetched | None:
         """What was fetched next; None when time is up."""
-        if self.leftover:
-            return self.leftover.popleft()
         while (now := time.monotonic()) < end:
+            if (ready := self._ready()) is not None:
+                return ready
             while self._later and self._later[0][0] <= now:
                 self._todo.put(self._later.pop(0)[1])
             if self._threads == 0 or (not self._todo.empty() and now - self._last > _STUCK_S):
@@ -170,6 +170,15 @@ class _Fetcher:
             if fetched.error is not None:
                 raise fetched.error
             return fetched
+        return None
+
+    def _ready(self) -> _Fetched | None:
+        """What was left over of those that are wanted; others stay."""
+        for _ in range(len(self.leftover)):
+            fetched = self.leftover.popleft()
+            if fetched.message_id in self.wanted:
+                return fetched
+            self.leftover.append(fetched)
         return None
 
     def stop(self) -> None:

@@ -144,6 +144,10 @@ class Mailbox:
     def _found(
         self, grid: Grid, waiting: dict[str, int], aside: Mapping[str, int], *, when: str, end: float
     ) -> Iterator[Found]:
+        known = {posted.message_id for posted in self.busy.values()} | waiting.keys()
+        for _ in range(len(self._leftover)):  # nobody waits any more for the others
+            if (each := self._leftover.popleft()).message_id in known:
+                self._leftover.append(each)
         return fetch(
             grid,
             waiting,
