@@ -80,12 +80,14 @@ def as_text(found: Mapping[str, tuple[Summary, Mapping[str, Any]]]) -> str:
 def conditions(facts: Mapping[str, Any]) -> str:
     """Where, when and how it was measured."""
     changed = f" Settings changed: {', '.join(facts['changed'])}." if facts["changed"] else ""
+    busy = " The machine was busy with other work, which lengthens delivery, hand-over and fetch."
+    changed += busy if facts["load_before"] > 0.5 * facts["cores"] else ""
     return (
         f"Measured on {facts['began']}: {facts['devices']} devices, {facts['rounds']} rounds of each policy, updates "
         f"of {human(facts['update_bits'], 'bit')}, {'with' if facts['tls'] else 'without'} TLS, guard {facts['guard']} "
-        f"from {facts['calibration_rounds']} rounds of calibration; {facts['took_s'] / 60:.0f} minutes on "
-        f"{facts['cores']} cores whose load average had been {facts['load_before']:.1f}; "
-        f"{facts['system']}, Flower {facts['flower']}.{changed}"
+        f"({facts['guard_factor']} times the longest overhead in {facts['calibration_rounds']} rounds of calibration); "
+        f"{facts['took_s'] / 60:.0f} minutes on {facts['cores']} cores whose load average had been "
+        f"{facts['load_before']:.1f}; {facts['system']}, Flower {facts['flower']}.{changed}"
     )
 
 

@@ -60,6 +60,7 @@ class Delivery:
     fetched_s: float
     busy_s: float  # how long this machine really computed
     link: OnLink
+    guard_s: float = 0.0  # what the schedule left free of the deadline
 
     @property
     def rate_bps(self) -> float:
@@ -127,13 +128,20 @@ class Delivery:
         return self.measured_finish_s - self.finish_s
 
     @property
+    def beyond_guard(self) -> bool:
+        """Whether it came later than the guard allows for: scheduled to the end, it would have missed the deadline."""
+        return not self.late_s <= self.guard_s
+
+    @property
     def missed(self) -> bool:
         """Whether the server did not have the update by the deadline."""
         return not self.measured_finish_s <= self.deadline_s
 
 
-def deliveries(run: str, records: Iterable[RoundRecord], moments: Iterable[Moment], frames: Frames) -> list[Delivery]:
-    """What each selected device delivered in each round of a run."""
+def deliveries(
+    run: str, records: Iterable[RoundRecord], moments: Iterable[Moment], frames: Frames, guard_s: float = 0.0
+) -> list[Delivery]:
+    """What each selected device delivered in each round of a run that was scheduled with this guard."""
     at = {(each.what, each.round, each.device): each for each in moments}
     by_device = {int(device): frames[frames["device"] == device] for device in np.unique(frames["device"])}
     found = []
@@ -161,6 +169,7 @@ def deliveries(run: str, records: Iterable[RoundRecord], moments: Iterable[Momen
                     fetched_s=math.nan if fetched is None or device not in bits else fetched.time_s,
                     busy_s=math.nan if trained is None else trained.busy_s,
                     link=link,
+                    guard_s=guard_s,
                 )
             )
     return found

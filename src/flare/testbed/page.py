@@ -38,6 +38,8 @@ COLUMNS: dict[str, Callable[[Delivery], object]] = {
     "frame_bytes": lambda each: each.link.frame_bytes,
     "tcp_bytes": lambda each: each.link.tcp_bytes,
     "other_bytes": lambda each: each.link.other_bytes,
+    "guard_s": lambda each: each.guard_s,
+    "beyond_guard": lambda each: int(each.beyond_guard),
     "missed": lambda each: int(each.missed),
 }
 """A column of the table of deliveries each. Predicted are compute_s, upload_s and finish_s."""

@@ -26,7 +26,7 @@ from flare.testbed.moments import read_moments
 from flare.testbed.programs import Programs
 from flare.testbed.settings import CALIBRATION, CALIBRATION_POLICY, Settings
 
-GUARD_FACTOR = 1.25
+GUARD_FACTOR = 1.5
 """The guard is the longest overhead of the calibration times this: a few rounds do not show the worst of many."""
 Say = Callable[[str], None]
 MAX_FACTS_BYTES = 1_000_000
@@ -70,6 +70,7 @@ def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
     facts = {
         "runs": [*([CALIBRATION] if settings.calibration_rounds else []), *settings.policies],
         "guard": guard,
+        "guard_factor": GUARD_FACTOR,
         "began": time.strftime("%Y-%m-%d", time.gmtime(began)),
         "took_s": round(time.time() - began),
         "cores": os.cpu_count(),
@@ -95,9 +96,11 @@ def read_testbed(folder: Path) -> Results:
 
 def read_deliveries(folder: Path, run: str) -> list[Delivery]:
     """What was delivered in a run of a testbed, from the files in its folder."""
-    records = list(read_rounds(RunFolder.open(folder / "runs" / run)))
+    opened = RunFolder.open(folder / "runs" / run)
+    wireless = opened.config.wireless
     moments = [each for each in read_moments(folder / "moments.jsonl") if each.run == run]
-    return deliveries(run, records, moments, read_frames(folder / "frames.bin"))
+    frames, guard_s = read_frames(folder / "frames.bin"), wireless.deadline_s - wireless.usable_s
+    return deliveries(run, read_rounds(opened), moments, frames, guard_s)
 
 
 def guard_for(delivered: list[Delivery]) -> str:

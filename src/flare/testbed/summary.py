@@ -46,6 +46,7 @@ class PolicyResult:
     measured_s: float
     net_s: float  # less the overhead
     missed: int
+    beyond_guard: int  # later than predicted by more than the guard
     updates: int
 
 
@@ -122,6 +123,7 @@ def policy_result(policy: str, delivered: Sequence[Delivery]) -> PolicyResult:
         measured_s=mean_of_last(lambda each: each.measured_finish_s),
         net_s=mean_of_last(lambda each: each.net_finish_s),
         missed=missed,
+        beyond_guard=sum(each.beyond_guard for each in delivered),
         updates=len(delivered),
     )
 
@@ -170,4 +172,7 @@ def _goals(policies: Sequence[PolicyResult], errors: Mapping[str, Spread]) -> li
     missed, updates = sum(each.missed for each in policies), sum(each.updates for each in policies)
     what = f"deadlines missed at most {MAX_MISSED:.0%}"
     goals.append(Goal(what, f"{missed} of {updates} ({missed / updates:.1%})", missed <= MAX_MISSED * updates))
+    beyond = sum(each.beyond_guard for each in policies)
+    what = f"updates later than the guard allows at most {MAX_MISSED:.0%}"
+    goals.append(Goal(what, f"{beyond} of {updates} ({beyond / updates:.1%})", beyond <= MAX_MISSED * updates))
     return goals
