@@ -8,6 +8,9 @@ core. Its update is then encoded and decoded by every codec, one at a time, as r
 once more as in a simulation, which computes what arrives without laying out the bytes. Times are CPU times of one
 thread, medians, training and codecs in turn: other work on the machine enters less. Where there is a GPU, 40 devices
 are trained and coded there at once, by the clock.
+
+Results of several machines stand side by side: a run replaces those of the machine of the same name (`--machine`) and
+leaves the others in the file as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,8 @@ from flare.uplink import Codec, keys, make_codec
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 STEPS, BATCH, DEVICES = 3, 40, 40
+Results = dict[str, Any]
+"""Of a machine: "machine", its name, "core" and "gpu"; of one of the two: "training_s" and "rows"."""
 CODECS: list[tuple[str, dict[str, Any]]] = [
     ("none", {}),
     ("float16", {}),
@@ -144,62 +150,82 @@ def on_a_gpu(repeats: int) -> dict[str, Any]:
     return {"training_s": training, "rows": rows_of(training, updates, times)}
 
 
-def table(results: dict[str, Any]) -> list[str]:
+def merged(before: list[Results], now: Results) -> list[Results]:
+    """The results of all machines, the new ones in the place of those of the same machine."""
+    names = [each["machine"] for each in before]
+    if now["machine"] not in names:
+        return [*before, now]
+    return [now if name == now["machine"] else each for name, each in zip(names, before, strict=True)]
+
+
+def table(measured: list[tuple[str, Results]]) -> list[str]:
+    """The rows of some machines, given by letter."""
     lines = [
-        "| codec | bits a weight | encode | decode | both in a simulation | of the round |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| machine | codec | bits a weight | encode | decode | both in a simulation | of the round |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in results["rows"]:
-        options = "".join(f", {name} = {value}" for name, value in row["options"].items())
-        lines.append(
-            f"| {row['codec']}{options} | {row['bits_per_weight']:.4g} | {1e3 * row['encode_s']:.2f} ms | "
-            f"{1e3 * row['decode_s']:.2f} ms | {1e3 * row['arrive_s']:.2f} ms | {100 * row['of_round']:.1f} % |"
-        )
+    for letter, results in measured:
+        for row in results["rows"]:
+            options = "".join(f", {name} = {value}" for name, value in row["options"].items())
+            lines.append(
+                f"| {letter} | {row['codec']}{options} | {row['bits_per_weight']:.4g} | {1e3 * row['encode_s']:.2f} ms "
+                f"| {1e3 * row['decode_s']:.2f} ms | {1e3 * row['arrive_s']:.2f} ms | {100 * row['of_round']:.1f} % |"
+            )
     return lines
 
 
-def report(results: dict[str, Any]) -> str:
-    core = results["core"]
+def report(machines: list[Results]) -> str:
+    """The page: the machines, what was measured on one core of each, and on the GPUs of those that have one."""
+    named = list(zip(ascii_uppercase, machines, strict=False))
+    cores = [(letter, each["core"]) for letter, each in named if "core" in each]
+    gpus = [(letter, each["gpu"]) for letter, each in named if "gpu" in each]
+    takes = [f"{1e3 * core['training_s']:.1f} ms on {letter}" for letter, core in cores]
     lines = [
         "# Coding updates: measured",
         "",
-        f"Made by `benchmarks/uplink.py`. Machine: {results['machine']}.",
+        "Made by `benchmarks/uplink.py`; the numbers are in `uplink.json`. Machines:",
+        "",
+        *(f"- {letter}: {each['machine']}" + _whole(each) for letter, each in named),
         "",
         "A simulation computes what arrives at the base station, to the bit, without laying out the bytes.",
         "*Of the round* is its share of training and coding together.",
         "",
         f"One core. A device's {STEPS} steps of batch {BATCH} on the mnist-cnn (312,414 weights) take "
-        f"{1e3 * core['training_s']:.1f} ms.",
+        f"{', '.join(takes) or 'a time that nobody measured'}.",
         "",
-        *table(core),
+        *table(cores),
         "",
     ]
-    if "gpu" in results:
-        gpu = results["gpu"]
-        taken = f"{1e3 * gpu['training_s']:.1f} ms"
-        lines += [f"{gpu['name']}. The same steps of {DEVICES} devices at once take {taken}.", "", *table(gpu), ""]
-    else:
-        lines += ["No GPU was at hand: nothing is measured on one here.", ""]
+    if not gpus:
+        return "\n".join([*lines, "No GPU was at hand: nothing is measured on one here.", ""])
+    takes = [f"{1e3 * gpu['training_s']:.1f} ms on that of {letter} ({gpu['name']})" for letter, gpu in gpus]
+    lines += [f"A GPU. The same steps of {DEVICES} devices at once take {', '.join(takes)}.", "", *table(gpus), ""]
     return "\n".join(lines)
 
 
+def _whole(results: Results) -> str:
+    return "" if "core" in results else "; on one core of it nothing is measured"
+
+
 def main(given: list[str] | None = None) -> None:
+    here = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few repetitions, as a check that everything runs")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
+    parser.add_argument("--machine", default=here, help="what this machine is called there (default: %(default)s)")
     arguments = parser.parse_args(given)
     arguments.out.mkdir(parents=True, exist_ok=True)
     repeats = 2 if arguments.quick else 40
     with one_thread():
-        results = {
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}",
-            "core": on_one_core(repeats),
-        }
+        results: Results = {"machine": arguments.machine, "core": on_one_core(repeats)}
     if torch.cuda.is_available():
         results["gpu"] = {"name": torch.cuda.get_device_name(), **on_a_gpu(repeats)}
-    (arguments.out / "uplink.json").write_text(json.dumps(results, indent=2) + "\n")
-    (arguments.out / "uplink.md").write_text(report(results))
-    print(report(results))
+    numbers, page = arguments.out / "uplink.json", arguments.out / "uplink.md"
+    before = json.loads(numbers.read_text())["machines"] if numbers.exists() else []
+    machines = merged(before, results)
+    numbers.write_text(json.dumps({"machines": machines}, indent=2) + "\n")
+    page.write_text(report(machines))
+    print(report(machines))
 
 
 if __name__ == "__main__":

@@ -44,13 +44,27 @@ def test_the_benchmark_of_the_flower_strategy_writes_numbers_and_a_page(tmp_path
 
 
 def test_the_benchmark_of_the_uplink_writes_numbers_and_a_page(tmp_path: Path) -> None:
-    runpy.run_path(str(ROOT / "benchmarks" / "uplink.py"))["main"](["--quick", "--out", str(tmp_path)])
-    core = json.loads((tmp_path / "uplink.json").read_text())["core"]
+    other = {
+        "machine": "another",
+        "gpu": json.loads((ROOT / "docs/benchmarks/uplink.json").read_text())["machines"][1]["gpu"],
+    }
+    (tmp_path / "uplink.json").write_text(json.dumps({"machines": [{"machine": "this one"}, other]}))
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "uplink.py"))
+    benchmark["main"](["--quick", "--out", str(tmp_path), "--machine", "this one"])
+    ours, kept = json.loads((tmp_path / "uplink.json").read_text())["machines"]
+    assert (ours["machine"], kept) == ("this one", other)  # measured anew, and left alone
+    core = ours["core"]
     assert {row["codec"] for row in core["rows"]} == {"none", "float16", "qsgd", "ternary", "sign", "topk"}
     for row in core["rows"]:
         assert row["of_round"] == row["arrive_s"] / (core["training_s"] + row["arrive_s"]) > 0.0
         assert row["encode_s"] > 0.0 < row["decode_s"]
-    assert "of the round |" in (tmp_path / "uplink.md").read_text()
+    page = (tmp_path / "uplink.md").read_text()
+    assert "- A: this one\n- B: another; on one core of it nothing is measured\n" in page
+    rows = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith(("| A |", "| B |"))]
+    assert rows.count(["| A", "ternary"]) == 1 + ("gpu" in ours)
+    assert rows.count(["| B", "ternary"]) == 1
+    told = json.loads((ROOT / "docs/benchmarks/uplink.json").read_text())["machines"]
+    assert benchmark["report"](told) == (ROOT / "docs/benchmarks/uplink.md").read_text()
 
 
 def test_the_benchmark_of_rules_writes_numbers_and_a_page(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from flare.learning.flat import own_copy
 from flare.learning.models import make_model
 from tests.tiny import tiny_module
 
-needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")  # type: ignore[no-untyped-call]
 
 
 def prepared(module: nn.Module) -> tuple[nn.Module, BlockedLogits, Tensor]:
@@ -26,7 +27,7 @@ def prepared(module: nn.Module) -> tuple[nn.Module, BlockedLogits, Tensor]:
     return model.module, BlockedLogits(model.module, weights), weights
 
 
-def outcome(logits_of, module: nn.Module, x: Tensor) -> list[bytes]:
+def outcome(logits_of: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor) -> list[bytes]:
     logits = logits_of(x)
     loss = functional.cross_entropy(logits, torch.arange(len(x)) % 3)
     found = [logits.detach(), *torch.autograd.grad(loss, list(module.parameters()))]
@@ -89,7 +90,7 @@ def test_what_may_not_be_finite_is_computed_by_the_plain_module(bad: float) -> N
 
 def test_other_networks_are_left_alone() -> None:
     hooked = tiny_module("cnn")
-    hooked[0].register_forward_hook(lambda *_: None)
+    next(hooked.children()).register_forward_hook(lambda *_: None)
     overlapping = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3, 1), nn.Flatten(), nn.Linear(32, 3))
     for module in (tiny_module("mlp"), tiny_module("user"), hooked, overlapping, nn.Sequential(copy.deepcopy(hooked))):
         plain, quick, _ = prepared(module)

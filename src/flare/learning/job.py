@@ -29,8 +29,6 @@ from flare.learning.features import last_linear
 from flare.learning.flat import FlatModel
 from flare.types import Indices
 
-_PART = 1 << 16
-
 
 @dataclass(frozen=True, eq=False)
 class Contrast:
@@ -194,7 +192,5 @@ def control_change(control: Tensor, steps: int, lr: float, delta: Tensor) -> Ten
 
 def norm_of(delta: Tensor) -> Tensor:
     """The length of an update, summed in float64: a number on the device of the update."""
-    parts = delta.split(_PART) if delta.device.type == "cpu" else [delta]  # in float64 a part fits into a cache
-    norms = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in parts]
-    norm: Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    norm: Tensor = torch.linalg.vector_norm(delta, dtype=torch.float64)
     return norm

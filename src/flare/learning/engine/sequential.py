@@ -91,7 +91,6 @@ class _Worker:
         self._data = data
         self._weights = model.flatten()
         self._gradient = torch.empty_like(self._weights)
-        self._gradient_parts = list(model.views(self._gradient).values())
         for parameter, view in zip(self._parameters, model.views(self._weights).values(), strict=True):
             parameter.data = view
         self._logits = BlockedLogits(self._module, self._weights)
@@ -102,13 +101,9 @@ class _Worker:
         weights = torch.empty_like(self._weights) if any(rule.kind) else self._weights
         weights.copy_(start)
         outside = None if rule.mask is None else rule.mask == 0.0
-        plain = weights is self._weights and rule.drift is None and rule.mu == 0.0
         losses = []
         for batch in self._data.indices(job.batches):
             x, y = self._data.batch(batch)
-            if plain:
-                losses.append(self._step(x, y, rule.lr))
-                continue
             loss, direction = self._local_gradient(weights, x, y, rule, start)
             losses.append(loss)
             if rule.ascent != 0.0:
@@ -122,15 +117,6 @@ class _Worker:
                 direction.masked_fill_(outside, 0.0)
             weights -= direction.mul_(rule.lr)
         return make_update(weights - start, losses)
-
-    def _step(self, x: Tensor, y: Tensor, lr: float) -> Tensor:
-        """A step of plain gradient descent on the worker's weights; the loss before it."""
-        loss = functional.cross_entropy(self._logits(x), y)
-        gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
-        for gradient, into in zip(gradients, self._gradient_parts, strict=True):
-            torch.mul(gradient, lr, out=into)
-        self._weights -= self._gradient
-        return loss.detach()
 
     def gradient(self, job: GradientJob) -> Tensor:
         self._weights.copy_(job.at)
