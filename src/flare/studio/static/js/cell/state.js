@@ -103,3 +103,14 @@ export async function unpacked(text) {
   for (const name of Object.keys(first)) if (!(name in state)) throw new Error(`the link does not tell ${name}`);
   return { ...first, ...state };
 }
+
+const PARTS = ["source", "sliders", "policies", "changes"];
+
+/** The state of a JSON file that this screen saved. */
+export function savedState(text) {
+  const told = JSON.parse(text);
+  if (told?.flare !== "cell") throw new Error("it is no JSON that this screen saved");
+  const state = { ...firstState(), ...told.state };
+  for (const name of PARTS) if (typeof state[name] !== "object" || !state[name]) throw new Error(`it does not tell ${name}`);
+  return state;
+}
