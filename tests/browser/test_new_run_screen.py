@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.looking import assert_readable
 from tests.studio_runs import written
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -46,6 +47,16 @@ def test_a_run_lends_its_settings_to_another(page: Any, served: Any) -> None:
     expect(page.get_by_label("num_devices")).to_have_value("4")
     expect(page.locator(".command code")).to_contain_text("--set run.rounds=1000")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_dark_and_light_wide_and_narrow_all_can_be_read(page: Any, served: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{served.address}/#/new")
+    page.get_by_role("button", name="All settings").click()
+    page.get_by_label("num_devices").fill("x")
+    expect(page.get_by_role("button", name="Start")).to_be_disabled()
+    assert_readable(page)
 
 
 @pytest.fixture
