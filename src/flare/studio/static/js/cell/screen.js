@@ -154,6 +154,8 @@ class CellScreen {
   }
 
   round(index) {
+    const { run } = this.state.source;
+    if (run) return void this.run(run, Math.max(0, index));
     this.state.round = Math.max(0, index);
     this.refresh();
   }
@@ -229,7 +231,7 @@ class CellScreen {
 
   async read(name, text) {
     const told = await this.context.api.post("/api/cell/load", { name, text });
-    this.state = told.kind === "cell" ? withCell(this.state, told, name) : withDevices(this.state, told.devices, name);
+    this.state = told.kind === "cell" ? withCell(this.state, told, name) : withDevices(this.state, told.devices, { label: name });
     if (told.remarks.length) this.context.announce(told.remarks.join(" "));
   }
 
@@ -238,10 +240,13 @@ class CellScreen {
       const path = id.split("/").map(encodeURIComponent).join("/");
       const view = await this.context.api.get(`/api/runs/${path}/rounds/${index}`);
       const sliders = { bandwidth_hz: view.bandwidth_hz, deadline_s: view.deadline_s, gamma: view.gamma };
-      this.state = withDevices(this.state, devicesOf(view), `${id}, round ${index}`, sliders);
-      const known = this.context.about.policies.some((one) => one.name === view.policy && one.alone);
+      const before = this.state.source.run === id ? this.state : null;  // the next round of the run that is shown
+      this.state = withDevices(this.state, devicesOf(view), { label: id, run: id, index }, sliders);
+      if (before) Object.assign(this.state, { policies: before.policies, selected: before.selected });
+      const known = !before && this.context.about.policies.some((one) => one.name === view.policy && one.alone);
       if (known) this.state.policies[0] = { policy: view.policy, options: {} };
     } catch (error) {
+      this.stop();
       this.tell(`Round ${index} of ${id} cannot be shown: ${error.message}`);
       if (this.views.length > 0) return;
     }
