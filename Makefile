@@ -48,6 +48,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/flower.py
 	$(BIN)/python benchmarks/dispatch.py
+	$(BIN)/python benchmarks/service.py
 
 clean:
 	rm -rf $(VENV) out

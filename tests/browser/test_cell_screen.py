@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Served
+from tests.browser.looking import assert_readable
 
 ANSWERS = "document.querySelector('#screen').dataset.answers"
 
@@ -198,9 +199,6 @@ def test_names_stay_text_wherever_they_are_shown(cell: Any, tmp_path: Path) -> N
     assert "give 'snr_hz' instead" in cell.locator(".cell-bar .error").inner_text()
 
 
-READABLE = "() =>" + (Path(__file__).parent / "readable.js").read_text().partition("() =>")[2]
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_dark_and_light_wide_and_narrow_all_can_be_read_and_has_a_name(
     page: Any, served: Served, scheme: str
@@ -208,10 +206,7 @@ def test_in_dark_and_light_wide_and_narrow_all_can_be_read_and_has_a_name(
     page.emulate_media(color_scheme=scheme)
     opened(page, f"{served.address}/")
     page.locator(".map .device.waits").first.click()
-    for width in (1280, 800, 390):
-        page.set_viewport_size({"width": width, "height": 844})
-        found = page.evaluate(READABLE)
-        assert found == {"faint": [], "unnamed": [], "wider": 0}, width
+    assert_readable(page)
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
     other = "light" if scheme == "dark" else "dark"
     page.locator("#theme").click()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.browser.looking import assert_readable
 from tests.studio_runs import written
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -47,24 +49,43 @@ def test_a_run_lends_its_settings_to_another(page: Any, served: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-@pytest.mark.waits(seconds=12)
-def test_start_stop_resume(page: Any, served: Any) -> None:
-    page.set_default_timeout(60_000)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_dark_and_light_wide_and_narrow_all_can_be_read(page: Any, served: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{served.address}/#/new")
+    page.get_by_role("button", name="All settings").click()
+    page.get_by_label("num_devices").fill("x")
+    expect(page.get_by_role("button", name="Start")).to_be_disabled()
+    assert_readable(page)
+
+
+@pytest.fixture
+def patient() -> Iterator[None]:
+    """A process that imports torch takes its time, on a busy machine a long one."""
     expect.set_options(timeout=60_000)
+    yield
+    expect.set_options(timeout=5_000)
+
+
+@pytest.mark.waits(seconds=12)
+def test_start_stop_resume(page: Any, served: Any, patient: None) -> None:
     page.goto(f"{served.address}/#/new")
     page.get_by_label("rounds", exact=True).fill("1000000")
     page.get_by_label("num_devices").fill("4")
     page.get_by_label("model", exact=True).select_option("logistic")
-    page.get_by_label("Folder").fill("started")
+    page.get_by_label("Folder of the run").fill("started")
     expect(page.locator(".command code")).to_contain_text("--out started")
     page.get_by_role("button", name="Start", exact=True).click()
-    page.get_by_role("link", name="Show").first.click()
-    row = page.get_by_role("listbox", name="Runs").get_by_role("option").filter(has_text="started")
-    expect(row).to_contain_text(re.compile(r"[1-9][0-9]* / 1,000,000"))
-    page.get_by_role("button", name="Stop").click()
-    expect(row).to_contain_text("interrupted")
-    page.get_by_role("button", name="Resume").click()
-    expect(row).to_contain_text("running")
-    page.get_by_role("button", name="Stop").click()
-    expect(row).to_contain_text("interrupted")
-    expect.set_options(timeout=5_000)
+    try:
+        page.get_by_role("link", name="Show").first.click()
+        row = page.get_by_role("listbox", name="Runs").get_by_role("option").filter(has_text="started")
+        expect(row).to_contain_text(re.compile(r"[1-9][0-9]* / 1,000,000"))
+        page.get_by_role("button", name="Stop").click()
+        expect(row).to_contain_text("interrupted")
+        page.get_by_role("button", name="Resume").click()
+        expect(row).to_contain_text("running")
+        page.get_by_role("button", name="Stop").click()
+        expect(row).to_contain_text("interrupted")
+    finally:
+        for _ in range(2):  # the second time it is ended at once
+            page.request.post(f"{served.address}/api/runs/stop", data={"run": "started"})

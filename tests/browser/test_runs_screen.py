@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flare.records import RunFolder
+from tests.browser.looking import assert_readable
 from tests.studio_runs import CONFIG, comparison, record, written
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -79,6 +80,15 @@ def test_everything_is_reached_with_the_keyboard(page: Any, served: Any, compare
     page.get_by_role("slider", name="Round").focus()
     page.keyboard.press("End")
     expect(page.locator(".runs-round h2")).to_contain_text("Round 6 of 6")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_dark_and_light_wide_and_narrow_all_can_be_read(page: Any, served: Any, compared: Path, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{served.address}/#/runs?run=compared")
+    expect(page.get_by_role("region", name="Comparison of groups").get_by_role("row")).to_have_count(3)
+    expect(page.locator(".round-map svg.map")).to_be_visible()
+    assert_readable(page)
 
 
 def test_names_are_text_and_a_phone_shows_all(page: Any, served: Any) -> None:

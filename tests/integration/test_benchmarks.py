@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
 
 from flare.scheduling import POLICIES
 from tests import ready_python
+from tests.studio_client import served
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,3 +95,12 @@ def test_the_benchmark_of_dispatch_writes_numbers_and_a_page(tmp_path: Path) -> 
     assert [row["by"] for row in rows] == ["this process", "2 processes"]
     assert all(row["all_s"] > 0.0 for row in rows)
     assert "| cost of dispatch a run |" in (tmp_path / "dispatch.md").read_text()
+
+
+def test_the_benchmark_of_the_service_measures_requests_and_writes_a_page(tmp_path: Path) -> None:
+    module = runpy.run_path(str(ROOT / "benchmarks" / "service.py"))
+    with served(tmp_path, service=True) as studio:
+        row = module["measured"](studio.port, os.getpid(), "/api/schedule", module["body_of"](40), 0.2)
+    assert row["per_s"] > 0.0 < row["median_ms"] <= row["worst_of_100_ms"]
+    results = {"machine": "this one", "load": 0.0, "rows": {"service": row}, "ratio": 0.5, "by_processor": 1e3}
+    assert "| requests a second |" in module["page"](results)

@@ -29,9 +29,9 @@ def blocks(language: str) -> list[tuple[str, str]]:
 COMMANDS = [
     (page, [line.split("#")[0].strip() for line in text.splitlines() if line.split("#")[0].strip()])
     for page, text in blocks("sh")
-    # The first starts servers (tests/integration/test_flower_guide.py follows it), of the second each step needs the
-    # last, and the third needs the rights of root (tests/integration/test_testbed.py).
-    if page not in ("flower.md", "for-researchers.md", "testbed.md")
+    # Some start servers (test_flower_guide.py and test_studio_guide.py follow them), of one each step needs the last, and
+    # one needs the rights of root (test_testbed.py).
+    if page not in ("flower.md", "for-researchers.md", "studio.md", "testbed.md")
     and "ray start" not in text  # tests/integration/test_ray.py does
 ]
 
@@ -90,7 +90,7 @@ def test_the_demo_does_what_it_says(workplace: Path) -> None:
     assert "out/demo/report.html" in told
 
 
-ALONE = [(page, code) for page, code in blocks("python") if page != "for-researchers.md"]
+ALONE = [(page, code) for page, code in blocks("python") if page not in ("for-researchers.md", "studio.md")]
 
 
 @pytest.mark.parametrize(("page", "code"), ALONE, ids=lambda value: value if "\n" not in value else "code")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -85,5 +86,5 @@ def _serve(
         if browser:
             serving.open_browser(address)
 
-    with listening:
+    with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
         serving.serve(made, listening, ready=ready, workers=workers)

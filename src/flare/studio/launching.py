@@ -138,6 +138,16 @@ class Launcher:
         with self._lock:
             return self._of(run) is not None
 
+    def let_end(self, run: str, max_s: float) -> None:
+        """Wait for a process that was asked to stop: it writes down how its run ended some time before it is gone."""
+        end = time.monotonic() + max_s
+        while time.monotonic() < end:
+            with self._lock:
+                job = self._of(run)
+                if job is None or job.id not in self._asked_to_stop:
+                    return
+            time.sleep(0.05)
+
     def _of(self, run: str) -> Job | None:
         found = [job for job in self._known().values() if run == job.run or run.startswith(f"{job.run}/")]
         return next((job for job in reversed(found) if self._is_running(job)), None)

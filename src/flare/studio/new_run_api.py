@@ -23,6 +23,8 @@ from flare.text import one_line
 
 MAX_ENTRIES = 50
 MAX_TEXT = 200_000
+ENDING_S = 15.0
+"""How long a run that is resumed may still need to end."""
 NO_RUN = "there is no such run in the studio's folder"
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
@@ -115,6 +117,7 @@ def router(studio: Studio) -> APIRouter:
             raise HTTPException(404, NO_RUN) from None
         if asked.run == ".":
             raise HTTPException(409, "the studio's folder is itself a run; start the studio in the folder above")
+        launcher.let_end(asked.run, ENDING_S)
         if launcher.is_running(asked.run):
             raise HTTPException(409, f"{asked.run} is being carried out")
         return answer(_started(launcher, ["run", f"--resume={asked.run}"], asked.run), 201)

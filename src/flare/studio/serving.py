@@ -25,6 +25,7 @@ from flare.studio.settings import DEFAULT_PORT, Limits, Studio
 
 MAX_PORTS_TRIED = 50
 MAX_CONNECTIONS = 512
+BACKLOG = 512
 END_WITHIN_S = 2
 _TOLD = "FLARE_STUDIO"  # the variable in which worker processes find what they serve
 _ANYWHERE = ("0.0.0.0", "::")
@@ -41,6 +42,7 @@ def bound_socket(host: str, port: int | None) -> socket.socket:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, number))
+            listening.listen(BACKLOG)  # from here on the port is taken
         except OSError as error:
             listening.close()
             if error.errno == errno.EADDRINUSE and number != ports[-1]:

@@ -13,7 +13,7 @@ from flare.text import json_number
 from flare.types import Floats
 
 View = dict[str, Any]
-"""What JSON holds of a round; docs/studio.md lists its keys."""
+"""What JSON holds of a round: see `view_of`."""
 
 
 def view_of(
@@ -73,11 +73,11 @@ def _devices(
     remedies: Sequence[str | None] | None,
 ) -> list[dict[str, Any]]:
     problem = schedule.problem
-    placed = distance_m is not None and angle_rad is not None
+    placed = None if distance_m is None or angle_rad is None else distance_m * np.exp(1j * angle_rad)
     columns = {
-        "x_m": distance_m * np.cos(angle_rad) if distance_m is not None and angle_rad is not None else None,
-        "y_m": distance_m * np.sin(angle_rad) if distance_m is not None and angle_rad is not None else None,
-        "distance_m": distance_m if placed or distance_m is not None else None,
+        "x_m": None if placed is None else placed.real,
+        "y_m": None if placed is None else placed.imag,
+        "distance_m": distance_m,
         "tau": problem.tau,
         "compute_s": schedule.compute_s,
         "cpu_hz": cpu_hz if schedule.cpu_hz is None else schedule.cpu_hz,

@@ -44,7 +44,7 @@ export function saveJson(state, views) {
   save("cell.json", "application/json", JSON.stringify({ flare: "cell", state, views }, null, 1));
 }
 
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "fill-opacity", "stroke-opacity",
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "paint-order", "opacity", "fill-opacity", "stroke-opacity",
   "font-family", "font-size", "font-weight", "text-anchor", "dominant-baseline", "display"];
 
 /** A copy of a drawing that looks the same without the page's style sheets. */
@@ -74,10 +74,11 @@ export function picture(root, views) {
   parts.push(map);
   root.querySelectorAll(".result").forEach((result, at) => {
     const view = views[at], gantt = result.querySelector("svg.gantt"), band = result.querySelector("svg.band");
-    const wide = Number(band.getAttribute("width"));
+    const told = `${result.querySelector(".proof").textContent}, ${result.querySelector(".ends").textContent}`;
+    const wide = Math.max(Number(band.getAttribute("width")), 6.8 * told.length);  // room for what stands above
     let y = gap + 44;
     parts.push(svg("text", { x, y: gap + 16, "font-size": 15, "font-weight": 600, fill: style.color }, `Policy ${view.policy}: ${view.num_selected} of ${view.devices.length} devices send`));
-    parts.push(svg("text", { x, y: gap + 36, "font-size": 12, fill: style.color }, result.querySelector(".proof").textContent + ", " + result.querySelector(".ends").textContent));
+    parts.push(svg("text", { x, y: gap + 36, "font-size": 12, fill: style.color }, told));
     for (const drawing of [gantt, band]) {
       if (!drawing) continue;
       const copy = copied(drawing);

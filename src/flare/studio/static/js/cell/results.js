@@ -63,6 +63,7 @@ export function proofOf(view) {
   if (view.num_selected === 0) return view.status;
   if (view.proven) return "proven optimal, gap 0";
   if (view.gap === null) return "no bound";
+  if (view.gap < 1e-9) return "gap 0: reaches the proven bound";
   return `gap ${num(100 * Math.max(0, view.gap), 2)} % to the proven bound ${num(view.lower_bound, 4)}`;
 }
 

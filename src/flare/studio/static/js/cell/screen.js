@@ -10,194 +10,251 @@ import { light } from "./light.js";
 import { drawMap } from "./map.js";
 import { proofOf, results } from "./results.js";
 import { Solver } from "./solver.js";
-import { change, devicesOf, firstState, packed, unpacked, withCell, withDevices } from "./state.js";
+import { change, devicesOf, firstState, packed, savedState, unpacked, withCell, withDevices } from "./state.js";
 import { table } from "./table.js";
 
 const PLAY_EVERY_MS = 700;
 const KEYS = "Keys on the map: N and P pick the next and previous device, arrows move it (with Shift a little), + and - change its steps.";
 
 export function mount(root, context) {
-  let state = firstState(), views = [], playing = null, frame = 0, said = "";
-  const act = { slide, policy, options, compare, round, play, seed, devices, select, change: changeDevice, restore, file, run, save, link, reset };
-  const top = bar(act, async () => (await context.api.get("/api/runs")).runs);
-  const strip = controls(context.about, act), picked = inspector(act), right = results(select), list = table(select);
-  const map = el("div", { class: "map-holder" }), wrong = el("p", { class: "error", role: "alert" });
-  top.node.append(wrong);
-  clear(root, top.node,
-    el("section", { class: "panel cell-panel", "aria-label": "The cell" }, map,
-      el("p", { class: "legend" }, mark("sends"), "sends ", mark("waits"), "left out ", mark("cannot"), "cannot in time"),
-      el("p", { id: "map-keys", class: "unseen" }, KEYS), picked.node),
-    right.node, strip.node, list.node);
-  const lit = light(root, () => views);
-  const solver = new Solver(context.api, { onViews: answered, onError: refused });
-  const sizes = new ResizeObserver(() => later());
-  sizes.observe(right.node);
-  root.addEventListener("dragover", over);
-  root.addEventListener("drop", dropped);
-  begin();
+  const screen = new CellScreen(root, context);
+  screen.begin();
+  return () => screen.end();
+}
 
-  async function begin() {
-    const told = context.parameters;
+/** Its methods are what the parts call when the user does something. */
+class CellScreen {
+  constructor(root, context) {
+    Object.assign(this, { root, context, state: firstState(), views: [], playing: null, frame: 0, said: "" });
+    const select = (index) => this.select(index);
+    this.top = bar(this, async () => (await context.api.get("/api/runs")).runs);
+    this.strip = controls(context.about, this);
+    this.picked = inspector(this);
+    this.right = results(select);
+    this.list = table(select);
+    this.map = el("div", { class: "map-holder" });
+    this.wrong = el("p", { class: "error", role: "alert", hidden: true });
+    this.top.node.append(this.wrong);
+    clear(root, this.top.node,
+      el("section", { class: "panel cell-panel", "aria-label": "The cell" }, this.map,
+        el("p", { class: "legend" }, mark("sends"), "sends ", mark("waits"), "left out ", mark("cannot"), "cannot in time"),
+        el("p", { id: "map-keys", class: "unseen" }, KEYS), this.picked.node),
+      this.right.node, this.strip.node, this.list.node);
+    this.lit = light(root, () => this.views);
+    this.solver = new Solver(context.api, {
+      onViews: (views, took_ms) => this.answered(views, took_ms),
+      onError: (error) => this.refused(error),
+    });
+    this.sizes = new ResizeObserver(() => this.later());
+    this.sizes.observe(this.right.node);
+    this.ending = new AbortController();
+    const { signal } = this.ending;
+    root.addEventListener("dragover", (event) => { if (event.dataTransfer?.types.includes("Files")) event.preventDefault(); }, { signal });
+    root.addEventListener("drop", (event) => this.dropped(event), { signal });
+  }
+
+  async begin() {
+    const told = this.context.parameters;
     try {
-      if (told.get("view")) state = await unpacked(told.get("view"));
-      else if (told.get("run")) return await run(told.get("run"), Number(told.get("round")) || 0);
+      if (told.get("view")) this.state = await unpacked(told.get("view"));
+      else if (told.get("run")) return await this.run(told.get("run"), Number(told.get("round")) || 0);
     } catch (error) {
-      tell(`This link cannot be shown: ${error.message}`);
+      this.tell(`This link cannot be shown: ${error.message}`);
     }
-    refresh();
+    return this.refresh();
+  }
+
+  end() {
+    this.stop();
+    cancelAnimationFrame(this.frame);
+    this.ending.abort();
+    this.solver.end();
+    this.sizes.disconnect();
+    this.lit.stop();
+    this.root.classList.remove("has-light");
+    delete this.root.dataset.answers;
   }
 
   /** Show the controls as they are now, and ask for the answer. */
-  function refresh() {
-    strip.show(state, playing !== null);
-    top.show(state);
-    solver.ask(state);
+  refresh() {
+    this.strip.show(this.state, this.playing !== null);
+    this.top.show(this.state);
+    this.solver.ask(this.state);
   }
 
-  function answered(found, took_ms) {
-    views = found;
-    tell("");
-    strip.say(null);
-    drawAll();
-    const one = views[0];
-    clear(context.status, el("span", { class: "chip" }, one.policy),
-      el("span", { class: "chip number", title: `${human(took_ms / 1e3, "s")} with the way there and back` }, `${one.solve_ms.toFixed(1)} ms`),
-      el("span", { class: `chip ${one.proven ? "good" : ""}` }, one.proven ? "✓ proven" : proofOf(one)));
+  answered(views, took_ms) {
+    this.views = views;
+    this.tell("");
+    this.strip.say(null);
+    this.drawAll();
+    this.showStatus(views[0], took_ms);
     const news = views.map((view) => `${view.policy}: ${view.num_selected} of ${view.devices.length} send, ${proofOf(view)}`).join("; ");
-    if (news !== said) context.announce(news);
-    said = news;
-    root.dataset.answers = String(Number(root.dataset.answers ?? 0) + 1);
-    root.dataset.tookMs = took_ms.toFixed(1);
+    if (news !== this.said) this.context.announce(news);
+    this.said = news;
+    this.root.dataset.answers = String(Number(this.root.dataset.answers ?? 0) + 1);
+    this.root.dataset.tookMs = took_ms.toFixed(1);
   }
 
-  function refused(error) {
-    if (playing !== null) play();
-    if (!strip.say(error)) tell(error.message);
-    else tell("");
+  showStatus(view, took_ms) {
+    clear(this.context.status, el("span", { class: "chip" }, view.policy),
+      el("span", { class: "chip number", title: `${human(took_ms / 1e3, "s")} with the way there and back` }, `${view.solve_ms.toFixed(1)} ms`),
+      el("span", { class: `chip ${view.proven ? "good" : ""}` }, view.proven ? "✓ proven" : proofOf(view)));
   }
 
-  function tell(message) {
-    wrong.textContent = message;
-    wrong.hidden = message === "";
+  refused(error) {
+    this.stop();
+    this.tell(this.strip.say(error) ? "" : error.message);
   }
 
-  function later() {
-    cancelAnimationFrame(frame);
-    frame = requestAnimationFrame(drawAll);
+  tell(message) {
+    this.wrong.textContent = message;
+    this.wrong.hidden = message === "";
   }
 
-  function drawAll() {
+  later() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.drawAll());
+  }
+
+  drawAll() {
+    const { views, state } = this;
     if (views.length === 0) return;
-    drawMap(map, views[0], { selected: state.selected, onSelect: select, onMove: move, onSteps: steps });
-    right.show(views, state);
-    picked.show(views, state);
-    list.show(views, state);
-    top.show(state);
-    lit.again();
+    drawMap(this.map, views[0], {
+      selected: state.selected,
+      onSelect: (index) => this.select(index),
+      onMove: (index, x_m, y_m) => this.change(index, { x_m, y_m }),
+      onSteps: (index, by) => this.steps(index, by),
+    });
+    for (const part of [this.right, this.picked, this.list]) part.show(views, state);
+    this.top.show(state);
+    this.lit.again();
   }
 
-  function slide(name, value) {
-    state.sliders[name] = value;
-    refresh();
-  }
-  function policy(place, name) {
-    state.policies[place] = { policy: name, options: {} };
-    refresh();
-  }
-  function options(place, given) {
-    state.policies[place].options = given;
-    refresh();
-  }
-  function compare() {
-    const other = state.policies[0].policy === "greedy" ? "exact" : "greedy";
-    state.policies = state.policies.length > 1 ? state.policies.slice(0, 1) : [...state.policies, { policy: other, options: {} }];
-    refresh();
-  }
-  function round(index) {
-    state.round = Math.max(0, index);
-    refresh();
-  }
-  function play() {
-    if (playing !== null) {
-      clearInterval(playing);
-      playing = null;
-    } else {
-      playing = setInterval(() => round(state.round + 1), PLAY_EVERY_MS);
-    }
-    strip.show(state, playing !== null);
-  }
-  function seed(number) {
-    state.seed = number;
-    state.changes = {};
-    refresh();
-  }
-  function devices(number) {
-    state.source = { ...state.source, wireless: { ...state.source.wireless, num_devices: number } };
-    state.changes = {};
-    state.selected = null;
-    refresh();
-  }
-  function select(index) {
-    state.selected = index;
-    drawAll();
-    if (index !== null && views.length) {
-      const one = views[0].devices[index];
-      context.announce(`Device ${one.name}: ${one.sends ? `sends on ${human(one.bandwidth_hz, "Hz")}` : `${one.reason}; ${one.remedy ?? ""}`}`);
-      if (views[0].devices.length > 64) solver.ask(state);  // of many devices, only the picked one is told all
-    }
-  }
-  function move(index, x_m, y_m) {
-    change(state, index, { x_m, y_m });
-    refresh();
-  }
-  function steps(index, by) {
-    state.selected = index;
-    changeDevice(index, { tau: Math.max(1, Math.round(views[0].devices[index].tau) + by) });
-  }
-  function changeDevice(index, values) {
-    change(state, index, values);
-    refresh();
-  }
-  function restore(index) {
-    delete state.changes[index];
-    refresh();
-  }
-  function reset() {
-    if (playing !== null) play();
-    state = firstState();
-    refresh();
+  // what the controls do
+
+  slide(name, value) {
+    this.state.sliders[name] = value;
+    this.refresh();
   }
 
-  async function file(given) {
+  policy(place, name) {
+    this.state.policies[place] = { policy: name, options: {} };
+    this.refresh();
+  }
+
+  options(place, given) {
+    this.state.policies[place].options = given;
+    this.refresh();
+  }
+
+  compare() {
+    const { policies } = this.state, other = policies[0].policy === "greedy" ? "exact" : "greedy";
+    this.state.policies = policies.length > 1 ? policies.slice(0, 1) : [...policies, { policy: other, options: {} }];
+    this.refresh();
+  }
+
+  round(index) {
+    const { run } = this.state.source;
+    if (run) return void this.run(run, Math.max(0, index));
+    this.state.round = Math.max(0, index);
+    this.refresh();
+  }
+
+  play() {
+    if (this.playing === null) this.playing = setInterval(() => this.round(this.state.round + 1), PLAY_EVERY_MS);
+    else this.stop();
+    this.strip.show(this.state, this.playing !== null);
+  }
+
+  stop() {
+    if (this.playing === null) return;
+    clearInterval(this.playing);
+    this.playing = null;
+    this.strip.show(this.state, false);
+  }
+
+  seed(number) {
+    Object.assign(this.state, { seed: number, changes: {} });
+    this.refresh();
+  }
+
+  devices(number) {
+    const { source } = this.state;
+    Object.assign(this.state, { source: { ...source, wireless: { ...source.wireless, num_devices: number } }, changes: {}, selected: null });
+    this.refresh();
+  }
+
+  reset() {
+    this.stop();
+    this.state = firstState();
+    this.refresh();
+  }
+
+  // what is done to a device
+
+  select(index) {
+    this.state.selected = index;
+    this.drawAll();
+    if (index === null || this.views.length === 0) return;
+    const one = this.views[0].devices[index];
+    this.context.announce(`Device ${one.name}: ${one.sends ? `sends on ${human(one.bandwidth_hz, "Hz")}` : `${one.reason}; ${one.remedy ?? ""}`}`);
+    if (this.views[0].devices.length > 64) this.solver.ask(this.state);  // of many devices, only the picked one is told all
+  }
+
+  change(index, values) {
+    change(this.state, index, values);
+    this.refresh();
+  }
+
+  steps(index, by) {
+    this.state.selected = index;
+    this.change(index, { tau: Math.max(1, Math.round(this.views[0].devices[index].tau) + by) });
+  }
+
+  restore(index) {
+    delete this.state.changes[index];
+    this.refresh();
+  }
+
+  // what comes in and goes out
+
+  async file(given) {
     try {
       const text = await given.text();
-      if (given.name.toLowerCase().endsWith(".json")) state = fromJson(text);
-      else {
-        const told = await context.api.post("/api/cell/load", { name: given.name, text });
-        state = told.kind === "cell" ? withCell(state, told, given.name) : withDevices(state, told.devices, given.name);
-        if (told.remarks.length) context.announce(told.remarks.join(" "));
-      }
-      refresh();
+      if (given.name.toLowerCase().endsWith(".json")) this.state = savedState(text);
+      else await this.read(given.name, text);
+      this.refresh();
     } catch (error) {
-      tell(`${given.name} cannot be shown: ${error.message}`);
+      this.tell(`${given.name} cannot be shown: ${error.message}`);
     }
   }
 
-  async function run(id, index) {
+  async read(name, text) {
+    const told = await this.context.api.post("/api/cell/load", { name, text });
+    this.state = told.kind === "cell" ? withCell(this.state, told, name) : withDevices(this.state, told.devices, { label: name });
+    if (told.remarks.length) this.context.announce(told.remarks.join(" "));
+  }
+
+  async run(id, index) {
     try {
       const path = id.split("/").map(encodeURIComponent).join("/");
-      const view = await context.api.get(`/api/runs/${path}/rounds/${index}`);
+      const view = await this.context.api.get(`/api/runs/${path}/rounds/${index}`);
       const sliders = { bandwidth_hz: view.bandwidth_hz, deadline_s: view.deadline_s, gamma: view.gamma };
-      state = withDevices(state, devicesOf(view), `${id}, round ${index}`, sliders);
-      if (context.about.policies.some((one) => one.name === view.policy && one.alone)) state.policies[0] = { policy: view.policy, options: {} };
-      refresh();
+      const before = this.state.source.run === id ? this.state : null;  // the next round of the run that is shown
+      this.state = withDevices(this.state, devicesOf(view), { label: id, run: id, index }, sliders);
+      if (before) Object.assign(this.state, { policies: before.policies, selected: before.selected });
+      const known = !before && this.context.about.policies.some((one) => one.name === view.policy && one.alone);
+      if (known) this.state.policies[0] = { policy: view.policy, options: {} };
     } catch (error) {
-      tell(`Round ${index} of ${id} cannot be shown: ${error.message}`);
-      if (views.length === 0) refresh();
+      this.stop();
+      this.tell(`Round ${index} of ${id} cannot be shown: ${error.message}`);
+      if (this.views.length > 0) return;
     }
+    this.refresh();
   }
 
-  async function save(kind) {
+  async save(kind) {
+    const { root, state, views } = this;
     if (views.length === 0) return;
     if (kind === "csv") saveSchedule(views);
     else if (kind === "devices") saveDevices(views[0]);
@@ -206,46 +263,23 @@ export function mount(root, context) {
     else await savePng(root, views);
   }
 
-  async function link() {
-    const hash = `#/cell?view=${await packed(state)}`;
-    history.replaceState(null, "", hash);
+  async link() {
+    history.replaceState(null, "", `#/cell?view=${await packed(this.state)}`);
     try {
       await navigator.clipboard.writeText(location.href);
-      context.announce("The link is copied.");
+      this.context.announce("The link is copied.");
     } catch {
-      context.announce("The link is in the address of this page.");
+      this.context.announce("The link is in the address of this page.");
     }
   }
 
-  function over(event) {
-    if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
-  }
-  function dropped(event) {
+  dropped(event) {
     if (!event.dataTransfer?.files.length) return;
     event.preventDefault();
-    file(event.dataTransfer.files[0]);
+    this.file(event.dataTransfer.files[0]);
   }
-
-  return () => {
-    if (playing !== null) clearInterval(playing);
-    cancelAnimationFrame(frame);
-    solver.end();
-    sizes.disconnect();
-    lit.stop();
-    root.removeEventListener("dragover", over);
-    root.removeEventListener("drop", dropped);
-    root.classList.remove("has-light");
-  };
 }
 
 function mark(kind) {
   return el("span", { class: `mark ${kind}`, "aria-hidden": "true" });
-}
-
-function fromJson(text) {
-  const told = JSON.parse(text);
-  if (told?.flare !== "cell") throw new Error("it is no JSON that this screen saved");
-  const state = { ...firstState(), ...told.state };
-  for (const one of ["source", "sliders", "policies", "changes"]) if (typeof state[one] !== "object" || !state[one]) throw new Error(`${one} is missing`);
-  return state;
 }

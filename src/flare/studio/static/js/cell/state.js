@@ -35,14 +35,17 @@ export function change(state, device, values) {
   state.changes[device] = { ...state.changes[device], ...values };
 }
 
-/** The state of devices that a file or a run's round brought. */
-export function withDevices(state, devices, label, sliders = {}) {
-  const own = devices.every((one) => one.payload_bits !== undefined);
+/** The state of devices that a file or a run's round brought; `from` is {label}, and of a run {run, index}, too. A payload
+ *  that all devices have goes to its slider. */
+export function withDevices(state, devices, from, sliders = {}) {
+  const bits = devices[0].payload_bits, same = devices.every((one) => one.payload_bits === bits);
+  const own = bits === undefined || same ? devices.map(({ payload_bits, ...rest }) => rest) : devices;
+  const payload_bits = bits === undefined ? state.sliders.payload_bits : same ? bits : null;
   return {
     ...state,
-    source: { kind: "devices", devices, label },
-    sliders: { ...state.sliders, payload_bits: own ? null : state.sliders.payload_bits, fading: "none", ...sliders },
-    round: 0,
+    source: { kind: "devices", devices: own, label: from.label, run: from.run ?? null },
+    sliders: { ...state.sliders, payload_bits, fading: "none", ...sliders },
+    round: from.index ?? 0,
     changes: {},
     selected: null,
   };
@@ -102,4 +105,15 @@ export async function unpacked(text) {
   const first = firstState();
   for (const name of Object.keys(first)) if (!(name in state)) throw new Error(`the link does not tell ${name}`);
   return { ...first, ...state };
+}
+
+const PARTS = ["source", "sliders", "policies", "changes"];
+
+/** The state of a JSON file that this screen saved. */
+export function savedState(text) {
+  const told = JSON.parse(text);
+  if (told?.flare !== "cell") throw new Error("it is no JSON that this screen saved");
+  const state = { ...firstState(), ...told.state };
+  for (const name of PARTS) if (typeof state[name] !== "object" || !state[name]) throw new Error(`it does not tell ${name}`);
+  return state;
 }

@@ -52,7 +52,7 @@ export function field(setting, { value, onChange, names = null, free = false }) 
     /** Whether the setting means something as the others are; `because` says when. */
     applies(does, because) {
       node.classList.toggle("idle", !does);
-      node.dataset.because = does ? "" : because;
+      node.querySelector(".field-help").dataset.because = does ? "" : because;
     },
   };
 }

@@ -77,7 +77,7 @@ class NewRunScreen {
     this.nameWrong = el("p", { class: "error field-wrong", id: "name-wrong" });
     this.wrong = el("p", { class: "error", role: "status" });
     this.foot = el("section", { class: "panel new-foot", "aria-label": "Command" },
-      el("div", { class: "foot-line" }, el("label", { for: this.nameField.id }, "Folder"), this.nameField, this.nameWrong, el("span", { class: "space" }), this.wrong, this.start),
+      el("div", { class: "foot-line" }, el("label", { for: this.nameField.id }, "Folder of the run"), this.nameField, this.nameWrong, el("span", { class: "space" }), this.wrong, this.start),
       el("div", { class: "command" }, el("span", { class: "soft" }, "The same in a terminal:"), this.command, this.copied));
   }
 

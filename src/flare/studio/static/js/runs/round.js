@@ -144,6 +144,9 @@ export function roundPanel(root, { api, announce, onShown, onRun }) {
     get run() {
       return state.run;
     },
+    get rounds() {
+      return state.rounds;
+    },
     stop() {
       playing(false);
       sizes.disconnect();

@@ -27,7 +27,8 @@ class RunsScreen {
     Object.assign(this, { root, context, api: context.api });
     const asked = context.parameters ?? new URLSearchParams();
     this.lines = new Map();
-    this.picked = new Set(asked.getAll("run"));
+    this.awaited = new Set(asked.getAll("run"));  // runs or folders of runs that may still have to appear
+    this.picked = new Set();
     this.metric = asked.get("metric") ?? "accuracy";
     this.x = asked.get("x") in AXES ? asked.get("x") : "rounds";
     this.together = asked.get("each") === null;
@@ -52,7 +53,7 @@ class RunsScreen {
     this.actionsRoot = el("div", { class: "run-actions" });
     this.column = el("div", { class: "runs-column" }, this.curves, this.actionsRoot, this.roundRoot, this.compareRoot, this.devicesRoot);
     clear(this.root, this.side, this.column);
-    this.list = list(this.side, { onPick: (picked) => this.setPicked(picked), needSparklines: (ids) => this.needSparklines(ids) });
+    this.list = list(this.side, { onPick: (picked) => { this.awaited.clear(); this.setPicked(picked); }, needSparklines: (ids) => this.needSparklines(ids) });
     this.buildCurves();
     this.round = roundPanel(this.roundRoot, {
       api: this.api,
@@ -95,7 +96,8 @@ class RunsScreen {
       this.take(told.runs);
       this.list.sparklines(Object.fromEntries(told.runs.filter((line) => line.sparkline).map((line) => [line.id, line.sparkline])));
       if (told.is_cut) this.context.announce("There are more folders than are looked into.");
-      if (![...this.picked].some((id) => this.lines.has(id))) this.pickFirst();
+      if (!this.awaited.size) this.pickFirst();
+      else this.pickAwaited();
       this.setPicked(this.picked);
     } catch (error) {
       if (!this.stopped) this.state.textContent = error.message;
@@ -121,6 +123,17 @@ class RunsScreen {
     this.picked = new Set(group.length && group.length <= 24 ? group.map((line) => line.id) : [newest.id]);
   }
 
+  /** Tick the runs that the address names, as they appear; of a folder, all in it. Whether there were any. */
+  pickAwaited() {
+    const before = this.picked.size;
+    for (const name of [...this.awaited]) {
+      const found = [...this.lines.keys()].filter((id) => id === name || id.startsWith(`${name}/`));
+      for (const id of found) this.picked.add(id);
+      if (found.length) this.awaited.delete(name);
+    }
+    return this.picked.size > before;
+  }
+
   take(lines) {
     this.lines = new Map(lines.map((line) => [line.id, line]));
     this.list.show(this.lines);
@@ -135,10 +148,10 @@ class RunsScreen {
     this.paused = paused;
     this.live.setAttribute("aria-pressed", String(!paused));
     this.live.textContent = paused ? "Paused" : "Live";
-    if (!paused) {
-      this.list.show(this.lines);
-      this.refreshSoon(0);
-    }
+    if (paused) return;
+    this.list.show(this.lines);
+    this.refreshSoon(0);
+    this.showGrown();
   }
 
   /** What the studio tells by itself. */
@@ -155,16 +168,20 @@ class RunsScreen {
     const grown = differ.filter((line) => before.get(line.id)?.rounds !== line.rounds).map((line) => line.id);
     this.list.forgetSparklines(grown);
     if (grown.length) this.needSparklines(grown.slice(0, 60));
-    if (!this.picked.size && this.lines.size) {
-      this.pickFirst();
+    if (this.awaited.size ? this.pickAwaited() : !before.size && this.lines.size) {
+      if (!this.picked.size) this.pickFirst();
       this.setPicked(this.picked);
     }
     if (differ.some((line) => this.picked.has(line.id))) this.refreshSoon(REFRESH_MS);
+    this.showGrown();
+  }
+
+  /** The run whose round is shown, as it is now. */
+  showGrown() {
     const mine = this.lines.get(this.round.run);
-    if (mine) {
-      this.actions.show(mine);
-      if (mine.rounds && mine.rounds !== before.get(mine.id)?.rounds) this.round.grew(mine.rounds);
-    }
+    if (!mine) return;
+    this.actions.show(mine);
+    if (mine.rounds && mine.rounds !== this.round.rounds) this.round.grew(mine.rounds);
   }
 
   async needSparklines(ids) {
@@ -210,7 +227,7 @@ class RunsScreen {
   /** The address says what is shown, so that it can be kept or sent. */
   remember() {
     const wish = new URLSearchParams();
-    for (const id of [...this.picked].slice(0, MAX_KEPT_IN_ADDRESS)) wish.append("run", id);
+    for (const id of [...this.awaited, ...this.picked].slice(0, MAX_KEPT_IN_ADDRESS)) wish.append("run", id);
     if (this.metric !== "accuracy") wish.set("metric", this.metric);
     if (this.x !== "rounds") wish.set("x", this.x);
     if (!this.together) wish.set("each", "");
@@ -245,7 +262,8 @@ class RunsScreen {
       this.chart.clear();
       clear(this.legend);
       clear(this.problems);
-      this.state.textContent = this.lines.size ? "Tick runs in the list to see their curves." : "";
+      this.state.textContent = this.awaited.size ? `${[...this.awaited].join(", ")} has not begun yet; it appears here when it does.`
+        : this.lines.size ? "Tick runs in the list to see their curves." : "";
       return;
     }
     const { metric, x, together } = this, points = Math.max(200, Math.min(1600, this.curves.clientWidth));
