@@ -25,6 +25,7 @@ anything is allocated that depends on it, and what is decoded is finite.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -215,7 +216,7 @@ def _check_stack(updates: Tensor) -> None:
 
 def refuse_not_finite(updates: Tensor) -> None:
     """NotFiniteError where updates (devices, weights) have entries that are infinite or not a number."""
-    if len(updates) == 0:
+    if len(updates) == 0 or math.isfinite(updates.sum()):  # no sum with such an entry is
         return
     refuse_lost(~torch.isfinite(torch.stack([updates.amin(dim=1), updates.amax(dim=1)])).all(0))  # of NaN, both are NaN
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flare.uplink import blocks as of_blocks
-from flare.uplink.codec import refuse_lost
+from flare.uplink.codec import refuse_lost, refuse_not_finite
 from flare.uplink.draws import DRAWS, Draws
 
 
@@ -51,7 +51,7 @@ def arrive(updates: Tensor, keys: Tensor, block: int, levels: int) -> Tensor:
         refuse_lost(lost)
         return received
     scales = of_blocks.largest(updates, block)
-    refuse_lost(~torch.isfinite(scales).all(1)[:, 0])
+    refuse_not_finite(scales[:, :, 0])
     received = _shares(updates, scales, block)
     for _, level in _rounded(received, keys, levels):
         _over(level, levels)

@@ -11,7 +11,7 @@ from torch import Tensor
 from flare.config.setting import check, setting
 from flare.uplink import blocks as of_blocks
 from flare.uplink import packing
-from flare.uplink.codec import Codec, refuse_lost
+from flare.uplink.codec import Codec, refuse_lost, refuse_not_finite
 from flare.uplink.registry import codec
 
 
@@ -57,7 +57,7 @@ class Sign(Codec):
             refuse_lost(lost)
             return received
         scales = of_blocks.mean_size(updates, block)
-        refuse_lost(~torch.isfinite(scales).all(1)[:, 0])  # means of finite entries are finite, and no others
+        refuse_not_finite(scales[:, :, 0])  # means of finite entries are finite, and no others
         positive_zeros = updates + 0.0  # of which there are two: -0 + 0 is 0
         return of_blocks.by_block(_with_sign, positive_zeros, scales, block, out=positive_zeros)
 
