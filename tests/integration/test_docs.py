@@ -29,8 +29,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
 COMMANDS = [
     (page, [line.split("#")[0].strip() for line in text.splitlines() if line.split("#")[0].strip()])
     for page, text in blocks("sh")
-    # Some start servers (test_flower_guide.py and test_studio_guide.py follow them), of one each step needs the last, and
-    # one needs the rights of root (test_testbed.py).
+    # Some start servers (test_flower_guide.py and test_studio_guide.py follow them), of one each step needs the last,
+    # and one needs the rights of root (test_testbed.py).
     if page not in ("flower.md", "for-researchers.md", "studio.md", "testbed.md")
     and "ray start" not in text  # tests/integration/test_ray.py does
 ]
