@@ -38,7 +38,8 @@ class Uplink:
     delay: the difference of the two clocks, what any answer takes, and the upload. The waiting for Flower to fetch the
     question, the start of the app, the way of the model to the node and its work came before. An answer without a model
     has the same delay but for the upload, so the least of those in the last rounds is taken off. What is left beside
-    the upload is waiting for the next look of Flower, which only makes a rate look smaller: the greatest counts.
+    the upload is waiting for the next look of Flower, which only makes a rate look smaller: the greatest counts. Long
+    uploads look up to twice as long as they are: Flower looks for arrays that are announced after 1, 3, 7 and 15 s.
     """
 
     delays_s: dict[int, float] = field(default_factory=dict)  # round -> least delay of an answer without a model
