@@ -157,6 +157,8 @@ def test_no_more_are_held_than_there_is_room_for() -> None:
     assert clipping.take(heard(0, 1.0), RULE) == []
     assert [each.device for each in clipping.take(heard(1, 9.0), RULE)] == [0, 1]
     assert [each.norm for each in clipping.take(heard(2, 7.0), RULE)] == [2.0]  # by the first two
+    many = Clipping(2.0, History.empty(4), 10**6)
+    assert [len(many.take(heard(device, 1.0), RULE)) for device in range(66)] == [*[0] * 63, 64, 1, 1]
 
 
 def test_where_nothing_can_be_compared_all_stays() -> None:

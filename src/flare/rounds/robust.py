@@ -4,7 +4,8 @@ Clipping (`learning.clip`). The typical length is the median of the last updates
 last 20 rounds: a device has one vote, however often it sends, and of an even number the lower of the two in the middle
 counts. An update longer than `clip` times that is shortened to it, its direction kept. So one vote is one number of the
 history, which is in every checkpoint, and updates are taken in one at a time. Where nobody has been heard yet, in the
-first round, the updates of the round vote themselves: they are held until all have come, or as many as may be held.
+first round, the updates of the round vote themselves: they are held until all have come, or 64 of them, or as many as
+there is room for.
 
 Where devices also send something else, it is bounded too. Gradients (FedLin) are clipped by the median of their own
 round. A control variate (SCAFFOLD) of a device that moved by delta changes by -c - delta / (tau eta_l), so that the
@@ -39,6 +40,8 @@ FLEET_CLIP = 3.0
 """What "auto" is on real nodes."""
 RECENT_ROUNDS = 20
 """How many rounds the length of an update counts."""
+MOST_VOTES = 64
+"""How many updates are held at most for the median of a round that no history knows."""
 _BYTES_OF_A_WEIGHT = 4
 _LEAST_UPDATES = 3  # with fewer there is no majority
 _SPARSE = ("topk", "ternary")
@@ -97,7 +100,7 @@ class Clipping:
     """
 
     def __init__(self, clip: float, history: History, max_held: int) -> None:
-        self._clip, self._max_held = clip, max_held
+        self._clip, self._max_held = clip, min(max_held, MOST_VOTES)
         self.limit = clip * typical_norm(history) if clip else math.inf
         self.clipped: list[int] = []
         self._held: list[tuple[Heard, LocalRule]] = []
@@ -155,12 +158,12 @@ def _bounded_change(update: Update, rule: LocalRule, limit: float) -> Tensor | N
 class ClippedMean:
     """A mean of vectors that are clipped by the median of their own lengths: of gradients, which no history knows.
 
-    They are held until all have come, or `max_held` of them, whose median counts then for the others. Nothing waits
-    for a GPU: the lengths stay where the vectors are.
+    They are held until all have come, or 64 or `max_held` of them, whose median counts then for the others. Nothing
+    waits for a GPU: the lengths stay where the vectors are.
     """
 
     def __init__(self, mean: Mean, clip: float, max_held: int) -> None:
-        self._mean, self._clip, self._max_held = mean, clip, max_held
+        self._mean, self._clip, self._max_held = mean, clip, min(max_held, MOST_VOTES)
         self._limit: Tensor | None = None
         self._held: list[tuple[Tensor, int]] = []
 
