@@ -67,17 +67,19 @@ def test_a_request_is_what_a_connection_carries_between_two_answers() -> None:
 
 
 def test_the_upload_lasts_from_the_first_frame_of_an_array_to_the_last() -> None:
-    seen = on_link(UPLOAD, 1.0, 3.0)
+    seen = on_link(UPLOAD, 1.0, 3.0, 2e5)
     assert (seen.first_s, seen.last_s) == pytest.approx((1.3, 2.0))
     assert seen.frames == 6
     assert seen.frame_bytes == 1514 + 1514 + 3066 + 4066 + 666 + 566
     assert seen.tcp_bytes == seen.frame_bytes - 6 * 66
     assert seen.other_bytes == 1066 + 766
+    # Six frames 0.1 to 0.2 s after one another, of which those of 3,066 and 4,066 bytes take 0.12264 and 0.16264 s.
+    assert seen.pauses_s == pytest.approx((0.2 - 0.12264) + (0.2 - 8 * 666 / 2e5) + (0.1 - 8 * 566 / 2e5))
 
 
 def test_where_no_array_was_on_the_link_nothing_was_seen() -> None:
-    assert math.isnan(on_link(UPLOAD, 2.05, 3.0).first_s)
-    assert math.isnan(on_link(UPLOAD[:0], 0.0, 3.0).first_s)
+    assert math.isnan(on_link(UPLOAD, 2.05, 3.0, 2e5).first_s)
+    assert math.isnan(on_link(UPLOAD[:0], 0.0, 3.0, 2e5).first_s)
 
 
 def tcp_frame(carried: int, ip_options: int = 0, tcp_options: int = 12) -> bytes:

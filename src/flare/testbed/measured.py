@@ -25,9 +25,12 @@ import numpy as np
 from flare.rounds import RoundRecord
 from flare.testbed.capture import Frames
 from flare.testbed.moments import FETCHED, SENT, TRAINED, Moment
+from flare.types import Floats
 
 LARGE_BYTES = 4096
 """A request of at least so many bytes carries an array: Flower's other requests have a few hundred to two thousand."""
+MIN_PAUSE_S = 0.05
+"""A link that carries nothing for so long has nothing to carry: the device waits for an answer or for its processor."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class OnLink:
     frame_bytes: int  # with all headers, from the first frame of the update to the last
     tcp_bytes: int  # what TCP carried of these
     other_bytes: int  # whole frames before and after: Flower's other messages
+    pauses_s: float = 0.0  # how long the link stood idle between first and last, in pauses of at least MIN_PAUSE_S
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def deliveries(
             sent, trained, fetched = (at.get((what, record.round, device)) for what in (SENT, TRAINED, FETCHED))
             link = _NOT_SEEN
             if trained is not None and fetched is not None and device in by_device:
-                link = on_link(by_device[device], trained.time_s, fetched.time_s)
+                link = on_link(by_device[device], trained.time_s, fetched.time_s, _rate_bps(bits.get(device), upload_s))
             found.append(
                 Delivery(
                     run,
@@ -175,14 +179,19 @@ def deliveries(
     return found
 
 
+def _rate_bps(bits: float | None, upload_s: float) -> float:
+    return (bits or math.nan) / upload_s
+
+
 _NOT_SEEN = OnLink(math.nan, math.nan, 0, 0, 0, 0)
 
 
-def on_link(frames: Frames, after_s: float, before_s: float) -> OnLink:
-    """What one device sent between two moments. `frames` are those of its link, in the order of time."""
+def on_link(frames: Frames, after_s: float, before_s: float, rate_bps: float) -> OnLink:
+    """What one device sent between two moments on a link of this rate. `frames` are those of its link, in the order of
+    time."""
     begin, end = np.searchsorted(frames["time_ns"], [round(1e9 * after_s), round(1e9 * before_s)])
     window = frames[begin:end]
-    large = [each for each in requests(window) if each.tcp_bytes >= LARGE_BYTES]
+    large = [each for each in requests(window) if each.tcp_bytes >= LARGE_BYTES]  # a part of an array at least
     if not large:
         return _NOT_SEEN
     first, last = min(each.first_ns for each in large), max(each.last_ns for each in large)
@@ -196,7 +205,15 @@ def on_link(frames: Frames, after_s: float, before_s: float) -> OnLink:
         frame_bytes=carried,
         tcp_bytes=int(during["tcp_bytes"].sum()),
         other_bytes=int(up["frame_bytes"].sum()) - carried,
+        pauses_s=_pauses_s(during, rate_bps),
     )
+
+
+def _pauses_s(frames: Frames, rate_bps: float) -> float:
+    """How long a link stood idle between frames: by how much longer one follows another than it takes itself."""
+    since_s: Floats = 1e-9 * np.diff(frames["time_ns"].astype(np.int64)).astype(np.float64)
+    idle_s = since_s - 8.0 * frames["frame_bytes"][1:] / rate_bps
+    return float(idle_s[idle_s >= MIN_PAUSE_S].sum())
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ COLUMNS: dict[str, Callable[[Delivery], object]] = {
     "hand_over_s": lambda each: each.hand_over_s,
     "protocol_s": lambda each: each.protocol_s,
     "fetch_s": lambda each: each.fetch_s,
+    "pauses_s": lambda each: each.link.pauses_s,
     "frames": lambda each: each.link.frames,
     "frame_bytes": lambda each: each.link.frame_bytes,
     "tcp_bytes": lambda each: each.link.tcp_bytes,

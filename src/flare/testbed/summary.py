@@ -74,6 +74,7 @@ ERRORS: dict[str, Callable[[Delivery], float]] = {
     "computing": lambda each: abs(each.measured_compute_s / each.compute_s - 1.0),
     "upload": lambda each: abs(each.measured_upload_s / each.upload_s - 1.0),
     "upload, less the protocols' bytes": lambda each: abs(each.net_upload_s / each.upload_s - 1.0),
+    "upload, less bytes and pauses": lambda each: abs((each.net_upload_s - each.link.pauses_s) / each.upload_s - 1.0),
     "finish": lambda each: abs(each.measured_finish_s / each.finish_s - 1.0),
     "finish, less the overhead": lambda each: abs(each.net_finish_s / each.finish_s - 1.0),
 }
@@ -83,6 +84,7 @@ OVERHEAD: dict[str, Callable[[Delivery], float]] = {
     "protocols' bytes": lambda each: each.protocol_s,
     "fetch": lambda each: each.fetch_s,
     "all from the device's beginning on": lambda each: each.overhead_s,
+    "pauses within the upload, not subtracted": lambda each: each.link.pauses_s,
 }
 ROUND, NET_ROUND = "round", "round, less the overhead"
 
