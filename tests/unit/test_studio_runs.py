@@ -94,6 +94,7 @@ def test_runs_beyond_the_time_of_a_look_are_read_with_the_next(index, tmp_path, 
     written(tmp_path / "a", 2)
     monkeypatch.setattr(index_module, "_MAX_LOOK_S", -1.0)
     assert by_id(index)["a"].state == "reading"
+    assert by_id(index)["a"].state == "reading"
     monkeypatch.undo()
     index._looked_at = -1e9
     assert by_id(index)["a"].state == "finished"

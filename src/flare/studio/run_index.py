@@ -157,7 +157,8 @@ class RunIndex:
         for run in self.folders.look():
             folder = self.root if run == "." else self.root / run
             before, stamps = self._known.get(run), _stamps(folder)
-            if before is None and time.monotonic() - begin > _MAX_LOOK_S:
+            is_new = before is None or before.line.state == UNREAD
+            if is_new and time.monotonic() - begin > _MAX_LOOK_S:
                 before = _Known((), replace(self._line(run, stamps), state=UNREAD), None, 0, False)
             elif before is None or before.stamps != stamps:
                 before = self._read(run, folder, stamps, before)

@@ -200,6 +200,15 @@ export function list(root, { onPick, needSparklines }) {
       state.picked = picked;
       mark();
     },
+    /** Bring the first ticked run into sight. */
+    reveal() {
+      const place = state.shown.findIndex(({ ids, fold: name }) => name === undefined && state.picked.has(ids[0]));
+      if (place < 0) return;
+      state.at = place;
+      mark();
+      const { node } = state.shown[place];
+      rows.scrollTop = Math.max(0, node.offsetTop - 48);
+    },
     setLooks(looks) {
       state.looks = looks;
       mark();

@@ -18,6 +18,7 @@ export function roundPanel(root, { api, announce, onShown, onRun }) {
   const back = el("button", { type: "button", "aria-label": "Round before", onclick: () => hold(state.index - 1) }, "◂");
   const ahead = el("button", { type: "button", "aria-label": "Next round", onclick: () => hold(state.index + 1) }, "▸");
   const play = el("button", { type: "button", "aria-pressed": "false", onclick: () => playing(state.playing === null) }, "Play rounds");
+  const open = el("a", { class: "button", title: "Move its devices, change the band, try other policies" }, "Open in Cell");
   const title = el("span", {}, "Round");
   const facts = el("p", { class: "round-facts" });
   const note = el("p", { class: "soft", role: "note" });
@@ -26,7 +27,7 @@ export function roundPanel(root, { api, announce, onShown, onRun }) {
   const drawing = el("div", { class: "round-drawing" },
     el("div", { class: "round-map" }, map, picked), el("div", { class: "round-times" }, el("h3", {}, "Time of each sender"), gantt, el("h3", {}, "Band"), band));
   clear(root, el("h2", {}, title, runs),
-    el("div", { class: "round-bar" }, back, slider, ahead, play), facts, note, drawing);
+    el("div", { class: "round-bar" }, back, slider, ahead, play, open), facts, note, drawing);
   const sizes = new ResizeObserver(() => state.view && draw());
   sizes.observe(drawing);
 
@@ -93,6 +94,7 @@ export function roundPanel(root, { api, announce, onShown, onRun }) {
     title.textContent = `Round ${(view.round + 1).toLocaleString("en")} of ${state.rounds.toLocaleString("en")}`;
     back.disabled = view.round <= 0;
     ahead.disabled = view.round + 1 >= state.rounds;
+    open.href = `#/cell?run=${encodeURIComponent(state.run)}&round=${view.round}`;
     const placed = view.devices.some((one) => one.x_m !== null);
     note.textContent = view.untold ? `Only what was recorded: ${view.untold}.` : "";
     note.hidden = !view.untold;

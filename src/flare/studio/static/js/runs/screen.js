@@ -99,6 +99,7 @@ class RunsScreen {
       if (!this.awaited.size) this.pickFirst();
       else this.pickAwaited();
       this.setPicked(this.picked);
+      this.list.reveal();
     } catch (error) {
       if (!this.stopped) this.state.textContent = error.message;
       return;
