@@ -26,7 +26,7 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)")
 GROUPS = {
     "Scheduling": ("RoundProblem", "solve", "solve_many", "Schedule", "Status", "Choice", "admit", "POLICIES"),
     "The cell": ("Cell", "CELLS", "round_problem"),
-    "Runs": ("simulate", "compare", "load", "Run", "Runs"),
+    "Runs": ("simulate", "compare", "load", "Run", "Runs", "tune"),
     "Code of your own": ("policy", "method", "codec", "air_scheme", "model", "dataset", "stream"),
 }
 """The public names in the order in which a reader meets them."""
@@ -81,6 +81,7 @@ def gallery(pictures: list[Path]) -> str:
     """A page with every figure of the results, each a link to its full size."""
     lines = ["---", "hide: [toc]", "---", "", "# Gallery", ""]
     lines += ["Every figure of [the results](results.md), drawn by `flare reproduce`.", ""]
+    lines += ["![The studio: a device is dragged, the deadline moved, two policies compared](studio.gif)", ""]
     lines += ['<div class="gallery" markdown>', ""]
     for picture in pictures:
         name = f"results/figures/{picture.name}"
