@@ -23,6 +23,10 @@ from flare.learning.job import LocalRule, Update
 from flare.learning.methods import METHODS, make_method
 from flare.learning.robust import TrimmedMean, num_trimmed
 from flare.records import RunFolder
+from flare.records.run import run_of
+from flare.report.curves import summarise
+from flare.report.run_groups import group_runs
+from flare.report.run_words import headline, remarks_on
 from flare.rng import stream
 from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.robust import ClippedMean, Clipping, Heard, typical_norm
@@ -241,6 +245,17 @@ def test_who_was_clipped_is_recorded_and_the_history_has_what_was_believed() -> 
         assert record.clipped == long
         assert attackers & set(record.sent) <= set(record.clipped)
     assert np.nanmax(member.state.history.update_norm) <= max(each.norm_limit or 0.0 for each in records)
+
+
+def test_the_report_says_who_attacked_and_how_many_updates_were_clipped() -> None:
+    member, records = driven(*SHORT, "learning.clip=2", "learning.robust=median", "learning.attack_scale=1000")
+    run = run_of(records, member.simulation.config, {}, None)
+    clipped, sent = sum(len(each.clipped) for each in records), sum(len(each.sent) for each in records)
+    assert run.num_clipped.tolist() == [len(each.clipped) for each in records]
+    groups, left_out = group_runs([run])
+    lines = [summarise(group) for group in groups]
+    assert f"{clipped} of {sent} updates were too long, and were clipped" in remarks_on(groups, lines, left_out)
+    assert "2 attackers (scaled), the median of the updates" in headline(groups, lines, ())
 
 
 def test_absent_attackers_are_never_there() -> None:

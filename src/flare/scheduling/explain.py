@@ -38,7 +38,7 @@ class LeftOut(StrEnum):
     TOO_WEAK = "channel too weak"
     HELD_UP = "held up by those who must send"
     NO_ROOM = "does not fit"
-    NOT_CHOSEN = "was not chosen, and the round ends when those chosen have sent"
+    NOT_CHOSEN = "was not chosen"
     FULL = "would be one too many"
     WORSE = "would worsen the objective"
     EQUAL = "would not change the objective"
