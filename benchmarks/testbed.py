@@ -94,12 +94,19 @@ def conditions(facts: Mapping[str, Any]) -> str:
 def variants(found: Mapping[str, tuple[Summary, Mapping[str, Any]]]) -> str:
     """What TLS and the size of an update change, a row for each part."""
     names = list(found[MAIN][0].update_bytes)
-    head = ["", *(f"{name}, bytes" for name in names), "upload: median error", "less the protocols' bytes"]
+    head = [
+        "",
+        "devices, load before",
+        *(f"{name}, bytes" for name in names),
+        "upload: median error",
+        "less the protocols' bytes",
+    ]
     lines = [head, ["---"] * len(head)]
-    for name, (summary, _) in found.items():
+    for name, (summary, facts) in found.items():
         error, net = summary.errors["upload"].median, summary.errors["upload, less the protocols' bytes"].median
         sizes = [f"{summary.update_bytes[each]:,.0f}" for each in names]
-        lines.append([name, *sizes, f"{100.0 * error:.1f} %", f"{100.0 * net:.1f} %"])
+        on = f"{facts['devices']}, {facts['load_before']:.1f}"
+        lines.append([name, on, *sizes, f"{100.0 * error:.1f} %", f"{100.0 * net:.1f} %"])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

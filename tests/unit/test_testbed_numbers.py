@@ -260,7 +260,7 @@ def test_the_benchmark_writes_results_into_the_page() -> None:
     assert "updates of 4 Mbit, with TLS, guard 1.5s (1.5 times the longest overhead in 4 rounds" in told
     assert "Settings changed: wireless.deadline_s=8." in told
     assert as_markdown(summary) in told
-    assert "| without TLS | 1,000 | 0 | 0 | 0 | 10.0 % | 10.0 % |" in told
+    assert "| without TLS | 3, 0.2 | 1,000 | 0 | 0 | 0 | 10.0 % | 10.0 % |" in told
     page = f"before\n{bench['BEGIN']}\nold\n{bench['END']}\nafter\n"
     assert bench["with_results"](page, "new") == f"before\n{bench['BEGIN']}\n\nnew\n{bench['END']}\nafter\n"
     with pytest.raises(ValueError, match="no place for results"):

@@ -75,7 +75,7 @@ def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
         "took_s": round(time.time() - began),
         "cores": os.cpu_count(),
         "load_before": load,  # of the minute before: what else the machine did
-        "system": f"{platform.system()} {platform.release()}",
+        "system": " ".join([platform.system(), ".".join(platform.release().split(".")[:2])]),
         "flower": version("flwr"),
     }
     write_whole(folder / FACTS, json.dumps({**facts, **vars(settings)}, indent=2).encode())
