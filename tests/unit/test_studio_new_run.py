@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="the extra studio is not installed")
 
 from flare.config import Config, override, settings_of
 from flare.config.options import Options
-from flare.studio.launching import MAX_RUNNING, NOTES, Launcher, NotNowError, refuse_name
+from flare.studio.launching import MAX_RUNNING, NOTES, Job, Launcher, NotNowError, refuse_name
 from flare.studio.run_form import COMMON, PATHS, arguments, changed_settings, checked, form
 from flare.studio.settings import Studio
 from flare.sweeps.parts import PARTS
@@ -253,6 +253,18 @@ def test_the_token_is_not_handed_on_and_the_folder_is_no_place_for_modules(tmp_p
     launcher.start(["run", "--set", "x=<script>"], "a")
     until(lambda: launcher.jobs()[0]["state"] == "ended")
     assert launcher.jobs()[0]["said"] == [f"None {tmp_path} False ['run', '--set', 'x=<script>', '--quiet']"]
+
+
+def test_a_comparison_is_resumed_as_a_whole_and_a_run_by_itself(client, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        Launcher, "_start", lambda self, words, run: started.append(words) or Job(1, run, words, 0, "", "")
+    )
+    written(tmp_path / "c" / "-x", 1, status="interrupted")
+    (tmp_path / "c" / "comparison.json").write_text("[]")
+    for run in ("c", "c/-x"):
+        assert client.post("/api/runs/resume", {"run": run}).status_code == 201
+    assert started == [("compare", "--resume=c"), ("run", "--resume=c/-x")]
 
 
 def test_only_so_many_processes_go_on_at_once(launcher, monkeypatch):

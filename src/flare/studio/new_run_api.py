@@ -19,6 +19,7 @@ from flare.studio.run_folders import inside
 from flare.studio.run_form import MAX_SETTINGS, Checked, arguments, changed_settings, checked, form
 from flare.studio.settings import Studio
 from flare.sweeps.entries import name_of, of_pairs, pair_of, refuse_twins, run_name
+from flare.sweeps.task import COMPARISON
 from flare.text import one_line
 
 MAX_ENTRIES = 50
@@ -112,7 +113,7 @@ def router(studio: Studio) -> APIRouter:
     @routes.post("/api/runs/resume", summary="Continue a run that was ended before its end")
     def resume(asked: OneRun) -> Response:
         try:
-            inside(root, asked.run)
+            folder = inside(root, asked.run)
         except LookupError:
             raise HTTPException(404, NO_RUN) from None
         if asked.run == ".":
@@ -120,7 +121,8 @@ def router(studio: Studio) -> APIRouter:
         launcher.let_end(asked.run, ENDING_S)
         if launcher.is_running(asked.run):
             raise HTTPException(409, f"{asked.run} is being carried out")
-        return answer(_started(launcher, ["run", f"--resume={asked.run}"], asked.run), 201)
+        what = "compare" if (folder / COMPARISON).is_file() else "run"
+        return answer(_started(launcher, [what, f"--resume={asked.run}"], asked.run), 201)
 
     @routes.get("/api/jobs", summary="What was started here, and what became of it")
     def jobs() -> Response:

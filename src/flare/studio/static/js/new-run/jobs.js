@@ -49,7 +49,7 @@ export function jobs(root, { api, announce }) {
       el("span", { class: "space" }),
       state === "running" && el("button", { type: "button", onclick: () => act("/api/runs/stop", one.run, `${one.run} stops.`) }, "Stop"),
       state === "stopping" && el("button", { type: "button", onclick: () => act("/api/runs/stop", one.run, `${one.run} is ended.`) }, "Stop at once"),
-      state === "interrupted" && one.words[0] === "run" && el("button", { type: "button", onclick: () => act("/api/runs/resume", one.run, `${one.run} goes on.`) }, "Resume"),
+      state === "interrupted" && el("button", { type: "button", onclick: () => act("/api/runs/resume", one.run, `${one.run} goes on.`) }, "Resume"),
       state !== "failed" && el("a", { class: "button", href: `#/runs?run=${encodeURIComponent(one.run)}` }, "Show"),
       wrong ? el("p", { class: "error" }, wrong) : one.said.length ? el("details", {}, el("summary", {}, "What it said"), el("pre", {}, one.said.join("\n"))) : "");
   }

@@ -160,7 +160,7 @@ class NewRunScreen {
     const own = this.form.sections.find((section) => !section.name).settings.map((setting) => this.fieldOf(setting, setting.name).node);
     return el("section", { class: "panel new-section", id: uid("section"), "data-title": "Runs", "data-name": "*" },
       el("h2", {}, el("span", {}, "Runs")), el("p", { class: "soft" }, "One run, or several that are compared seed by seed: seeds, and pairs of method and policy."),
-      el("div", { class: "fields" }, own[0], made.node, own.slice(1), el("div", { class: "field" }, el("div", { class: "field-head" }, el("span", { class: "label" }, "method : policy")),
+      el("div", { class: "fields" }, own[0], made.node, own.slice(1), el("div", { class: "field several" }, el("div", { class: "field-head" }, el("span", { class: "label" }, "method : policy")),
         this.pairs, add, this.pairsWrong, el("p", { class: "field-help soft" }, "Without a pair, those of the settings below are run."))));
   }
 
@@ -253,8 +253,9 @@ class NewRunScreen {
       const wanted = this.view === "all" || (this.view === "changed" ? changed : (made.common && !idle) || changed);
       made.node.hidden = !(made.node.classList.contains("wrong") || (words.length ? words.every((word) => text.includes(word)) : wanted));
     }
+    this.sections.querySelector(".several").hidden = words.length > 0 || (this.view === "changed" && !this.entries.length);
     for (const section of this.sections.children) {
-      const fields = [...section.querySelectorAll(".field")];
+      const fields = [...section.querySelectorAll(".field:not(.several)")];
       const own = section.dataset.name === "+" ? this.view === "all" && !words.length : section.dataset.name === "*" && this.view !== "changed" && !words.length;
       section.hidden = !own && !fields.some((each) => !each.hidden && each.querySelector(".field-help"));
     }
