@@ -7,14 +7,17 @@ from typing import Any
 
 import griffe
 
-SECTION = re.compile(r"(?<=Parameters\n----------\n)(?:.+\n?)+")
+SECTION = re.compile(r"Parameters\n----------\n((?:.+(?:\n|$))+)")
 ENTRY = re.compile(r"^([\w*, ]+?) : (.+)$", re.MULTILINE)
 
 
 class Descriptions(griffe.Extension):  # type: ignore[misc]
-    """Moves what a parameter is to where a description belongs; its type comes from the signature."""
+    """Moves what a parameter is to where a description belongs (its type comes from the signature), and the parameters
+    to the end: whatever else came after them would be taken for parameters."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called for each module, class, function and attribute that is read."""
-        if obj.docstring is not None:
-            obj.docstring.value = SECTION.sub(lambda found: ENTRY.sub(r"\1\n    \2", found[0]), obj.docstring.value)
+        if obj.docstring is not None and (found := SECTION.search(obj.docstring.value)):
+            words = obj.docstring.value.replace(found[0], "").rstrip()
+            listed = ENTRY.sub(r"\1\n    \2", found[1])
+            obj.docstring.value = f"{words}\n\nParameters\n----------\n{listed}"
