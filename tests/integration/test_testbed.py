@@ -52,7 +52,8 @@ def test_three_devices_deliver_at_the_rates_that_they_are_granted(
     code, said, wrong = flare(capsys, "testbed", "--out", str(tmp_path / "bed"), *SMALL, limit_s=400)
     assert code == 0, wrong
     assert "in time" in said
-    rows = list(csv.DictReader((tmp_path / "bed" / "measurements.csv").open()))
+    with (tmp_path / "bed" / "measurements.csv").open() as file:
+        rows = list(csv.DictReader(file))
     assert {row["round"] for row in rows} == {"0", "1"}
     assert len(rows) == 6  # cm selects everybody: the deadline is generous
     for row in rows:
@@ -87,7 +88,8 @@ def test_what_a_killed_testbed_leaves_is_taken_down(capsys: pytest.CaptureFixtur
     code, _, wrong = flare(capsys, "testbed", "--out", str(tmp_path / "other"), *SMALL)
     assert code == 2
     assert "a testbed is up on this machine, or one was killed" in wrong
-    assert not (tmp_path / "other" / "frames.bin").exists()
+    assert not (tmp_path / "other").exists()
+    assert len(network.ours()) == 4  # the other's are left alone
     code, told, _ = flare(capsys, "testbed", "--clean")
     assert code == 0
     assert re.search(r"4 namespaces and [1-9]\d* programs of a testbed were taken down", told)

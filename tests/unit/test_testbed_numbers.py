@@ -386,7 +386,7 @@ def test_what_is_left_of_a_testbed_is_not_mixed_up(monkeypatch: pytest.MonkeyPat
     assert gone.processes == 0
     assert [words[2] for words in asked if words[1] == "delete"] == gone.namespaces
     with pytest.raises(ValueError, match=r"a testbed is up on this machine, or one was killed.*--clean"):
-        network.build(2)
+        network.refuse_second()
 
 
 def test_a_folder_that_is_no_testbed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

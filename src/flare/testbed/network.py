@@ -41,13 +41,17 @@ def server_address(device: int) -> str:
     return f"10.203.{device}.1"
 
 
-def build(num_devices: int) -> None:
-    """Set up the network; OSError where the system refuses. What is half built is taken down by `clean`."""
+def refuse_second() -> None:
+    """ValueError where a testbed is up: there is one on a machine, and `clean` would take down the other's."""
     if found := [name for name in ours() if "probe" not in name]:
         raise ValueError(
             f"a testbed is up on this machine, or one was killed and left {found[0]}: wait for it, or take it down "
             "with flare testbed --clean"
         )
+
+
+def build(num_devices: int) -> None:
+    """Set up the network; OSError where the system refuses. What is half built is taken down by `clean`."""
     _add(SERVER)
     for device in range(num_devices):
         own = namespace(device)

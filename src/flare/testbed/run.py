@@ -48,6 +48,7 @@ def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
     The network is taken down however this ends, but for a kill that asks nobody: then `network.clean` does it.
     """
     rights.refuse()
+    network.refuse_second()  # before anything that takes down what there is
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; give a new folder for the files of the testbed")
     folder = folder.resolve()
