@@ -57,7 +57,7 @@ class KnownRound:
     def ask(self, policy: str, options: dict[str, Any], *, seed: int, index: int) -> Schedule:
         """The schedule of a policy, which draws as it does in round `index` of a run with this seed."""
         hardware = self.hardware_for(policy)
-        rng = stream(seed, "policy", policy, index)
+        rng = stream(seed, "policy", policy, index) if POLICIES[policy].draws else None
         return solve(self.problem, policy, rng=rng, hardware=hardware, **options)
 
     def energy_j(self, answer: Schedule, detail: Explanation) -> Floats:
