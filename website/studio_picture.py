@@ -1,6 +1,6 @@
 """Draw docs/studio.gif: somebody drags a device across the cell, then moves the deadline, then compares two policies.
 
-    python website/studio_picture.py        # needs Chromium and the extras of the tests
+Run `python website/studio_picture.py`; it needs Chromium and the extras of the tests.
 """
 
 from __future__ import annotations
