@@ -23,10 +23,9 @@ Value = TypeVar("Value")
 ROUNDS_KEPT = 5
 """Rounds for which an answer counts: clocks drift, and a node that looks too slow is not asked to send and would stay
 so."""
-SURE_S = 1.5
-"""An upload that took so long, and twice as long as what answers without a model differ by, says how fast the uplink
-is; a shorter one, that it is not slower. Flower looks for answers every 0.5 s on the node and every `poll_s` on the
-server, together half of this."""
+SURE_S = 2.5
+"""An upload that took so long says how fast the uplink is; a shorter one, that it is not slower. Flower looks for
+answers every 0.5 s on the node, every `poll_s` on the server and every 0.5 s for the arrays of one: half of this."""
 
 
 @final
