@@ -4,14 +4,11 @@ from flare.config.option import Limits
 from flare.config.options import Options
 from flare.config.sections import (
     AUTO,
-    BROADCAST,
     FDMA,
     LONGEST_UNSEEN,
     MAX_SEEDS,
     MODELLED,
-    NO_BROADCAST,
     OTA,
-    PLAIN,
     SECTIONS,
     WALL,
     Config,
@@ -21,11 +18,11 @@ from flare.config.sections import (
     RunConfig,
     SchedulingConfig,
     UplinkConfig,
-    WirelessConfig,
     settings_of,
 )
 from flare.config.setting import setting
 from flare.config.toml import load, override, to_toml, with_settings
+from flare.config.wireless import BROADCAST, NO_BROADCAST, PLAIN, WirelessConfig
 
 __all__ = [
     "AUTO",

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
+from flare.types import Floats
+
 FRAME_BYTES = 1514
 """The longest frame of an interface with the usual MTU of 1500: what a token bucket must hold at least."""
 _LATE_S = 0.002  # how late a timer of the kernel may fire, and the bucket still lose nothing
@@ -102,6 +104,36 @@ class TcRadio:
             known = ", ".join(map(str, sorted(self._links))) or "none"
             raise ValueError(f"the radio has no link of device {device} (it has those of: {known}); give it in `links`")
         return self._links[device]
+
+
+@final
+class Grants:
+    """What a radio was told and was not taken back yet."""
+
+    def __init__(self, radio: Radio) -> None:
+        self._radio = radio
+        self._devices: list[int] = []
+
+    @property
+    def bind(self) -> bool:
+        """Whether the network gives each device its grant, and no more."""
+        return not isinstance(self._radio, NoRadio)
+
+    def give(self, devices: Sequence[int], bandwidth_hz: Floats, rate_bps: Floats) -> None:
+        """Take back what holds, and grant each device its share."""
+        self.take_back()
+        for device, each_hz, each_bps in zip(devices, bandwidth_hz.tolist(), rate_bps.tolist(), strict=True):
+            self._devices.append(device)
+            self._radio.grant(device, each_hz, each_bps)
+
+    def take_back(self) -> None:
+        """Release every device, also where the radio fails at one of them."""
+        try:
+            while self._devices:
+                self._radio.release(self._devices.pop(0))
+        finally:
+            if self._devices:
+                self.take_back()
 
 
 def radio_named(text: str) -> Radio:

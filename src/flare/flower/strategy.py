@@ -28,7 +28,7 @@ from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import AskedGradient, Mailbox
 from flare.flower.nodes import gradient_message, gradients, take_in
-from flare.flower.radio import NoRadio, Radio, radio_named
+from flare.flower.radio import Grants, Radio, radio_named
 from flare.flower.resources import observation
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
@@ -129,7 +129,7 @@ class FlareStrategy(Strategy):
         self.max_update_norm = max_update_norm
         self.poll_s = poll_s
         self.radio: Radio = radio_named(radio) if isinstance(radio, str) else radio
-        self._granted: list[int] = []  # devices whose grant holds
+        self._grants = Grants(self.radio)
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()
         self._timeout_s = 3600.0
@@ -191,7 +191,7 @@ class FlareStrategy(Strategy):
                 idle = 0 if run.present else idle + 1
             run.keeper.suspend(run.state, run.numbers(self._fleet))
         finally:
-            self._release()
+            self._grants.take_back()
             run.keeper.close()
             self._drives = False
         result.arrays = run.arrays()
@@ -221,7 +221,8 @@ class FlareStrategy(Strategy):
         )
         run.present = len(known)
         plan = plan_round(station, run.state, observation(known, self._fleet.size, station.config.wireless))
-        self._grant(plan)
+        if plan is not None:
+            self._grants.give(plan.selected.tolist(), plan.bandwidth_hz, plan.payload_bits / plan.upload_s)
         reader = self._reader(run, plan)
         ttl_s = 1.1 * self._timeout_s  # then the SuperLink forgets it, and nobody works for a round that is over
         out = time.monotonic()
@@ -334,7 +335,6 @@ class FlareStrategy(Strategy):
         if run is None or this is None:  # the run is over
             return None, None, Findings()
         self._round = None
-        granted = not isinstance(self.radio, NoRadio)
         try:
             take_in(
                 answers,
@@ -343,10 +343,10 @@ class FlareStrategy(Strategy):
                 this.reader,
                 fleet=self._fleet,
                 faults=self._faults,
-                granted=granted,
+                granted=self._grants.bind,
             )
         finally:
-            self._release()
+            self._grants.take_back()
         with one_thread(_CPU):
             state, record = this.arrivals.end(faults=self._faults_by_device(), lasted_s=this.lasted_s)
         run.state = state
@@ -398,24 +398,6 @@ class FlareStrategy(Strategy):
         messages = evaluate_messages(chosen, index, run.arrays(), ttl_s=1.1 * patience_s)
         answers = run.mail.ask(grid, messages, when="evaluate", timeout_s=patience_s)
         return read_tests(answers, device_of, self._faults)
-
-    def _grant(self, plan: Plan | None) -> None:
-        """Tell the radio what the schedule gives each selected device; what held before is taken back."""
-        self._release()
-        if plan is None:
-            return
-        self._granted = plan.selected.tolist()
-        rates_bps = plan.payload_bits / plan.upload_s
-        for device, each_hz, rate_bps in zip(
-            self._granted, plan.bandwidth_hz.tolist(), rates_bps.tolist(), strict=True
-        ):
-            self.radio.grant(device, each_hz, rate_bps)
-
-    def _release(self) -> None:
-        """Take back all grants."""
-        granted, self._granted = self._granted, []
-        for device in granted:
-            self.radio.release(device)
 
     def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""
