@@ -227,7 +227,7 @@ def test_the_guard_covers_the_longest_overhead() -> None:
     those = [made("cm", 0, 0, 1.0, late_s=0.2), made("cm", 0, 1, 1.0, late_s=0.401)]
     assert guard_for(those) == "0.61s"  # 1.5 times, in whole hundredths of a second, rounded up
     config = Settings().config("cm", guard=guard_for(those))
-    assert config.wireless.usable_s == pytest.approx(10.0 - 0.61)
+    assert config.wireless.usable_s == pytest.approx(20.0 - 0.61)
     with pytest.raises(ValueError, match="nothing was delivered in the calibration"):
         guard_for([replace(those[0], fetched_s=math.nan)])
 

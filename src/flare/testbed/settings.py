@@ -58,7 +58,7 @@ class Settings:
     def config(self, policy: str, *, rounds: int | None = None, guard: str | None = None) -> Config:
         """The settings of one run.
 
-        The cell is the paper's, slower: a band of 250 kHz instead of 10 MHz and steps of half a second, so that an
+        The cell is the paper's, slower: a band of 125 kHz instead of 10 MHz and steps of about a second, so that an
         update takes seconds, and the pauses of Flower's programs can be told from it.
         """
         config = override(Config(seed=1), [*_CELL, *self._own(policy), *self.changed])
@@ -74,9 +74,9 @@ class Settings:
 
 
 _CELL = (
-    "wireless.total_bandwidth_hz=2.5e5",
-    "wireless.deadline_s=10.0",
-    "wireless.cycles_per_sample=3e7",
+    "wireless.total_bandwidth_hz=1.25e5",
+    "wireless.deadline_s=20.0",
+    "wireless.cycles_per_sample=6e7",
     "wireless.fading=rayleigh",
     "scheduling.bound=false",
     "data.name=digits",
