@@ -78,7 +78,7 @@ def other_value(each: Any, value: Any) -> Any:
         return Options(value, num_selected=3)
     if isinstance(value, tuple):
         return (*value[:-1], value[-1] + 1)
-    return next(v for v in (value + 1, value / 2) if v != value and limits.hold(v))
+    return next(v for v in (value + 1, value / 2, limits.at_most) if v != value and limits.hold(v))
 
 
 def one_by_one(config: Config) -> dict[str, Config]:
