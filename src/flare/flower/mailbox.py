@@ -145,9 +145,7 @@ class Mailbox:
         self, grid: Grid, waiting: dict[str, int], aside: Mapping[str, int], *, when: str, end: float
     ) -> Iterator[Found]:
         known = {posted.message_id for posted in self.busy.values()} | waiting.keys()
-        for _ in range(len(self._leftover)):  # nobody waits any more for the others
-            if (each := self._leftover.popleft()).message_id in known:
-                self._leftover.append(each)
+        self._leftover.keep_only(known)  # nobody waits any more for the others
         return fetch(
             grid,
             waiting,
