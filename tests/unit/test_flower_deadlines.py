@@ -24,7 +24,7 @@ from flare.records.run import read_run
 from flare.report.fleet_sections import nodes_section
 from flare.report.run_groups import group_runs
 from tests.fleets import FakeGrid, Node
-from tests.unit.test_flower_strategy import SIZE, module, node, records, settings
+from tests.unit.test_flower_strategy import SIZE, SOUND, module, node, records, settings, update
 
 DEADLINE_S = 0.5
 
@@ -307,12 +307,62 @@ def test_the_deadline_follows_the_nodes(tmp_path: Path) -> None:
     assert ends[0] == 20.0
     assert all(0.0 < each < 10.0 for each in ends[1:])  # nodes that answer at once
     assert all(each["deadline_s"] == 20.0 for each in recorded)
-    with RunFolder.open(tmp_path / "run") as folder:
-        snapshot = folder.restore()
-    assert snapshot is not None
-    times = {int(device): each for device, each in snapshot.numbers["deadline"]["times_s"].items()}
+    times = times_in(tmp_path / "run")
     assert set(times) == {0, 1}
     assert ends[-1] <= 1.1 * max(max(each) for each in times.values())
+
+
+def times_in(folder: Path) -> dict[int, list[float]]:
+    """What devices took, by the checkpoint of a run."""
+    with RunFolder.open(folder) as opened:
+        snapshot = opened.restore()
+    assert snapshot is not None
+    return {int(device): each for device, each in snapshot.numbers["deadline"]["times_s"].items()}
+
+
+def test_what_a_device_of_fedlin_took_holds_its_gradient(tmp_path: Path) -> None:
+    """The deadline does, too."""
+    took = []
+
+    def slow(message: Message) -> list[Message]:
+        if message.metadata.message_type == "train.gradient":
+            time.sleep(0.1)
+            arrays = update(0.1)
+            return [Message(RecordDict({"arrays": arrays}), reply_to=message)]
+        took.append(message.metadata.message_type)
+        return node(said=SOUND | {"num_samples": 10.0})(message)
+
+    config = settings("wireless.deadline_s=20", "fleet.deadline=auto", "run.rounds=1", "learning.method=fedlin")
+    started(FakeGrid({1: slow}), config, tmp_path / "run")
+    (record,) = records(tmp_path / "run")
+    assert (record["sent"], took) == ([0], ["query", "train"])
+    assert 0.1 < times_in(tmp_path / "run")[0][0] < 10.0
+
+
+def test_across_rounds_who_was_late_counts_as_what_it_took(tmp_path: Path) -> None:
+    """It is late in two rounds with one piece of work, which comes in the third."""
+    grid = Releasing({1: node(value=0.5), 2: node(value=2.0)}, held=[2], at=3)
+    config = settings(
+        "wireless.deadline_s=0.2",
+        "fleet.deadline=auto",
+        "fleet.deadline_share=1",
+        "learning.clip=0",
+        "run.rounds=3",
+        "learning.method=fedbuff",
+    )
+    started(grid, config, tmp_path / "run")
+    first, second, third = records(tmp_path / "run")
+    assert (first["late"], second["late"], third["age"]) == ([1], [1], [0, 2])
+    assert second["real_deadline_s"] == pytest.approx(1.1 * 2.0 * first["real_deadline_s"])
+    assert third["real_deadline_s"] == second["real_deadline_s"]  # not known to take longer
+    (took_s,) = times_in(tmp_path / "run")[1]
+    assert first["real_deadline_s"] < took_s <= 2.0 * first["real_deadline_s"]
+    deadline = auto()
+    deadline.after_round(missed=[1], real_s=4.0, nobody=False)
+    deadline.came_late(1, 5.0, or_sooner=True)
+    assert deadline.times_s == {1: [5.0]}
+    deadline.came_late(1, 100.0, or_sooner=True)  # it lay with the SuperLink until it was selected
+    assert deadline.times_s == {1: [5.0]}
 
 
 # What is found when nobody waits any more

@@ -31,7 +31,7 @@ _MAX_READY = 4  # answers that wait to be taken
 
 @dataclass(frozen=True)
 class Answer:
-    """A node's answer, how long after the question it was here, and how long after it was made; nan: not known. The
+    """A node's answer, how long after the question it was fetched, and how long after it was made; nan: not known. The
     second is by two clocks, the node's and the server's."""
 
     node: int

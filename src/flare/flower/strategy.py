@@ -312,13 +312,17 @@ class FlareStrategy(Strategy):
         if this is None or this.plan is None:
             return
         this.out = this.out or time.monotonic()
-        run.mail.send(this.grid, messages, this.sending)
+        run.mail.send(this.grid, messages, this.sending, since=this.out)
         del messages
         real = run.deadline.real
         this.real_s = run.deadline.real_s(this.plan.deadline_s) if real else None
         end = this.out + (this.real_s or self._timeout_s)
         for answer in run.mail.collect(this.grid, this.awaited, began=this.out, end=end):
-            run.deadline.came(this.awaited[answer.node].device, answer.after_s)
+            device = this.awaited[answer.node].device
+            if answer.node in this.sending:
+                run.deadline.came(device, answer.after_s)
+            else:  # of an earlier round
+                run.deadline.came_late(device, answer.after_s, or_sooner=True)
             yield answer
         if not real:
             run.mail.give_up(this.awaited, f"no answer within {self._timeout_s:g} s")
@@ -367,7 +371,8 @@ class FlareStrategy(Strategy):
         for each in came:
             run.deadline.came_late(each.device, each.after_s)
         nobody = record.available > 0 and not record.selected
-        run.deadline.after_round(missed=this.late, real_s=this.real_s, nobody=nobody)
+        missed = [device for device in this.late if device not in this.still_at_work]
+        run.deadline.after_round(missed=missed, real_s=this.real_s, nobody=nobody)
         return with_lateness(record, this, came)
 
     def _tested(
