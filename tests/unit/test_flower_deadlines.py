@@ -195,6 +195,15 @@ def test_a_round_in_which_nobody_is_selected_lasts_until_the_deadline(tmp_path: 
     assert record["clock_s"] >= 0.01
 
 
+@pytest.mark.parametrize(("deadline", "clock_s"), [("wall", 0.0), ("auto", 0.0), ("modelled", DEADLINE_S)])
+def test_a_round_in_which_nobody_answers_is_over_when_asking_is(deadline: str, clock_s: float, tmp_path: Path) -> None:
+    """In real time nothing is added to the clock that did not pass."""
+    config = wall("run.rounds=1", f"fleet.deadline={deadline}")
+    started(FakeGrid({1: lambda message: []}), config, tmp_path / "run", query_timeout_s=0.02)
+    (record,) = records(tmp_path / "run")
+    assert (record["available"], record["clock_s"]) == (0, clock_s)
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [

@@ -309,7 +309,11 @@ class FlareStrategy(Strategy):
 
     def _trained(self, run: FleetRun, this: FleetRound | None, messages: Sequence[Message]) -> Iterator[Answer]:
         """Send the work of a round, and yield the answers that it waits for as they come, until it is over."""
-        if this is None or this.plan is None:
+        if this is None:
+            return
+        if this.plan is None:
+            if run.deadline.real:
+                this.out = this.ended = time.monotonic()  # nothing goes out, and the clock stays
             return
         this.out = this.out or time.monotonic()
         run.mail.send(this.grid, messages, this.sending, since=this.out)

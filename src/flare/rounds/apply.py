@@ -116,7 +116,7 @@ class Arrivals:
         """
         state, plan = self._state, self._plan
         if plan is None:
-            return _nobody_there(self._station, state, faults)
+            return _nobody_there(self._station, state, faults, lasted_s)
         for each in self._clipping.rest():
             self._take(each)
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
@@ -177,7 +177,7 @@ class Arrivals:
 def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple[RunState, RoundRecord]:
     """The state after a round of which only the schedule and the clock count, and its record."""
     if plan is None:
-        return _nobody_there(station, state, ())
+        return _nobody_there(station, state, (), None)
     lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
     unseen = {device: Told() for device in np.setdiff1d(plan.selected, plan.lost).tolist()}  # as if they had sent
     underway = _underway(plan, unseen, lasted_s, None)
@@ -202,15 +202,15 @@ def with_score(
 
 
 def _nobody_there(
-    station: BaseStation, state: RunState, faults: Sequence[Mapping[str, Any]]
+    station: BaseStation, state: RunState, faults: Sequence[Mapping[str, Any]], lasted_s: float | None
 ) -> tuple[RunState, RoundRecord]:
-    """Where no device is there, the deadline passes."""
+    """Where no device is there, the deadline passes, or the real time that the round took."""
     deadline_s = station.config.wireless.deadline_s
     none: Floats = np.zeros(0)
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
-        clock_s=state.clock_s + deadline_s,
+        clock_s=state.clock_s + (deadline_s if lasted_s is None else lasted_s),
         history=after_round(state.history, {}, compute_s=none, upload_s=none, energy_j=none),
     )
     record = replace(_idle_record(state.rounds_done, deadline_s, after.clock_s), why_nobody=nobody_reported(faults))
