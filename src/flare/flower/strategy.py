@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -169,33 +170,36 @@ class FlareStrategy(Strategy):
             self.config = replace(self.config, run=replace(self.config.run, rounds=num_rounds))
         self.evaluate_fn = evaluate_fn or self.evaluate_fn
         self._timeout_s = timeout
-        self._drives = True
-        look_every(self.poll_s)
         self.summary()
-        run = self._begin(initial_arrays)
-        result, idle = Result(), 0
-        try:
-            while run.state.status is RunStatus.RUNNING and idle < self.patience:
-                wait_for_nodes(grid, run.mail, self.min_nodes, self._timeout_s)
-                number = run.state.rounds_done + 1
-                messages = list(self.configure_train(number, run.arrays(), train_config or ConfigRecord(), grid))
-                answers = self._trained(run, self._round, messages)
-                del messages  # each holds the model
-                metrics, score, found = self._end_round(answers)
-                if metrics is not None:
-                    result.train_metrics_clientapp[number] = metrics
-                if score is not None:
-                    result.evaluate_metrics_serverapp[number] = score
-                if (by_nodes := found.metrics()) is not None:
-                    result.evaluate_metrics_clientapp[number] = by_nodes
-                idle = 0 if run.present else idle + 1
-            run.keeper.suspend(run.state, run.numbers(self._fleet))
-        finally:
-            self._grants.take_back()
-            run.keeper.close()
-            self._drives = False
+        run, result = self._begin(initial_arrays), Result()
+        with ExitStack() as at_the_end:  # each of these, also where another fails
+            self._drives = True
+            at_the_end.callback(setattr, self, "_drives", False)
+            at_the_end.callback(run.keeper.close)
+            at_the_end.callback(self._grants.take_back)
+            at_the_end.enter_context(look_every(self.poll_s))
+            self._drive(run, grid, train_config or ConfigRecord(), result)
         result.arrays = run.arrays()
         return result
+
+    def _drive(self, run: FleetRun, grid: Grid, train_config: ConfigRecord, result: Result) -> None:
+        """All rounds that are left, whose metrics go into the result."""
+        idle = 0
+        while run.state.status is RunStatus.RUNNING and idle < self.patience:
+            wait_for_nodes(grid, run.mail, self.min_nodes, self._timeout_s)
+            number = run.state.rounds_done + 1
+            messages = list(self.configure_train(number, run.arrays(), train_config, grid))
+            answers = self._trained(run, self._round, messages)
+            del messages  # each holds the model
+            metrics, score, found = self._end_round(answers)
+            if metrics is not None:
+                result.train_metrics_clientapp[number] = metrics
+            if score is not None:
+                result.evaluate_metrics_serverapp[number] = score
+            if (by_nodes := found.metrics()) is not None:
+                result.evaluate_metrics_clientapp[number] = by_nodes
+            idle = 0 if run.present else idle + 1
+        run.keeper.suspend(run.state, run.numbers(self._fleet))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
