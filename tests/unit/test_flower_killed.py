@@ -16,6 +16,7 @@ from flare.records import RunFolder
 from flare.rng import stream
 from tests import ready_python
 from tests.killed_fleet import KINDS, ROUNDS, serve
+from tests.unit.test_flower_strategy import REAL_TIME
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 20
@@ -23,7 +24,7 @@ MOMENTS = 55  # a round has about 25: some attempts get further than one
 
 
 def plain(folder: Path) -> list[dict[str, Any]]:
-    return [{**each, "wall_s": None} for each in RunFolder.open(folder).records()]
+    return [each | REAL_TIME for each in RunFolder.open(folder).records()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
