@@ -248,7 +248,7 @@ class FlareStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take in the sound updates, one at a time, move the global model, and write the round down."""
         assert self._run is not None, "configure_train or start comes first"
-        metrics, *_ = self._end_round(self._unanswered_by_us(replies))
+        metrics, *_ = self._end_round(self._fetched_by_flowers_loop(replies))
         return self._run.arrays(), metrics
 
     def configure_evaluate(
@@ -412,7 +412,7 @@ class FlareStrategy(Strategy):
         answers = run.mail.ask(grid, messages, when="evaluate", timeout_s=patience_s)
         return read_tests(answers, device_of, self._faults)
 
-    def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
+    def _fetched_by_flowers_loop(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""
         for reply in replies:
             node = reply.metadata.src_node_id
