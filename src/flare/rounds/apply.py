@@ -145,10 +145,19 @@ class Arrivals:
             residuals=state.residuals if residuals is None else residuals,
             underway=underway,
         )
+        record = replace(
+            self._record(plan, sent, clock_s),
+            noise_std=None if noise_std is None else json_number(noise_std),
+            faults=[dict(each) for each in faults],
+        )
+        return ended(self._station.config.run, after), record
+
+    def _record(self, plan: Plan, sent: Mapping[int, Told], clock_s: float) -> RoundRecord:
+        """What was planned, and what of it has arrived."""
         measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
-        record = replace(
-            _planned_record(self._station, state.rounds_done, plan, clock_s),
+        return replace(
+            _planned_record(self._station, self._state.rounds_done, plan, clock_s),
             tau_bar=json_number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
             lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
             sent=list(sent),
@@ -156,15 +165,12 @@ class Arrivals:
             update_norm=[json_number(self._own_norm[device]) for device in sent],
             payload_bits=[bits[device] for device in sent],
             age=[] if plan.underway is None else plan.underway.age[list(sent)].tolist(),
-            noise_std=None if noise_std is None else json_number(noise_std),
             train_loss=json_number(_mean(self.losses.values())),
-            faults=[dict(each) for each in faults],
             measured_compute_s=measured_compute_s,
             measured_upload_s=measured_upload_s,
             clipped=sorted(self._clipping.clipped),
             norm_limit=json_number(self._clipping.limit),
         )
-        return ended(self._station.config.run, after), record
 
     def _measured(self, sent: Iterable[int]) -> tuple[list[float | None], list[float | None]]:
         """How long the devices that sent were measured to compute and to send; nothing where none was measured."""
