@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_ins_message
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor, nn
@@ -25,11 +26,13 @@ Node = Callable[[Message], "list[Message]"]  # the answers to a message: one, no
 
 
 class FakeGrid(Grid):
-    """Every node answers at once, or never. The same interface as Flower's, and its rules: an id is pulled once."""
+    """Every node answers at once, or never. The same interface as Flower's, and its rules: an answer is given once, and
+    whoever asks for it again is told that there is no such message."""
 
     def __init__(self, nodes: dict[int, Node]) -> None:
         self.nodes = nodes
-        self.answers: dict[str, list[Message]] = {}
+        self.answers: dict[str, list[Message]] = {}  # those that were not given yet
+        self.given: set[str] = set()
         self.pushed: list[Message] = []
         self._ids = itertools.count()
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in the process of a ServerApp
@@ -48,7 +51,15 @@ class FakeGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [answer for each in message_ids for answer in self.answers.pop(each, [])]
+        return [answer for each in message_ids for answer in self._pulled(each)]
+
+    def _pulled(self, message_id: str) -> list[Message]:
+        if message_id in self.given:
+            return [create_message_error_unavailable_ins_message(message_id, 1)]
+        answers = self.answers.pop(message_id, [])
+        if answers:
+            self.given.add(message_id)
+        return answers
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         return self.pull_messages(self.push_messages(list(messages)))

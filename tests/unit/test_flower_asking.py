@@ -19,7 +19,7 @@ from flare.flower import FlareStrategy, classifier_score, client_app, load_array
 from flare.flower.arrays import Layout
 from flare.flower.asking import Asking, drawn_to_test
 from flare.flower.evaluation import Findings
-from flare.flower.fleet import Fleet
+from flare.flower.fleet import ROUNDS_KEPT, Fleet, Uplink
 from flare.records.run import read_run
 from flare.report.fleet_sections import nodes_section
 from flare.report.run_groups import group_runs
@@ -57,6 +57,31 @@ def test_nobody_is_asked_again_before_all_others_were() -> None:
     assert rounds[0] != rounds[3]  # equals are drawn
     (newcomers,) = [asking.chosen(config, 12, [*range(40, 61), 7, 8], Fleet(100))]
     assert {7, 8} <= set(newcomers)
+
+
+def test_a_round_in_which_all_were_asked_counts() -> None:
+    config, asking, fleet = settings("fleet.ask=2", "fleet.ask_by=longest-unseen"), Asking(), Fleet(100)
+    assert asking.chosen(config, 0, [1, 2], fleet) == [1, 2]
+    assert sorted(asking.chosen(config, 1, [1, 2, 3, 4], fleet)) == [3, 4]
+
+
+def test_nodes_that_are_gone_are_forgotten() -> None:
+    config, asking, fleet = settings("fleet.ask=3"), Asking(), Fleet(100, device_of={7: 0})
+    asking.last_asked[7] = 0  # at work, and so not free
+    for index in range(20):  # a fleet in which every node is started again in every round
+        asking.chosen(config, index, range(100 + 5 * index, 105 + 5 * index), fleet)
+    assert asking.last_asked.pop(7) == 0
+    assert set(asking.last_asked) <= set(range(195, 200))
+    everybody = Asking()
+    everybody.chosen(settings(), 0, range(50), fleet)
+    assert everybody.last_asked == {}  # who is asked in every round needs no memory
+
+
+def test_delays_of_a_node_that_never_sends_are_those_of_the_last_rounds() -> None:
+    uplink = Uplink()
+    for index in range(100):
+        uplink.asked(index, 1.0 + index)
+    assert set(uplink.delays_s) == set(range(99 - ROUNDS_KEPT, 100))
 
 
 def test_who_was_asked_is_the_same_after_a_checkpoint() -> None:

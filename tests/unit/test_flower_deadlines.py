@@ -24,7 +24,7 @@ from flare.records.run import read_run
 from flare.report.fleet_sections import nodes_section
 from flare.report.run_groups import group_runs
 from tests.fleets import FakeGrid, Node
-from tests.unit.test_flower_strategy import SIZE, module, node, records, settings
+from tests.unit.test_flower_strategy import SIZE, SOUND, module, node, records, settings, update
 
 DEADLINE_S = 0.5
 
@@ -195,6 +195,15 @@ def test_a_round_in_which_nobody_is_selected_lasts_until_the_deadline(tmp_path: 
     assert record["clock_s"] >= 0.01
 
 
+@pytest.mark.parametrize(("deadline", "clock_s"), [("wall", 0.0), ("auto", 0.0), ("modelled", DEADLINE_S)])
+def test_a_round_in_which_nobody_answers_is_over_when_asking_is(deadline: str, clock_s: float, tmp_path: Path) -> None:
+    """In real time nothing is added to the clock that did not pass."""
+    config = wall("run.rounds=1", f"fleet.deadline={deadline}")
+    started(FakeGrid({1: lambda message: []}), config, tmp_path / "run", query_timeout_s=0.02)
+    (record,) = records(tmp_path / "run")
+    assert (record["available"], record["clock_s"]) == (0, clock_s)
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
@@ -307,15 +316,69 @@ def test_the_deadline_follows_the_nodes(tmp_path: Path) -> None:
     assert ends[0] == 20.0
     assert all(0.0 < each < 10.0 for each in ends[1:])  # nodes that answer at once
     assert all(each["deadline_s"] == 20.0 for each in recorded)
-    with RunFolder.open(tmp_path / "run") as folder:
-        snapshot = folder.restore()
-    assert snapshot is not None
-    times = {int(device): each for device, each in snapshot.numbers["deadline"]["times_s"].items()}
+    times = times_in(tmp_path / "run")
     assert set(times) == {0, 1}
     assert ends[-1] <= 1.1 * max(max(each) for each in times.values())
 
 
+def times_in(folder: Path) -> dict[int, list[float]]:
+    """What devices took, by the checkpoint of a run."""
+    with RunFolder.open(folder) as opened:
+        snapshot = opened.restore()
+    assert snapshot is not None
+    return {int(device): each for device, each in snapshot.numbers["deadline"]["times_s"].items()}
+
+
+def test_what_a_device_of_fedlin_took_holds_its_gradient(tmp_path: Path) -> None:
+    """The deadline does, too."""
+    took = []
+
+    def slow(message: Message) -> list[Message]:
+        if message.metadata.message_type == "train.gradient":
+            time.sleep(0.1)
+            arrays = update(0.1)
+            return [Message(RecordDict({"arrays": arrays}), reply_to=message)]
+        took.append(message.metadata.message_type)
+        return node(said=SOUND | {"num_samples": 10.0})(message)
+
+    config = settings("wireless.deadline_s=20", "fleet.deadline=auto", "run.rounds=1", "learning.method=fedlin")
+    started(FakeGrid({1: slow}), config, tmp_path / "run")
+    (record,) = records(tmp_path / "run")
+    assert (record["sent"], took) == ([0], ["query", "train"])
+    assert 0.1 < times_in(tmp_path / "run")[0][0] < 10.0
+
+
+def test_across_rounds_who_was_late_counts_as_what_it_took(tmp_path: Path) -> None:
+    """It is late in two rounds with one piece of work, which comes in the third."""
+    grid = Releasing({1: node(value=0.5), 2: node(value=2.0)}, held=[2], at=3)
+    config = settings(
+        "wireless.deadline_s=0.2",
+        "fleet.deadline=auto",
+        "fleet.deadline_share=1",
+        "learning.clip=0",
+        "run.rounds=3",
+        "learning.method=fedbuff",
+    )
+    started(grid, config, tmp_path / "run")
+    first, second, third = records(tmp_path / "run")
+    assert (first["late"], second["late"], third["age"]) == ([1], [1], [0, 2])
+    assert second["real_deadline_s"] == pytest.approx(1.1 * 2.0 * first["real_deadline_s"])
+    assert third["real_deadline_s"] == second["real_deadline_s"]  # not known to take longer
+    (took_s,) = times_in(tmp_path / "run")[1]
+    assert first["real_deadline_s"] < took_s <= 2.0 * first["real_deadline_s"]
+    deadline = auto()
+    deadline.after_round(missed=[1], real_s=4.0, nobody=False)
+    deadline.came_late(1, 5.0, or_sooner=True)
+    assert deadline.times_s == {1: [5.0]}
+    deadline.came_late(1, 100.0, or_sooner=True)  # it lay with the SuperLink until it was selected
+    assert deadline.times_s == {1: [5.0]}
+
+
 # What is found when nobody waits any more
+
+
+def answered_at_once(message: Message) -> list[Message]:
+    return [Message(RecordDict(), reply_to=message)]
 
 
 @pytest.mark.parametrize("keeps_late", [False, True])
@@ -330,10 +393,7 @@ def test_an_answer_that_is_fetched_too_late_is_not_lost(keeps_late: bool) -> Non
             self.go.wait(30)
             return super().pull_messages(message_ids)
 
-    def answer(message: Message) -> list[Message]:
-        return [Message(RecordDict(), reply_to=message)]
-
-    grid, mail = Slow({1: answer, 2: answer}), Mailbox(0.002, Faults(), keeps_late=keeps_late)
+    grid, mail = Slow(dict.fromkeys((1, 2), answered_at_once)), Mailbox(0.002, Faults(), keeps_late=keeps_late)
     work = AskedGradient(round=0, device=0)
     mail.send(grid, [Message(RecordDict(), 1, "train", ttl=60)], {1: work})
     now = time.monotonic()
@@ -350,3 +410,67 @@ def test_an_answer_that_is_fetched_too_late_is_not_lost(keeps_late: bool) -> Non
     assert came.node == 1
     assert mail.busy == {}
     assert not mail._leftover
+
+
+def test_an_answer_whose_arrays_are_still_coming_is_not_asked_for_again() -> None:
+    """The usual late device: a thread of the round that is over still has its answer on the way."""
+
+    class Coming(FakeGrid):
+        arrays = threading.Event()
+
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            given = super().pull_messages(message_ids)
+            if given and not given[0].has_error():
+                self.arrays.wait(30)
+            return given
+
+    faults = Faults()
+    grid, mail = Coming({1: answered_at_once}), Mailbox(0.002, faults)
+    mail.send(grid, [Message(RecordDict(), 1, "train", ttl=60)], {1: AskedGradient(round=0, device=0)})
+    now = time.monotonic()
+    for _ in range(2):
+        assert list(mail.collect(grid, [1], began=now, end=time.monotonic() + 0.05)) == []
+    assert list(mail.busy) == [1]
+    threading.Timer(0.05, grid.arrays.set).start()
+    (came,) = mail.collect(grid, [1], began=now, end=time.monotonic() + 30)
+    assert (came.node, faults.take(), mail.busy) == (1, [], {})
+
+
+def test_a_message_is_looked_for_again_where_a_thread_came_back_without_an_answer() -> None:
+    class Stuck(FakeGrid):
+        looks, go = 0, threading.Event()
+
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            self.looks += 1
+            if self.looks > 1:
+                return super().pull_messages(message_ids)
+            self.go.wait(30)
+            return []
+
+    grid, mail = Stuck({1: answered_at_once}), Mailbox(0.002, Faults())
+    mail.send(grid, [Message(RecordDict(), 1, "train", ttl=60)], {1: AskedGradient(round=0, device=0)})
+    now = time.monotonic()
+    assert list(mail.collect(grid, [1], began=now, end=now + 0.03)) == []
+    threading.Timer(0.03, grid.go.set).start()
+    assert [each.node for each in mail.collect(grid, [1], began=now, end=time.monotonic() + 30)] == [1]
+
+
+def test_no_answer_is_lost_where_a_round_ends_while_many_are_ready() -> None:
+    """More than wait to be taken at once, of which one is taken when the round ends; twenty times."""
+    nodes, names = range(1, 13), "flare-fetch"
+    for _ in range(20):
+        faults = Faults()
+        grid, mail = FakeGrid(dict.fromkeys(nodes, answered_at_once)), Mailbox(0.002, faults)
+        messages = [Message(RecordDict(), node, "train", ttl=60) for node in nodes]
+        mail.send(grid, messages, {node: AskedGradient(round=0, device=node) for node in nodes})
+        now = time.monotonic()
+        collected = mail.collect(grid, nodes, began=now, end=now + 30)
+        first = next(collected).node
+        while len(grid.given) < 6:  # a thread waits for room
+            time.sleep(0.001)
+        collected.close()  # type: ignore[attr-defined]
+        while any(each.name.startswith(names) for each in threading.enumerate()):
+            time.sleep(0.001)
+        rest = [each.node for each in mail.collect(grid, mail.busy, began=now, end=time.monotonic() + 5)]
+        assert sorted([first, *rest]) == list(nodes)
+        assert faults.take() == []

@@ -10,7 +10,8 @@ import torch
 
 from flare.config import Config, WirelessConfig, load, override, to_toml
 from flare.learning.methods import make_method
-from flare.rounds import BaseStation, Observation, first_state, plan_round
+from flare.rounds import BaseStation, Observation, Plan, first_state, plan_round
+from flare.rounds.why_nobody import why_nobody_sends
 from flare.scheduling import solve
 from flare.scheduling.cells import round_problem
 from flare.wireless.cell import Cell
@@ -62,8 +63,8 @@ def test_every_device_finishes_before_the_guard_begins() -> None:
             assert early.num_selected < late.num_selected
 
 
-def planned(config: Config) -> tuple[float, float, float]:
-    """The deadline that a policy is given, that of the round, and when the last device finishes."""
+def planned(config: Config) -> tuple[BaseStation, Plan]:
+    """The first round of the cell."""
     drawn = Cell(config.wireless, config.seed).draw(0)
     size = config.wireless.num_devices
     seen = Observation(
@@ -79,12 +80,23 @@ def planned(config: Config) -> tuple[float, float, float]:
     station = BaseStation(config, method, 10)
     plan = plan_round(station, first_state(torch.zeros(10), method.start(10, 0), 0), seen)
     assert plan is not None
-    return plan.problem.deadline_s, plan.deadline_s, plan.latency_s
+    return station, plan
 
 
 def test_the_round_of_simulator_and_fleet_keeps_its_deadline() -> None:
     config = override(Config(seed=1), ["wireless.num_devices=20", "scheduling.policy=cm", "wireless.guard=0.25"])
-    given_s, deadline_s, latency_s = planned(config)
-    assert given_s == pytest.approx(0.3)
-    assert deadline_s == 0.4  # an update that comes within the guard is in time
-    assert latency_s <= 0.3 + 1e-9
+    _, plan = planned(config)
+    assert plan.problem.deadline_s == pytest.approx(0.3)
+    assert plan.deadline_s == 0.4  # an update that comes within the guard is in time
+    assert plan.latency_s <= 0.3 + 1e-9
+
+
+@pytest.mark.parametrize("more", [[], ["uplink.air=ota"]])
+def test_why_nobody_sends_is_told_of_what_the_guard_leaves(more: list[str]) -> None:
+    settings = ["wireless.num_devices=3", "wireless.deadline_s=1e-4", *more]
+    guarded = why_nobody_sends(*planned(override(Config(seed=1), [*settings, "wireless.guard=0.25"])))
+    assert "the deadline less the guard is 75 µs" in guarded
+    assert "(wireless.deadline_s less wireless.guard)" in guarded
+    without = why_nobody_sends(*planned(override(Config(seed=1), settings)))
+    assert "the deadline is 100 µs" in without
+    assert "guard" not in without

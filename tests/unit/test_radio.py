@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flare.flower import FlareStrategy, trained_arrays
-from flare.flower.radio import FRAME_BYTES, Link, NoRadio, TcRadio, bucket_bytes, radio_named, token_bucket
+from flare.flower.radio import FRAME_BYTES, Grants, Link, NoRadio, TcRadio, bucket_bytes, radio_named, token_bucket
 from tests.fleets import FakeGrid
 from tests.unit.test_flower_strategy import SOUND, module, node, records, settings
 
@@ -74,6 +75,49 @@ def test_a_radio_that_fails_ends_the_run_and_holds_no_grant(tmp_path: Path) -> N
         grid, trained_arrays(module())
     )
     assert len(records(tmp_path / "run")) == 3  # it goes on where it was
+
+
+class Broken:
+    """A radio that fails at the release of some devices, and at the grant of others."""
+
+    def __init__(self, *, releases: tuple[int, ...] = (), grants: tuple[int, ...] = ()) -> None:
+        self.releases, self.grants = releases, grants
+        self.granted: list[int] = []
+        self.released: list[int] = []
+
+    def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
+        self.granted.append(device)
+        if device in self.grants:
+            raise OSError(f"no grant for {device}")
+
+    def release(self, device: int) -> None:
+        self.released.append(device)
+        if device in self.releases:
+            raise OSError(f"no release of {device}")
+
+
+def test_every_device_is_released_also_where_the_radio_fails_at_some() -> None:
+    broken, hz = Broken(releases=(0, 2), grants=(3,)), np.ones(5)
+    grants = Grants(broken)
+    with pytest.raises(OSError, match="no grant for 3"):
+        grants.give([0, 1, 2, 3, 4], hz, hz)
+    with pytest.raises(OSError, match="no release of 2"):
+        grants.take_back()
+    assert broken.granted == broken.released == [0, 1, 2, 3]  # it may have heard of 3 before it failed
+    grants.take_back()
+    assert broken.released == [0, 1, 2, 3]  # each once
+
+
+@pytest.mark.parametrize("broken", [Broken(releases=(1,)), Broken(releases=(0, 1), grants=(1,))])
+def test_a_run_whose_radio_fails_at_a_release_can_be_continued(broken: Broken, tmp_path: Path) -> None:
+    """In the same process: nothing of the run is held open."""
+    config, folder = settings("wireless.deadline_s=5"), tmp_path / "run"
+    strategy = FlareStrategy(config, folder=folder, poll_s=0.001, radio=broken)
+    with pytest.raises(OSError, match="no release of 1"):
+        strategy.start(fleet(), trained_arrays(module()))
+    assert broken.released == broken.granted
+    FlareStrategy(config, folder=folder, poll_s=0.001).start(fleet(), trained_arrays(module()))
+    assert [each["round"] for each in records(folder)] == [0, 1, 2]
 
 
 def test_nobody_is_granted_anything_where_nobody_is_selected() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +29,12 @@ from flare.report.curves import summarise
 from flare.report.run_groups import group_runs
 from flare.report.run_words import headline, remarks_on
 from flare.rng import stream
-from flare.rounds import BaseStation, RoundRecord
+from flare.rounds import BaseStation, Observation, RoundRecord
+from flare.rounds.observation import Speeds
 from flare.rounds.robust import ClippedMean, Clipping, Heard, typical_norm
 from flare.scheduling.history import History
 from flare.simulation import Member, Simulation, drive, resume
-from flare.simulation.attackers import attackers_of
+from flare.simulation.attackers import Attack, attackers_of
 from tests.driving import settings_of_method
 from tests.fleets import FakeGrid, Node, cell_app, running
 from tests.hostile import flare as command
@@ -256,6 +258,35 @@ def test_the_report_says_who_attacked_and_how_many_updates_were_clipped() -> Non
     lines = [summarise(group) for group in groups]
     assert f"{clipped} of {sent} updates were too long, and were clipped" in remarks_on(groups, lines, left_out)
     assert "2 attackers (scaled), the median of the updates" in headline(groups, lines, ())
+
+
+def test_noise_for_a_gradient_is_not_that_for_the_update_of_the_round() -> None:
+    attack = Attack.of(config_of(*SHORT, "learning.attack=noise"))
+    device, vector = int(attack.attackers[0]), torch.ones(50)
+    (update,) = attack.on_updates(3, {device: Update(vector, math.nan, math.nan, 1.0)})
+    (gradient,) = attack.on_gradients(3, [device], [vector])
+    alike = float(torch.nn.functional.cosine_similarity(update.delta, gradient, dim=0))
+    assert abs(alike) < 0.5  # of 50 random numbers each: 0.14 is the deviation
+
+
+def test_who_is_absent_is_left_out_of_all_that_is_known() -> None:
+    attack = Attack.of(config_of(*SHORT, "learning.attack=absent"))
+    count = attack.config.wireless.num_devices
+    present = np.setdiff1d(np.arange(1, count), attack.attackers)
+    number = np.arange(count, dtype=np.float64)[1:]  # device 0 is silent: a place is not a number
+    everybody = Observation(
+        devices=np.arange(1, count),
+        num_devices=count,
+        **dict.fromkeys(("tau", "cpu_hz", "snr_hz", "power_w", "num_samples", "mean_snr_hz"), number),
+        label_counts=np.repeat(number[:, None], 3, axis=1),
+        speeds=Speeds(number, number, number, number),
+    )
+    seen = attack.seen(everybody)
+    assert seen.num_devices == count
+    assert seen.speeds is not None
+    for each in (*vars(seen).values(), *vars(seen.speeds).values()):
+        if isinstance(each, np.ndarray):
+            assert (each[:, 0] if each.ndim == 2 else each).tolist() == present.tolist()
 
 
 def test_absent_attackers_are_never_there() -> None:

@@ -29,14 +29,18 @@ class Asking:
     last_asked: dict[int, int] = field(default_factory=dict)
 
     def chosen(self, config: Config, index: int, nodes: Collection[int], fleet: Fleet) -> list[int]:
-        """Those of the free nodes to ask in round `index`, all of them where they are few; counted as asked now."""
-        count = config.fleet.ask or len(nodes)
-        if count >= len(nodes):
+        """Those of the free nodes to ask in round `index`, all of them where they are few; counted as asked now. Nodes
+        that are neither free nor a device are forgotten: they are gone."""
+        if not config.fleet.ask:  # all, in every round: there is nothing to remember
             return list(nodes)
-        order = _drawn(config.seed, "ask", index, nodes, fleet)
-        if config.fleet.ask_by == LONGEST_UNSEEN:
-            order.sort(key=lambda node: self.last_asked.get(node, NEVER))
-        chosen = order[:count]
+        chosen = list(nodes)
+        if config.fleet.ask < len(nodes):
+            order = _drawn(config.seed, "ask", index, nodes, fleet)
+            if config.fleet.ask_by == LONGEST_UNSEEN:
+                order.sort(key=lambda node: self.last_asked.get(node, NEVER))
+            chosen = order[: config.fleet.ask]
+        known = fleet.device_of.keys() | set(nodes)
+        self.last_asked = {node: then for node, then in self.last_asked.items() if node in known}
         self.last_asked.update(dict.fromkeys(chosen, index))
         return chosen
 

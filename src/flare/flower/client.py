@@ -25,10 +25,10 @@ from flare.flower.arrays import Layout, difference, load_arrays, node_model, own
 from flare.flower.coding import UPLINK, Sender
 from flare.flower.device import Ask, own_resources
 from flare.flower.evaluation import Evaluate, answer_test
-from flare.flower.resources import RECORD
 from flare.flower.speed import Speed, Stopwatch, known_speed
 from flare.learning.job import control_change, drift_less_own, norm_of
 from flare.rounds.residuals import Part
+from flare.wireless.cell import RESOURCES
 
 DRIFT = "drift"
 """The record of a vector that is added to every gradient of the round."""
@@ -147,7 +147,7 @@ class _Node:
         if ask.needs_samples and self.all_batches is not None and "num_samples" not in answer:
             answer["num_samples"] = sum(len(batch[1]) for batch in self.all_batches(context))
         numbers = MetricRecord({name: float(value) for name, value in answer.items()})
-        return Message(RecordDict({RECORD: numbers}), reply_to=message)
+        return Message(RecordDict({RESOURCES: numbers}), reply_to=message)
 
     def _speed(self, message: Message, context: Context) -> Speed | None:
         """How fast this node trains; None where it cannot take a step on its own."""

@@ -3,9 +3,11 @@
 Under `fleet.deadline = "wall"` a round ends in real time when its deadline is over, that by which it was scheduled.
 Under "auto" it ends at 1.1 times the time within which the wanted share of the devices has answered so far:
 
-1.  The time of a device is the median of its last five: real seconds from when its work was sent to when its update
-    was here. One that missed the deadline counts as twice the deadline until its update comes, and then as what it
-    took.
+1.  The time of a device is the median of its last five: real seconds from when the work of the round went out (with
+    FedLin, from when its gradient was asked for) to when its update was here. One that missed the deadline counts as
+    twice the deadline until its update comes, and then as what it took. Where devices compute across rounds, its update
+    may have lain with the SuperLink until the device was selected again: then what it took until it was fetched counts
+    if that is less than twice the deadline.
 2.  With the times t_1 <= ... <= t_n of the n devices of which one is known and the wanted share q, the next round ends
     after 1.1 t_k, where k = ceil(q n) is the least number of devices that is the share; never after more than the
     timeout of the run. The first round ends after `wireless.deadline_s`.
@@ -72,14 +74,16 @@ class Deadline:
         if self.kind == AUTO and math.isfinite(after_s):
             self.times_s[device] = [*self.times_s.get(device, []), after_s][-LAST:]
 
-    def came_late(self, device: int, after_s: float) -> None:
-        """An update was here after its round: what its device took is known at last."""
+    def came_late(self, device: int, after_s: float, *, or_sooner: bool = False) -> None:
+        """An update was here after its round: what its device took is known at last, or, where it may have been here
+        sooner, that it was no more."""
         if device in self.times_s:
-            self.times_s[device][-1] = after_s
+            last_s = self.times_s[device][-1]
+            self.times_s[device][-1] = min(last_s, after_s) if or_sooner else after_s
 
     def after_round(self, *, missed: Collection[int], real_s: float | None, nobody: bool) -> None:
-        """What follows from a round that ended after `real_s`, when some devices had not answered; `nobody` could be
-        selected in it, of those that were there."""
+        """What follows from a round that ended after `real_s`, when some devices had not answered that got their work
+        in it; `nobody` could be selected in it, of those that were there."""
         if self.kind != AUTO:
             return
         for device in missed:

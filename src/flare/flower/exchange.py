@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -31,7 +31,7 @@ _MAX_READY = 4  # answers that wait to be taken
 
 @dataclass(frozen=True)
 class Answer:
-    """A node's answer, how long after the question it was here, and how long after it was made; nan: not known. The
+    """A node's answer, how long after the question it was fetched, and how long after it was made; nan: not known. The
     second is by two clocks, the node's and the server's."""
 
     node: int
@@ -87,15 +87,11 @@ def fetch(
     it sends; one that answers with an error, or in the name of another, is noted as faulty, and None comes in place of
     its answer. `leftover` has what was found when the last call had ended, and what is found when this one has.
     """
-    open_now = {**aside, **waiting}
-    fetcher = _Fetcher(grid, poll_s, leftover, open_now)
+    nodes = {**aside, **waiting}
+    fetcher = _Fetcher(grid, poll_s, leftover, dict(nodes))
     try:
-        fetcher.look_for(open_now)
         while waiting and (fetched := fetcher.next(end)) is not None:
-            if fetched.nothing:
-                fetcher.look_again(fetched.message_id)
-                continue
-            node = open_now.pop(fetched.message_id)
+            node = nodes[fetched.message_id]
             waiting.pop(fetched.message_id, None)
             asked = "train" if fetched.message_id in aside else when
             if len(fetched.answers) > 1:
@@ -124,8 +120,54 @@ class _Fetched:
         return not self.answers and self.trouble is None
 
 
-Leftover = deque[_Fetched]
-"""What was found when nobody was waiting any more: a few answers, which the SuperLink does not give a second time."""
+@final
+@dataclass
+class Leftover:
+    """What the threads of earlier calls found when nobody waited for them any more, and what they are still fetching.
+
+    The SuperLink gives an answer once, to whoever asks first, also where its arrays take long to come; whoever asks
+    again is told that there is no such message. So a message that a thread is at is left to it.
+    """
+
+    _answers: deque[_Fetched] = field(default_factory=deque)
+    _being_pulled: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def begin(self, message_id: str) -> bool:
+        """Whether the answer is to be asked for: not where a thread is at it, or has it. Then `end` is to follow."""
+        with self._lock:
+            if message_id in self._being_pulled or any(each.message_id == message_id for each in self._answers):
+                return False
+            self._being_pulled.add(message_id)
+            return True
+
+    def end(self, message_id: str) -> None:
+        """A thread is no longer at a message."""
+        with self._lock:
+            self._being_pulled.discard(message_id)
+
+    def keep(self, fetched: _Fetched) -> None:
+        """Keep what was found; where that is nothing yet, there is nothing to keep."""
+        if not fetched.nothing:
+            with self._lock:
+                self._answers.append(fetched)
+
+    def take(self, wanted: Collection[str]) -> _Fetched | None:
+        """The first that is wanted; others stay."""
+        with self._lock:
+            for each in self._answers:
+                if each.message_id in wanted:
+                    self._answers.remove(each)
+                    return each
+        return None
+
+    def keep_only(self, known: Collection[str]) -> None:
+        """Drop the answers to other messages."""
+        with self._lock:
+            self._answers = deque(each for each in self._answers if each.message_id in known)
 
 
 @final
@@ -136,62 +178,55 @@ class _Fetcher:
     grid: Grid
     poll_s: float
     leftover: Leftover
-    wanted: Mapping[str, int]  # the messages whose answers are looked for
+    wanted: dict[str, int]  # the messages whose answers are looked for; what was found is taken out
     _todo: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
-    _found: queue.Queue[_Fetched] = field(default_factory=lambda: queue.Queue(maxsize=_MAX_READY))
-    _later: list[tuple[float, str]] = field(default_factory=list)  # when to look again, in the order of time
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    _found: deque[_Fetched] = field(default_factory=deque)
+    _later: deque[tuple[float, str]] = field(default_factory=deque)  # when to look again, in the order of time
+    _changed: threading.Condition = field(default_factory=threading.Condition)  # what was found, or that it is over
+    _stopped: bool = False
     _threads: int = 0
     _last: float = 0.0  # when something was fetched, or a thread started
 
-    def look_for(self, message_ids: Iterable[str]) -> None:
-        ready = {each.message_id for each in list(self.leftover)}  # what has been fetched does not come again
-        for each in message_ids:
-            if each not in ready:
-                self._todo.put(each)
-
-    def look_again(self, message_id: str) -> None:
-        self._later.append((time.monotonic() + self.poll_s, message_id))
+    def __post_init__(self) -> None:
+        for each in self.wanted:
+            self._todo.put(each)
 
     def next(self, end: float) -> _Fetched | None:
-        """What was fetched next; None when time is up."""
+        """What was found next, once for each message; None when time is up."""
         while (now := time.monotonic()) < end:
-            if (ready := self._ready()) is not None:
-                return ready
-            while self._later and self._later[0][0] <= now:
-                self._todo.put(self._later.pop(0)[1])
-            if self._threads == 0 or (not self._todo.empty() and now - self._last > _STUCK_S):
-                self._start()
-            try:
-                fetched = self._found.get(timeout=min(self.poll_s, end - now))
-            except queue.Empty:
+            fetched = self.leftover.take(self.wanted) or self._fetched(now, end)
+            if fetched is None or fetched.message_id not in self.wanted:
                 continue
-            self._last = time.monotonic()
             if fetched.error is not None:
                 raise fetched.error
-            return fetched
+            if not fetched.nothing:
+                del self.wanted[fetched.message_id]
+                return fetched
+            self._later.append((time.monotonic() + self.poll_s, fetched.message_id))
         return None
 
-    def _ready(self) -> _Fetched | None:
-        """What was left over of those that are wanted; others stay."""
-        for _ in range(len(self.leftover)):
-            fetched = self.leftover.popleft()
-            if fetched.message_id in self.wanted:
-                return fetched
-            self.leftover.append(fetched)
-        return None
+    def _fetched(self, now: float, end: float) -> _Fetched | None:
+        """What a thread brings; None where none does for as long as a pause."""
+        while self._later and self._later[0][0] <= now:
+            self._todo.put(self._later.popleft()[1])
+        if self._threads == 0 or (not self._todo.empty() and now - self._last > _STUCK_S):
+            self._start()
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._found, timeout=min(self.poll_s, end - now)):
+                return None
+            self._last = time.monotonic()
+            self._changed.notify_all()  # there is room again
+            return self._found.popleft()
 
     def stop(self) -> None:
         """Let the threads end: at once, or when what they wait for is given up. What they have found is left over."""
-        self._stopped.set()
+        with self._changed:
+            self._stopped = True
+            while self._found:
+                self.leftover.keep(self._found.popleft())
+            self._changed.notify_all()
         for _ in range(self._threads):
             self._todo.put(None)
-        while not self._found.empty():
-            self._leave(self._found.get_nowait())
-
-    def _leave(self, fetched: _Fetched) -> None:
-        if not fetched.nothing:
-            self.leftover.append(fetched)
 
     def _start(self) -> None:
         self._last = time.monotonic()
@@ -200,17 +235,27 @@ class _Fetcher:
             threading.Thread(target=self._fetch, name=f"flare-fetch-{self._threads}", daemon=True).start()
 
     def _fetch(self) -> None:
-        while (message_id := self._todo.get()) is not None and not self._stopped.is_set():
-            fetched = _pulled(self.grid, message_id)
-            while not self._stopped.is_set():
-                try:
-                    self._found.put(fetched, timeout=0.1)
-                    break
-                except queue.Full:
-                    continue
+        while (message_id := self._todo.get()) is not None and not self._stopped:
+            if message_id not in self.wanted:
+                continue
+            if not self.leftover.begin(message_id):
+                self._bring(_Fetched(message_id, []))
+                continue
+            try:
+                self._bring(_pulled(self.grid, message_id))
+            finally:
+                self.leftover.end(message_id)
+
+    def _bring(self, fetched: _Fetched) -> None:
+        """Hand over what was found when there is room, or leave it over: the one or the other, also where the call
+        ends meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or len(self._found) < _MAX_READY)
+            if self._stopped:
+                self.leftover.keep(fetched)
             else:
-                self._leave(fetched)
-            del fetched
+                self._found.append(fetched)
+                self._changed.notify_all()
 
 
 def _pulled(grid: Grid, message_id: str) -> _Fetched:

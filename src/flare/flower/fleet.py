@@ -46,6 +46,7 @@ class Uplink:
 
     def asked(self, index: int, delay_s: float) -> None:
         """A question without a model was answered in a round, with such a delay."""
+        self.delays_s = _of_last_rounds(self.delays_s, index)
         if math.isfinite(delay_s):
             self.delays_s[index] = min(delay_s, self.delays_s.get(index, math.inf))
 

@@ -34,7 +34,7 @@ class AskedGradient:
 
 @dataclass(frozen=True)
 class Posted:
-    """What a node was sent, and when, by the monotonic clock."""
+    """What a node was sent, and since when its time counts, by the monotonic clock."""
 
     message_id: str
     what: Work | AskedGradient
@@ -43,7 +43,7 @@ class Posted:
 
 @dataclass(frozen=True)
 class Late:
-    """An update that came after its round: of which device, from which round, how long after the work was sent."""
+    """An update that came after its round: of which device, from which round, how long after its time began."""
 
     device: int
     round: int
@@ -74,26 +74,32 @@ class Mailbox:
         for node in waiting.values():
             self.faults.note(node, when, f"no answer within {timeout_s:g} s")
 
-    def send(self, grid: Grid, messages: Sequence[Message], what: Mapping[int, Work | AskedGradient]) -> None:
+    def send(
+        self,
+        grid: Grid,
+        messages: Sequence[Message],
+        what: Mapping[int, Work | AskedGradient],
+        *,
+        since: float | None = None,
+    ) -> None:
         """Send nodes their work, at most one message to each; `what` has that of each node, which is busy from now
-        on."""
-        since = time.monotonic()
+        on. Its time counts from `since` by the monotonic clock, where that is not now."""
+        since = time.monotonic() if since is None else since
         for message_id, node in post(grid, messages, when="train", faults=self.faults).items():
             self.busy[node] = Posted(message_id, what[node], since)
 
     def collect(self, grid: Grid, nodes: Collection[int], *, began: float, end: float) -> Iterator[Answer]:
         """The answers of busy nodes as they come, until all are here or it is `end` by the monotonic clock.
 
-        When an answer came is known of work that was sent since `began`. Nodes that have not answered stay busy.
+        How long an answer was on its way is known of work that was sent since `began`; other work may have been done,
+        and its answer have lain with the SuperLink, for long. Nodes that have not answered stay busy.
         """
         waiting = {self.busy[node].message_id: node for node in nodes if node in self.busy}
         for found in self._fetch(grid, waiting, self._others(nodes), when="train", end=end):
             posted = self.busy.pop(found.node)
             if found.answer is not None:
-                after_s, delay_s = time.monotonic() - posted.since, found.delay_s
-                if posted.since < began:  # it may have been there, unfetched, for long
-                    after_s = delay_s = math.nan
-                yield Answer(found.node, found.answer, after_s, delay_s)
+                delay_s = math.nan if posted.since < began else found.delay_s
+                yield Answer(found.node, found.answer, time.monotonic() - posted.since, delay_s)
             del found  # or its answer would stay until the next is here
 
     def look(self, grid: Grid, seconds: float) -> None:
@@ -145,9 +151,7 @@ class Mailbox:
         self, grid: Grid, waiting: dict[str, int], aside: Mapping[str, int], *, when: str, end: float
     ) -> Iterator[Found]:
         known = {posted.message_id for posted in self.busy.values()} | waiting.keys()
-        for _ in range(len(self._leftover)):  # nobody waits any more for the others
-            if (each := self._leftover.popleft()).message_id in known:
-                self._leftover.append(each)
+        self._leftover.keep_only(known)  # nobody waits any more for the others
         return fetch(
             grid,
             waiting,

@@ -22,9 +22,9 @@ from flare.rounds import Observation
 from flare.rounds.observation import Speeds
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz
+from flare.wireless.cell import RESOURCES
 from flare.wireless.rate import LN2, snr_hz
 
-RECORD = "resources"
 MAX_BPS_PER_HZ = 30.0
 """A rate above this many bit/s for each Hz counts as this many: no radio has more, and 2 to that power is finite."""
 
@@ -61,9 +61,9 @@ class Resources:
 
 def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = False) -> Resources:
     """The resources in a node's answer; ValueError says what is missing or cannot be."""
-    said = answer.content.get(RECORD)
+    said = answer.content.get(RESOURCES)
     if not isinstance(said, MetricRecord):
-        raise ValueError(f"its answer has no record '{RECORD}'")
+        raise ValueError(f"its answer has no record '{RESOURCES}'")
     ranges = _RANGES | {"tau": (1.0, float(max_steps), True)}
     values = {name: _number(name, said[name], *limits) for name, limits in ranges.items() if name in said}
     for name in ("tau", "cpu_hz", "power_w", *(["num_samples"] if needs_samples else [])):

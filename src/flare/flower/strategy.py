@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -169,33 +170,36 @@ class FlareStrategy(Strategy):
             self.config = replace(self.config, run=replace(self.config.run, rounds=num_rounds))
         self.evaluate_fn = evaluate_fn or self.evaluate_fn
         self._timeout_s = timeout
-        self._drives = True
-        look_every(self.poll_s)
         self.summary()
-        run = self._begin(initial_arrays)
-        result, idle = Result(), 0
-        try:
-            while run.state.status is RunStatus.RUNNING and idle < self.patience:
-                wait_for_nodes(grid, run.mail, self.min_nodes, self._timeout_s)
-                number = run.state.rounds_done + 1
-                messages = list(self.configure_train(number, run.arrays(), train_config or ConfigRecord(), grid))
-                answers = self._trained(run, self._round, messages)
-                del messages  # each holds the model
-                metrics, score, found = self._end_round(answers)
-                if metrics is not None:
-                    result.train_metrics_clientapp[number] = metrics
-                if score is not None:
-                    result.evaluate_metrics_serverapp[number] = score
-                if (by_nodes := found.metrics()) is not None:
-                    result.evaluate_metrics_clientapp[number] = by_nodes
-                idle = 0 if run.present else idle + 1
-            run.keeper.suspend(run.state, run.numbers(self._fleet))
-        finally:
-            self._grants.take_back()
-            run.keeper.close()
-            self._drives = False
+        run, result = self._begin(initial_arrays), Result()
+        with ExitStack() as at_the_end:  # each of these, also where another fails
+            self._drives = True
+            at_the_end.callback(setattr, self, "_drives", False)
+            at_the_end.callback(run.keeper.close)
+            at_the_end.callback(self._grants.take_back)
+            at_the_end.enter_context(look_every(self.poll_s))
+            self._drive(run, grid, train_config or ConfigRecord(), result)
         result.arrays = run.arrays()
         return result
+
+    def _drive(self, run: FleetRun, grid: Grid, train_config: ConfigRecord, result: Result) -> None:
+        """All rounds that are left, whose metrics go into the result."""
+        idle = 0
+        while run.state.status is RunStatus.RUNNING and idle < self.patience:
+            wait_for_nodes(grid, run.mail, self.min_nodes, self._timeout_s)
+            number = run.state.rounds_done + 1
+            messages = list(self.configure_train(number, run.arrays(), train_config, grid))
+            answers = self._trained(run, self._round, messages)
+            del messages  # each holds the model
+            metrics, score, found = self._end_round(answers)
+            if metrics is not None:
+                result.train_metrics_clientapp[number] = metrics
+            if score is not None:
+                result.evaluate_metrics_serverapp[number] = score
+            if (by_nodes := found.metrics()) is not None:
+                result.evaluate_metrics_clientapp[number] = by_nodes
+            idle = 0 if run.present else idle + 1
+        run.keeper.suspend(run.state, run.numbers(self._fleet))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -244,7 +248,7 @@ class FlareStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take in the sound updates, one at a time, move the global model, and write the round down."""
         assert self._run is not None, "configure_train or start comes first"
-        metrics, *_ = self._end_round(self._unanswered_by_us(replies))
+        metrics, *_ = self._end_round(self._fetched_by_flowers_loop(replies))
         return self._run.arrays(), metrics
 
     def configure_evaluate(
@@ -309,16 +313,24 @@ class FlareStrategy(Strategy):
 
     def _trained(self, run: FleetRun, this: FleetRound | None, messages: Sequence[Message]) -> Iterator[Answer]:
         """Send the work of a round, and yield the answers that it waits for as they come, until it is over."""
-        if this is None or this.plan is None:
+        if this is None:
+            return
+        if this.plan is None:
+            if run.deadline.real:
+                this.out = this.ended = time.monotonic()  # nothing goes out, and the clock stays
             return
         this.out = this.out or time.monotonic()
-        run.mail.send(this.grid, messages, this.sending)
+        run.mail.send(this.grid, messages, this.sending, since=this.out)
         del messages
         real = run.deadline.real
         this.real_s = run.deadline.real_s(this.plan.deadline_s) if real else None
         end = this.out + (this.real_s or self._timeout_s)
         for answer in run.mail.collect(this.grid, this.awaited, began=this.out, end=end):
-            run.deadline.came(this.awaited[answer.node].device, answer.after_s)
+            device = this.awaited[answer.node].device
+            if answer.node in this.sending:
+                run.deadline.came(device, answer.after_s)
+            else:  # of an earlier round
+                run.deadline.came_late(device, answer.after_s, or_sooner=True)
             yield answer
         if not real:
             run.mail.give_up(this.awaited, f"no answer within {self._timeout_s:g} s")
@@ -367,7 +379,8 @@ class FlareStrategy(Strategy):
         for each in came:
             run.deadline.came_late(each.device, each.after_s)
         nobody = record.available > 0 and not record.selected
-        run.deadline.after_round(missed=this.late, real_s=this.real_s, nobody=nobody)
+        missed = [device for device in this.late if device not in this.still_at_work]
+        run.deadline.after_round(missed=missed, real_s=this.real_s, nobody=nobody)
         return with_lateness(record, this, came)
 
     def _tested(
@@ -399,7 +412,7 @@ class FlareStrategy(Strategy):
         answers = run.mail.ask(grid, messages, when="evaluate", timeout_s=patience_s)
         return read_tests(answers, device_of, self._faults)
 
-    def _unanswered_by_us(self, replies: Iterable[Message]) -> Iterator[Answer]:
+    def _fetched_by_flowers_loop(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""
         for reply in replies:
             node = reply.metadata.src_node_id

@@ -86,6 +86,11 @@ class FleetRound:
         self.late: list[int] = []  # devices of which nothing was there at the deadline
 
     @property
+    def still_at_work(self) -> set[int]:
+        """The devices that got the work on which this round waits in an earlier one."""
+        return {work.device for node, work in self.awaited.items() if node not in self.sending}
+
+    @property
     def lasted_s(self) -> float | None:
         """How long it took in real time from when its work went out; None where nothing did."""
         return None if self.out is None or self.ended is None else self.ended - self.out

@@ -19,6 +19,7 @@ from flare.config import FDMA, PLAIN, Config, WirelessConfig
 from flare.learning.methods.base import Method, method_takes_mean
 from flare.rounds.observation import Observation
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status, solve
+from flare.scheduling.nobody import setting_names
 from flare.types import Floats, Indices
 from flare.units import db_to_linear, human
 from flare.uplink import NotFiniteError
@@ -156,7 +157,8 @@ def best_schedule(problem: RoundProblem, link: AirLink, noise: float) -> Schedul
 
 def why_nobody(config: Config, problem: RoundProblem, air_s: float) -> str:
     """Why nobody sends in a round over the air, in one sentence, and what would help; `problem` is what was `asked`."""
-    deadline, later = human(config.wireless.deadline_s, "s"), "a later deadline (wireless.deadline_s)"
+    names = setting_names(config.wireless)
+    deadline = f"{names.due} is {human(config.wireless.usable_s, 's')}"
     if problem.reachable.size:
         return (
             f"{problem.reachable.size} of {problem.num_devices} devices could send, but policy "
@@ -170,8 +172,8 @@ def why_nobody(config: Config, problem: RoundProblem, air_s: float) -> str:
         )
     quickest_s = float(np.delete(problem.compute_s, problem.never).min())
     return (
-        f"the quickest device computes {human(quickest_s, 's')} and an update is {human(air_s, 's')} on the air, the "
-        f"deadline is {deadline}; it would take {later}, fewer steps or a smaller model"
+        f"the quickest device computes {human(quickest_s, 's')} and an update is {human(air_s, 's')} on the air, "
+        f"{deadline}; it would take a later deadline ({names.deadline}), fewer steps or a smaller model"
     )
 
 

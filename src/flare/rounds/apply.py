@@ -116,7 +116,7 @@ class Arrivals:
         """
         state, plan = self._state, self._plan
         if plan is None:
-            return _nobody_there(self._station, state, faults)
+            return _nobody_there(self._station, state, faults, lasted_s)
         for each in self._clipping.rest():
             self._take(each)
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
@@ -145,10 +145,19 @@ class Arrivals:
             residuals=state.residuals if residuals is None else residuals,
             underway=underway,
         )
+        record = replace(
+            self._record(plan, sent, clock_s),
+            noise_std=None if noise_std is None else json_number(noise_std),
+            faults=[dict(each) for each in faults],
+        )
+        return ended(self._station.config.run, after), record
+
+    def _record(self, plan: Plan, sent: Mapping[int, Told], clock_s: float) -> RoundRecord:
+        """What was planned, and what of it has arrived."""
         measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
-        record = replace(
-            _planned_record(self._station, state.rounds_done, plan, clock_s),
+        return replace(
+            _planned_record(self._station, self._state.rounds_done, plan, clock_s),
             tau_bar=json_number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
             lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
             sent=list(sent),
@@ -156,15 +165,12 @@ class Arrivals:
             update_norm=[json_number(self._own_norm[device]) for device in sent],
             payload_bits=[bits[device] for device in sent],
             age=[] if plan.underway is None else plan.underway.age[list(sent)].tolist(),
-            noise_std=None if noise_std is None else json_number(noise_std),
             train_loss=json_number(_mean(self.losses.values())),
-            faults=[dict(each) for each in faults],
             measured_compute_s=measured_compute_s,
             measured_upload_s=measured_upload_s,
             clipped=sorted(self._clipping.clipped),
             norm_limit=json_number(self._clipping.limit),
         )
-        return ended(self._station.config.run, after), record
 
     def _measured(self, sent: Iterable[int]) -> tuple[list[float | None], list[float | None]]:
         """How long the devices that sent were measured to compute and to send; nothing where none was measured."""
@@ -177,7 +183,7 @@ class Arrivals:
 def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple[RunState, RoundRecord]:
     """The state after a round of which only the schedule and the clock count, and its record."""
     if plan is None:
-        return _nobody_there(station, state, ())
+        return _nobody_there(station, state, (), None)
     lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
     unseen = {device: Told() for device in np.setdiff1d(plan.selected, plan.lost).tolist()}  # as if they had sent
     underway = _underway(plan, unseen, lasted_s, None)
@@ -202,15 +208,15 @@ def with_score(
 
 
 def _nobody_there(
-    station: BaseStation, state: RunState, faults: Sequence[Mapping[str, Any]]
+    station: BaseStation, state: RunState, faults: Sequence[Mapping[str, Any]], lasted_s: float | None
 ) -> tuple[RunState, RoundRecord]:
-    """Where no device is there, the deadline passes."""
+    """Where no device is there, the deadline passes, or the real time that the round took."""
     deadline_s = station.config.wireless.deadline_s
     none: Floats = np.zeros(0)
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
-        clock_s=state.clock_s + deadline_s,
+        clock_s=state.clock_s + (deadline_s if lasted_s is None else lasted_s),
         history=after_round(state.history, {}, compute_s=none, upload_s=none, energy_j=none),
     )
     record = replace(_idle_record(state.rounds_done, deadline_s, after.clock_s), why_nobody=nobody_reported(faults))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from flare.config import WirelessConfig
 from flare.types import Floats, Indices
 from flare.wireless.rate import downlink_snr_hz
+
+Arrays = TypeVar("Arrays", bound=Any)
+"""A dataclass of arrays, in each of which a row is a device, and of such dataclasses; the rest is of all devices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,21 @@ class Observation:
         """P_bs h^2 / N_0 with which the devices hear the base station of a cell, shape (present,)."""
         return downlink_snr_hz(self.snr_hz, self.power_w, wireless.downlink_power_dbm)
 
+    def only(self, places: Indices) -> Observation:
+        """Those of the devices that have these places here, counted from 0."""
+        return _rows(self, places)
+
     def over_all(self, values: Floats) -> Floats:
         """Values of the present devices over all devices, shape (devices,); 0 of those that are silent."""
         everyone = np.zeros(self.num_devices)
         everyone[self.devices] = values
         return everyone
+
+
+def _rows(of: Arrays, places: Indices) -> Arrays:
+    """The same of some rows."""
+    values = {each.name: getattr(of, each.name) for each in fields(of)}
+    arrays = {name: each[places] for name, each in values.items() if isinstance(each, np.ndarray)}
+    groups = {name: _rows(each, places) for name, each in values.items() if is_dataclass(each)}
+    changed: Arrays = replace(of, **arrays, **groups)
+    return changed

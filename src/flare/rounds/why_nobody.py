@@ -8,7 +8,7 @@ from typing import Any
 from flare.rounds import air
 from flare.rounds.base_station import BaseStation
 from flare.rounds.plan import Plan
-from flare.scheduling.nobody import why_nobody
+from flare.scheduling.nobody import setting_names, why_nobody
 
 
 def why_nobody_sends(station: BaseStation, plan: Plan) -> str:
@@ -17,7 +17,8 @@ def why_nobody_sends(station: BaseStation, plan: Plan) -> str:
         air_s = air.air_link(station.config.wireless, plan.seen).air_s(station.num_weights)
         return air.why_nobody(station.config, plan.problem, air_s)
     called = [str(device) for device in plan.seen.devices.tolist()]
-    return why_nobody(plan.problem, station.config.scheduling.policy, called=called)
+    names = setting_names(station.config.wireless)
+    return why_nobody(plan.problem, station.config.scheduling.policy, names, called)
 
 
 def nobody_reported(faults: Sequence[Mapping[str, Any]]) -> str:

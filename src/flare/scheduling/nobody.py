@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flare.config import WirelessConfig
 from flare.scheduling.problem import WIDEST_HZ, RoundProblem
 from flare.types import Indices
 from flare.units import human
@@ -68,14 +69,22 @@ def _obstacle_of(problem: RoundProblem, asked: Indices) -> Obstacle:
 
 @dataclass(frozen=True)
 class Names:
-    """How a user is told where to change what would help: by default, the settings of a run."""
+    """How a user is told where to change what would help: by default, the settings of a run. `due` is what the
+    deadline of a schedule is."""
 
     deadline: str = "wireless.deadline_s"
     band: str = "wireless.total_bandwidth_hz"
     payload: str = "a smaller model, or wireless.payload_bits"
+    due: str = "the deadline"
 
 
 SETTINGS = Names()
+_GUARDED = Names(deadline="wireless.deadline_s less wireless.guard", due="the deadline less the guard")
+
+
+def setting_names(wireless: WirelessConfig) -> Names:
+    """The settings of a run; where they have a guard, schedules go by what is left of the deadline."""
+    return _GUARDED if wireless.usable_s < wireless.deadline_s else SETTINGS
 
 
 def why_nobody(problem: RoundProblem, policy: str, names: Names = SETTINGS, called: Sequence[str] | None = None) -> str:
@@ -117,7 +126,7 @@ def _why_those_who_must_cannot(problem: RoundProblem, names: Names, called: Sequ
     needed, there_is = human(math.fsum(problem.needed_hz[problem.must]), "Hz"), human(problem.usable_hz, "Hz")
     return (
         f"the devices that must send ({listed}) together need {needed} of {there_is} "
-        f"to meet the deadline of {human(problem.deadline_s, 's')}; it would take fewer of them, a later deadline "
+        f"to meet {names.due} of {human(problem.deadline_s, 's')}; it would take fewer of them, a later deadline "
         f"({names.deadline}) or a wider band ({names.band})"
     )
 
@@ -125,7 +134,7 @@ def _why_those_who_must_cannot(problem: RoundProblem, names: Names, called: Sequ
 def _told(problem: RoundProblem, found: Obstacle, who: str, names: Names) -> str:
     """What an obstacle is, and what would help."""
     size, band = human(float(problem.payload_bits[found.device]), "bit"), human(problem.usable_hz, "Hz")
-    deadline = f"the deadline is {human(problem.deadline_s, 's')}"
+    deadline = f"{names.due} is {human(problem.deadline_s, 's')}"
     helps = []
     if math.isfinite(found.deadline_s):
         helps.append(f"a deadline of at least {_rounded(found.deadline_s, up=True)} s ({names.deadline})")

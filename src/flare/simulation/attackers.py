@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -25,10 +25,13 @@ from flare.config import Config
 from flare.learning.job import Update, norm_of
 from flare.rng import stream
 from flare.rounds import Observation
+from flare.rounds.residuals import Part
 from flare.types import Indices
 
 NONE, ABSENT = "none", "absent"
 _SIGNS = {"sign-flip": -1.0, "scaled": 1.0}
+_NOISE = {Part.UPDATE: "attack", Part.GRADIENT: "attack-gradient"}
+"""The stream of the noise that is sent in place of a vector: gradient and update of a round have different ones."""
 
 
 def attackers_of(config: Config) -> Indices:
@@ -67,10 +70,7 @@ class Attack:
         """Those of all devices that are there."""
         if self.config.learning.attack != ABSENT or len(self.attackers) == 0:
             return everybody
-        there = np.setdiff1d(everybody.devices, self.attackers)
-        known = {name: getattr(everybody, name) for name in _BY_DEVICE}
-        rows: dict[str, Any] = {name: each if each is None else each[there] for name, each in known.items()}
-        return replace(everybody, **rows)
+        return everybody.only(np.flatnonzero(~np.isin(everybody.devices, self.attackers)))
 
     def on_updates(self, index: int, updates: Mapping[int, Update]) -> list[Update]:
         """The updates of round `index` by device, as they are sent, in their order."""
@@ -83,23 +83,20 @@ class Attack:
         """The gradients of devices in round `index`, as they are sent."""
         wrong = self._wrong
         return [
-            self._vector(index, device, each, norm_of(each)) if device in wrong else each
+            self._vector(Part.GRADIENT, index, device, each, norm_of(each)) if device in wrong else each
             for device, each in zip(devices, gradients, strict=False)
         ]
 
     def _update(self, index: int, device: int, update: Update) -> Update:
         norm = self.config.learning.attack_scale * update.norm
-        return replace(update, delta=self._vector(index, device, update.delta, update.norm), norm=norm)
+        delta = self._vector(Part.UPDATE, index, device, update.delta, update.norm)
+        return replace(update, delta=delta, norm=norm)
 
-    def _vector(self, index: int, device: int, vector: Tensor, norm: float | Tensor) -> Tensor:
+    def _vector(self, part: Part, index: int, device: int, vector: Tensor, norm: float | Tensor) -> Tensor:
         """What an attacker sends for a vector of this length."""
         learning = self.config.learning
         if learning.attack in _SIGNS:
             return vector * (_SIGNS[learning.attack] * learning.attack_scale)
-        noise = stream(self.config.seed, "attack", index, device).standard_normal(len(vector))
+        noise = stream(self.config.seed, _NOISE[part], index, device).standard_normal(len(vector))
         noise /= np.linalg.norm(noise)
         return (torch.from_numpy(noise).to(vector.device) * (learning.attack_scale * norm)).to(vector.dtype)
-
-
-_BY_DEVICE = ("devices", "tau", "cpu_hz", "snr_hz", "power_w", "num_samples", "label_counts", "mean_snr_hz")
-"""What an observation has for each device."""

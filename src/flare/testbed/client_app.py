@@ -20,10 +20,8 @@ from flwr.clientapp import ClientApp
 
 from flare.config import Config, load
 from flare.testbed.moments import TRAINED, Moment, note
-from flare.wireless.cell import Cell, CellRound
+from flare.wireless.cell import RESOURCES, Cell, CellRound
 from flare.wireless.compute import compute_s
-
-_RESOURCES = "resources"  # as flare.flower.resources calls the record, which would import PyTorch
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +48,7 @@ class SlowedApp(ClientApp):
         config = _config_of(context)
         if message.metadata.message_type == MessageType.QUERY:
             said = _round_of(config, message).reported(int(context.node_config["partition-id"]))
-            return Message(RecordDict({_RESOURCES: MetricRecord({**said})}), reply_to=message)
+            return Message(RecordDict({RESOURCES: MetricRecord({**said})}), reply_to=message)
         from flare.testbed.training import training_app  # here: it imports PyTorch
 
         app = training_app(config)

@@ -22,6 +22,8 @@ CELLS: dict[str, WirelessConfig] = {
     "paper-cifar10": WirelessConfig(payload_bits=6.4e7, cycles_per_sample=85 * 24576, deadline_s=1.5),
 }
 """Cells by name: the paper's, with the payload, the cycles and the deadline of MNIST and of CIFAR-10."""
+RESOURCES = "resources"
+"""What a node of a fleet calls the record of what it says of itself (`flare.flower.resources`)."""
 
 
 @dataclass(frozen=True, eq=False)
