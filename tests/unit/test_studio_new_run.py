@@ -276,6 +276,16 @@ def test_only_so_many_processes_go_on_at_once(launcher, monkeypatch):
     assert MAX_RUNNING > 2
 
 
+def test_of_the_oldest_processes_nothing_is_kept(launcher, monkeypatch):
+    monkeypatch.setattr("flare.studio.launching.MAX_KEPT", 1)
+    old = launcher.start(["run"], "old")
+    launcher.stop("old")
+    until(lambda: not launcher.is_running("old"))
+    launcher.start(["run"], "new")
+    assert [job["run"] for job in launcher.jobs()] == ["new"]
+    assert old.id not in launcher._asked_to_stop
+
+
 def test_notes_are_not_written_through_a_link(tmp_path, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     (tmp_path / NOTES).symlink_to(outside)

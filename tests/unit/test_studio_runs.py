@@ -165,6 +165,15 @@ def test_sparklines_are_test_accuracies_along_the_run(index, tmp_path):
     assert index.sparkline("run") == [round(record(each).test_accuracy, 4) for each in (1, 3, 5, 7, 9)]
 
 
+def test_of_a_run_that_is_gone_nothing_is_kept(index, tmp_path):
+    for name in ("stays", "goes"):
+        written(tmp_path / name, 4)
+        index.sparkline(name)
+    shutil.rmtree(tmp_path / "goes")
+    index.lines()
+    assert list(index._sparklines) == ["stays"]
+
+
 def test_events_tell_everything_first_and_then_what_changed(tmp_path):
     one, other = replace(index_module.RunLine("a", "a")), index_module.RunLine("b", "b")
     assert difference(None, {}) == {"whole": True, "changed": [], "gone": []}

@@ -168,6 +168,8 @@ class RunIndex:
             line = before.line if state == before.line.state else replace(before.line, state=state)
             known[run] = replace(before, line=line)
         self._known = known
+        for run in [each for each in list(self._sparklines) if each not in known]:
+            self._sparklines.pop(run, None)
 
     def _read(self, run: str, folder: Path, stamps: tuple[int, ...], before: _Known | None) -> _Known:
         line = self._line(run, stamps)
