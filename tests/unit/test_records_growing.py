@@ -6,9 +6,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from flare.records import RunFolder
+from flare.records import RunFolder, locking
 from flare.records import following as following_module
-from flare.records import locking
 from flare.records.following import Follower
 from flare.records.glance import last_rounds, some_tests
 from flare.records.growing import GrowingRun

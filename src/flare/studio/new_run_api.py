@@ -11,12 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from flare.config import MAX_SEEDS, Config
-from flare.config.toml import load_text
 from flare.records.manifest import CONFIG, read_config
 from flare.studio.answers import FieldError, answer
 from flare.studio.launching import Launcher, NotNowError, refuse_name
 from flare.studio.run_folders import inside
-from flare.studio.run_form import MAX_SETTINGS, Checked, arguments, changed_settings, checked, form
+from flare.studio.run_form import MAX_SETTINGS, Checked, arguments, changed_settings, checked, file_config, form
 from flare.studio.settings import Studio
 from flare.sweeps.entries import name_of, of_pairs, pair_of, refuse_twins, run_name
 from flare.sweeps.task import COMPARISON
@@ -81,9 +80,9 @@ def router(studio: Studio) -> APIRouter:
     )
     def read(file: FileText) -> Response:
         try:
-            config = load_text(file.toml, root / "the file")
+            config = file_config(file.toml, "the file", root)
         except ValueError as error:
-            raise FieldError("toml", str(error).replace(f"{root}/", "")) from None
+            raise FieldError("toml", str(error)) from None
         return answer({"settings": _as_typed_here(changed_settings(config), launcher)})
 
     @routes.post("/api/new-run/like", summary="The settings of a run, to begin another with")

@@ -94,15 +94,34 @@ def _is_shown(name: str) -> bool:
 def inside(root: Path, path: str) -> Path:
     """The folder at a path below the root, as `RunFolders.look` names it; LookupError where there is none: where it
     would leave the root, goes through a link, or is no folder."""
-    parts = [] if path == "." else path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part or "\\" in part for part in parts):
+    if path != "." and any(part in ("", ".", "..") or "\\" in part for part in path.split("/")):
         raise LookupError(path)
-    found = root
-    for part in parts:
-        found = found / part
-        try:
-            if not stat.S_ISDIR(os.lstat(found).st_mode):
-                raise LookupError(path)
-        except (OSError, ValueError):  # not there, or no name at all
-            raise LookupError(path) from None
+    try:
+        found = below(root, path)
+    except ValueError:
+        raise LookupError(path) from None
+    if not os.path.isdir(found):
+        raise LookupError(path)
     return found
+
+
+def below(root: Path, path: str) -> Path:
+    """The place that a path, seen from the root, leads to, whether or not anything is there yet; ValueError where it
+    leads out of the root, or through a link, which can lead anywhere. What comes back is to be used, not the path."""
+    found = Path(os.path.normpath(root.resolve() / path))
+    top = next((above for above in reversed((found, *found.parents)) if _is_same(above, root)), None)
+    if "\0" in path or top is None:
+        raise ValueError(f"{path!r:.80} leads out of the studio's folder")
+    reached = root.resolve()
+    for part in found.relative_to(top).parts:
+        reached = reached / part
+        if os.path.islink(reached):
+            raise ValueError(f"{path!r:.80} leads out of the studio's folder, or may: {part!r:.80} is a link")
+    return reached
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):  # not there, or no name at all
+        return False

@@ -23,6 +23,7 @@ from flare.scheduling import RoundProblem
 from flare.scheduling.known_round import KnownRound, known_from_cell
 from flare.scheduling.problem import ABSURD, WIDEST_HZ
 from flare.studio.answers import FieldError
+from flare.studio.run_folders import below
 from flare.studio.settings import Studio
 from flare.types import Floats
 from flare.units import dbm_per_mhz_to_watt_per_hz, dbm_to_watt
@@ -176,12 +177,13 @@ def _from_cell(scene: Scene, studio: Studio) -> tuple[WirelessConfig, KnownRound
 
 
 def cell_config(settings: dict[str, Any], studio: Studio) -> WirelessConfig:
-    """The settings of a cell; FieldError where they cannot be, are too much for a screen, or name a trace outside the
-    studio's folder."""
+    """The settings of a cell, its trace seen from the studio's folder; FieldError where they cannot be, are too much
+    for a screen, or name a trace outside that folder."""
     try:
+        trace = settings.get("trace")
+        if isinstance(trace, str) and trace:
+            settings = {**settings, "trace": str(below(studio.folder, trace))}
         config = with_settings(Config(), {"wireless": settings}).wireless
-        if config.trace:
-            studio.inside(config.trace)
     except ValueError as error:
         first = str(error).partition(" ")[0].rstrip(":;,")
         raise FieldError(first if first.startswith("wireless.") else "wireless", str(error)) from None

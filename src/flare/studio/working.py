@@ -21,8 +21,8 @@ class Worker:
         self._threads = ThreadPoolExecutor(limits.max_at_once, "flare-studio")
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """What `work` returns. An answer that takes too long is given up with status 503; the thread ends by itself, and
-        only then computes for another request."""
+        """What `work` returns. An answer that takes too long is given up with status 503; the thread ends by itself,
+        and only then computes for another request."""
         answer = asyncio.wrap_future(self._threads.submit(work))
         try:
             done, _ = await asyncio.wait({answer}, timeout=self._limits.max_seconds)
