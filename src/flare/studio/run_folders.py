@@ -107,17 +107,22 @@ def inside(root: Path, path: str) -> Path:
 
 def below(root: Path, path: str) -> Path:
     """The place that a path, seen from the root, leads to, whether or not anything is there yet; ValueError where it
-    leads out of the root, or through a link, which can lead anywhere. What comes back is to be used, not the path."""
-    found = Path(os.path.normpath(root.resolve() / path))
-    top = next((above for above in reversed((found, *found.parents)) if _is_same(above, root)), None)
-    if "\0" in path or top is None:
-        raise ValueError(f"{path!r:.80} leads out of the studio's folder")
-    reached = root.resolve()
-    for part in found.relative_to(top).parts:
-        reached = reached / part
+    leads out of the root on its way, or through a link, which can lead anywhere."""
+    out = ValueError(f"{path!r:.80} leads out of the studio's folder")
+    whole = root.resolve() / path
+    steps, reached = list(whole.parts[1:]), Path(whole.anchor)
+    while not _is_same(reached, root):  # a whole path may come to the root by a link above it
+        if not steps or steps[0] == "..":
+            raise out
+        reached /= steps.pop(0)
+    top = reached
+    for step in steps:
+        reached = reached.parent if step == ".." else reached / step
+        if "\0" in step or not reached.is_relative_to(top):
+            raise out
         if os.path.islink(reached):
-            raise ValueError(f"{path!r:.80} leads out of the studio's folder, or may: {part!r:.80} is a link")
-    return reached
+            raise ValueError(f"{out}, or may: {step!r:.80} is a link")
+    return root.resolve() / reached.relative_to(top)
 
 
 def _is_same(one: Path, other: Path) -> bool:
