@@ -114,7 +114,18 @@ def test_no_path_leads_out_of_the_pages(client: Client, path: str) -> None:
 def test_no_path_leads_out_of_the_folder(studio: Studio) -> None:
     (studio.folder / "out").symlink_to(studio.folder.parent)
     (studio.folder / "own").symlink_to(studio.folder / "a")
-    for path in ("..", "a/../..", "/etc/passwd", "out", "out/secret.txt", "own", "own/b", "a\0b", "out/../a", "a/../../x"):
+    for path in (
+        "..",
+        "a/../..",
+        "/etc/passwd",
+        "out",
+        "out/secret.txt",
+        "own",
+        "own/b",
+        "a\0b",
+        "out/../a",
+        "a/../../x",
+    ):
         with pytest.raises(ValueError, match="leads out of"):
             below(studio.folder, path)
     root = studio.folder.resolve()

@@ -12,12 +12,21 @@ from starlette.responses import Response
 
 from flare.config import MAX_SEEDS, Config
 from flare.records.manifest import CONFIG, read_config
-from flare.studio.answers import FieldError, answer
+from flare.studio.answers import NO_RUN, FieldError, answer
 from flare.studio.launching import Launcher, NotNowError, refuse_name
 from flare.studio.run_folders import inside
-from flare.studio.run_form import MAX_SETTINGS, Checked, arguments, changed_settings, checked, file_config, form
+from flare.studio.run_form import (
+    MAX_SETTINGS,
+    Checked,
+    arguments,
+    changed_settings,
+    checked,
+    file_config,
+    form,
+    refuse_paths_outside,
+)
 from flare.studio.settings import Studio
-from flare.sweeps.entries import name_of, of_pairs, pair_of, refuse_twins, run_name
+from flare.sweeps.entries import TextEntry, name_of, of_entries
 from flare.sweeps.task import COMPARISON
 from flare.text import one_line
 
@@ -25,7 +34,6 @@ MAX_ENTRIES = 50
 MAX_TEXT = 200_000
 ENDING_S = 15.0
 """How long a run that is resumed may still need to end."""
-NO_RUN = "there is no such run in the studio's folder"
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
@@ -33,7 +41,8 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 class NewRun(BaseModel):
     """What was filled in: settings as they would be typed behind `--set name=`, those left alone not among them.
 
-    entries  METHOD:POLICY, beside or in the place of the one of the settings: a comparison
+    entries  as behind --entry: METHOD:POLICY, with settings of its own behind commas, beside or in the place of the one
+             of the settings: a comparison
     seeds    how many, from the seed of the settings on; more than one is a comparison
     name     of the folder; "": method, policy and seed
     """
@@ -139,11 +148,12 @@ def _checked(asked: NewRun, launcher: Launcher) -> Checked:
             refuse_name(launcher.root, asked.name)
         except ValueError as error:
             errors["name"] = one_line(str(error))
-    if asked.entries and found.config is not None and not found.config.plugins:
+    if asked.entries and found.config is not None:
         try:
-            pairs = [pair_of(entry) for entry in asked.entries]
-            refuse_twins([(run_name(*pair, 0), ":".join(pair)) for pair in pairs], "name it once")
-            of_pairs(found.config, pairs)
+            entries = [TextEntry.read(entry) for entry in asked.entries]
+            refuse_paths_outside([each for entry in entries for each in entry.settings], launcher.root)
+            if not found.config.plugins:  # what plugins register, only the run itself knows
+                of_entries(found.config, entries)
         except ValueError as error:
             errors["entries"] = one_line(str(error))
     return Checked(None if errors else found.config, errors)

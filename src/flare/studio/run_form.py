@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from flare.config import SECTIONS, Config, Options, settings_of, with_settings
+from flare.config import MAX_SEEDS, SECTIONS, Config, Options, settings_of, with_settings
 from flare.config.option import Option
 from flare.config.setting import declared, quantity
 from flare.config.toml import literal, load_text, shown_default, split_settings
@@ -48,6 +48,7 @@ def form() -> dict[str, Any]:
     return {
         "sections": [_section(name) for name in ("", *SECTIONS)],
         "parts": [_part(part) for part in PARTS],
+        "max_seeds": MAX_SEEDS,
     }
 
 
@@ -176,6 +177,14 @@ def _named(message: str, values: Mapping[str, Any]) -> list[str]:
     if not typed_names and message.startswith("unknown section"):
         typed_names = [name for name in values if name.partition(".")[0] == words[2]]
     return list(dict.fromkeys(typed_names or [word for word in words if word in settings_of(Config())]))
+
+
+def refuse_paths_outside(settings: Sequence[str], root: Path) -> None:
+    """ValueError where one of the texts `name=value` names a file outside of the folder `root`."""
+    for text in settings:
+        name, _, value = text.partition("=")
+        if name.strip() in PATHS:
+            _read(name.strip(), value.strip(), root)
 
 
 def _read(name: str, text: str, root: Path) -> Any:

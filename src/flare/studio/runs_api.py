@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from flare.records.growing import GrowingRun
 from flare.research.quantities import AXES, QUANTITIES
-from flare.studio.answers import answer
+from flare.studio.answers import NO_RUN, answer
 from flare.studio.round_view import RoundViews
 from flare.studio.run_curves import MAX_POINTS, Asked, Named, compared, curves
 from flare.studio.run_events import MAX_LISTENERS, RunEvents
@@ -30,7 +30,6 @@ READING_S = 0.5
 """How long a request reads on in records that nobody has read yet; the page draws what there is and asks again."""
 MAX_READING_S = 8.0
 """And one that asks for a round far into them."""
-NO_RUN = "there is no such run in the studio's folder"
 
 RunId = Annotated[str, Field(max_length=1000)]
 
