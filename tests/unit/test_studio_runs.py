@@ -19,7 +19,7 @@ from flare.report.curves import accuracy_against_time
 from flare.report.paired import ranked_groups
 from flare.report.run_groups import group_runs
 from flare.studio import run_index as index_module
-from flare.studio.run_curves import Asked, compared, curves
+from flare.studio.run_curves import CurveWish, compared, curves
 from flare.studio.run_events import RunEvents, difference
 from flare.studio.run_folders import RunFolders, inside
 from flare.studio.run_index import RunIndex
@@ -229,13 +229,13 @@ def test_curves_are_those_of_the_report(client, folder):
 
 def test_a_long_run_is_thinned_and_finer_where_it_is_zoomed(tmp_path):
     run = read_run(written(tmp_path / "run", 500))
-    thin = curves([("run", run)], Asked("train_loss", points=50))["curves"][0]
+    thin = curves([("run", run)], CurveWish("train_loss", points=50))["curves"][0]
     assert len(thin["x"]) == 50
     np.testing.assert_allclose(thin["y"][0], np.mean([1 / (index + 1) for index in range(10)]))
-    fine = curves([("run", run)], Asked("train_loss", points=50, begin=101, end=120))["curves"][0]
+    fine = curves([("run", run)], CurveWish("train_loss", points=50, begin=101, end=120))["curves"][0]
     assert fine["x"] == [float(number) for number in range(101, 121)]
     np.testing.assert_allclose(fine["y"], [1 / number for number in range(101, 121)])
-    timed = curves([("run", run)], Asked("train_loss", "time", points=500))["curves"][0]
+    timed = curves([("run", run)], CurveWish("train_loss", "time", points=500))["curves"][0]
     np.testing.assert_allclose(timed["x"], run.of_round["clock_s"])
 
 

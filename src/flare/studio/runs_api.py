@@ -17,7 +17,7 @@ from flare.records.growing import GrowingRun
 from flare.research.quantities import AXES, QUANTITIES
 from flare.studio.answers import NO_RUN, answer
 from flare.studio.round_view import RoundViews
-from flare.studio.run_curves import MAX_POINTS, Asked, Named, compared, curves
+from flare.studio.run_curves import MAX_POINTS, CurveWish, Named, compared, curves
 from flare.studio.run_events import MAX_LISTENERS, RunEvents
 from flare.studio.run_index import RunIndex
 from flare.studio.settings import Studio
@@ -52,9 +52,9 @@ class CurvesAsked(Picked):
     together: bool = True
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> CurveWish:
         """What `curves` is given."""
-        return Asked(self.metric, self.x, self.points, self.begin, self.end, self.together)
+        return CurveWish(self.metric, self.x, self.points, self.begin, self.end, self.together)
 
 
 def router(studio: Studio) -> APIRouter:
@@ -102,7 +102,7 @@ def router(studio: Studio) -> APIRouter:
         begin: float | None = None,
         end: float | None = None,
     ) -> Response:
-        asked = Asked(metric, x, points, begin, end, together=False)
+        asked = CurveWish(metric, x, points, begin, end, together=False)
         return answer(_of_runs(index, [run], lambda named: curves(named, asked), strict=True))
 
     @routes.get("/api/runs/{run:path}/at", summary="The round of a run at a place of an axis, as on a curve")

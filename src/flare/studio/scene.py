@@ -66,7 +66,7 @@ class Change(TypedDict):
     power_w: NotRequired[Positive]
 
 
-class Asked(TypedDict):
+class AskedPolicy(TypedDict):
     """A policy of the Cell screen."""
 
     __pydantic_config__ = _STRICT  # type: ignore[misc]
@@ -79,7 +79,7 @@ class Scene(TypedDict):
     asked. A slider that is not moved is left out: the cell's own setting counts."""
 
     __pydantic_config__ = _STRICT  # type: ignore[misc]
-    policies: Annotated[list[Asked], Field(min_length=1, max_length=2)]
+    policies: Annotated[list[AskedPolicy], Field(min_length=1, max_length=2)]
     wireless: NotRequired[dict[str, Any]]
     devices: NotRequired[Annotated[list[SceneDevice], Field(min_length=1)]]
     seed: NotRequired[Annotated[int, Field(ge=0, le=2**63 - 1)]]
