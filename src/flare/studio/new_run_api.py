@@ -70,8 +70,14 @@ class FileText(BaseModel):
 
 def router(studio: Studio) -> APIRouter:
     """The routes of this file."""
-    routes = APIRouter(tags=["new run"])
-    launcher = Launcher(studio.folder)
+    routes, launcher = APIRouter(tags=["new run"]), Launcher(studio.folder)
+    _add_form(routes, launcher)
+    _add_processes(routes, launcher)
+    return routes
+
+
+def _add_form(routes: APIRouter, launcher: Launcher) -> None:
+    """What the form asks while it is filled in."""
     root = launcher.root
 
     @routes.get("/api/new-run/form", summary="Every setting of a run: its comment, default and limits")
@@ -102,6 +108,10 @@ def router(studio: Studio) -> APIRouter:
             raise HTTPException(404, NO_RUN) from None
         return answer({"settings": _as_typed_here(changed_settings(config), launcher)})
 
+
+def _add_processes(routes: APIRouter, launcher: Launcher) -> None:
+    """Starting, stopping and resuming what was filled in, and what became of it."""
+
     @routes.post("/api/new-run/start", summary="Start a run, or a comparison, as a process of its own")
     def start(asked: NewRun) -> Response:
         found = _checked(asked, launcher)
@@ -121,7 +131,7 @@ def router(studio: Studio) -> APIRouter:
     @routes.post("/api/runs/resume", summary="Continue a run that was ended before its end")
     def resume(asked: OneRun) -> Response:
         try:
-            folder = inside(root, asked.run)
+            folder = inside(launcher.root, asked.run)
         except LookupError:
             raise HTTPException(404, NO_RUN) from None
         if asked.run == ".":
@@ -135,8 +145,6 @@ def router(studio: Studio) -> APIRouter:
     @routes.get("/api/jobs", summary="What was started here, and what became of it")
     def jobs() -> Response:
         return answer({"jobs": launcher.jobs()})
-
-    return routes
 
 
 def _checked(asked: NewRun, launcher: Launcher) -> Checked:

@@ -133,7 +133,6 @@ def _summary(group: Group) -> dict[str, Any]:
         "rounds": line.rounds[1],
         "clock_s": json_number(line.clock_s.mean),
         "num_senders": json_number(line.devices),
-        "gap": json_number(line.gap),
         "energy_j": json_number(line.energy_j),
         "payload_bits": json_number(line.payload_bits),
         "status": line.status,

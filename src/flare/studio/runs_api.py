@@ -59,9 +59,16 @@ class CurvesAsked(Picked):
 
 def router(studio: Studio) -> APIRouter:
     """The routes of this file."""
-    routes = APIRouter(tags=["runs"])
-    index = RunIndex(studio.folder)
-    events, views, drawing = RunEvents(index), RoundViews(index.root), threading.Lock()
+    routes, index = APIRouter(tags=["runs"]), RunIndex(studio.folder)
+    _add_list(routes, index)
+    _add_curves(routes, index)
+    _add_rounds(routes, index)
+    return routes
+
+
+def _add_list(routes: APIRouter, index: RunIndex) -> None:
+    """The list of runs, and news of it."""
+    events = RunEvents(index)
 
     @routes.get("/api/runs", summary="Every run below the studio's folder")
     def runs() -> Response:
@@ -85,6 +92,16 @@ def router(studio: Studio) -> APIRouter:
                 found[run] = []
         return answer({"sparklines": found})
 
+    @routes.get("/api/events", summary="Runs as they change, as server-sent events")
+    async def news() -> Response:
+        if events.listeners >= MAX_LISTENERS:
+            raise HTTPException(503, f"{MAX_LISTENERS} pages listen already; close one")
+        return StreamingResponse(events.stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+def _add_curves(routes: APIRouter, index: RunIndex) -> None:
+    """Curves of runs, and their comparison."""
+
     @routes.post("/api/runs/curves", summary="Curves of some runs, means over seeds with their intervals")
     def some_curves(picked: CurvesAsked) -> Response:
         return answer(_of_runs(index, picked.runs, lambda named: curves(named, picked.asked)))
@@ -105,6 +122,11 @@ def router(studio: Studio) -> APIRouter:
         asked = CurveWish(metric, x, points, begin, end, together=False)
         return answer(_of_runs(index, [run], lambda named: curves(named, asked), strict=True))
 
+
+def _add_rounds(routes: APIRouter, index: RunIndex) -> None:
+    """Single rounds of runs."""
+    views, drawing = RoundViews(index.root), threading.Lock()
+
     @routes.get("/api/runs/{run:path}/at", summary="The round of a run at a place of an axis, as on a curve")
     def round_at(run: str, value: float, x: str = "rounds") -> Response:
         with _read_up_to(index, run, int(min(max(value, 0.0), 1e15)) if x == "rounds" else 0) as growing, drawing:
@@ -118,14 +140,6 @@ def router(studio: Studio) -> APIRouter:
             if not 0 <= number < growing.num_rounds:
                 raise HTTPException(404, f"there is no round {number}; {growing.num_rounds} are recorded")
             return answer(views.view(run, growing, number))
-
-    @routes.get("/api/events", summary="Runs as they change, as server-sent events")
-    async def news() -> Response:
-        if events.listeners >= MAX_LISTENERS:
-            raise HTTPException(503, f"{MAX_LISTENERS} pages listen already; close one")
-        return StreamingResponse(events.stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-    return routes
 
 
 def _of_runs(
