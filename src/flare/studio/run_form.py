@@ -11,11 +11,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from flare.config import SECTIONS, Config, Options, settings_of, with_settings
+from flare.config import MAX_SEEDS, SECTIONS, Config, Options, settings_of, with_settings
 from flare.config.option import Option
 from flare.config.setting import declared, quantity
-from flare.config.toml import literal, shown_default, split_settings
+from flare.config.toml import literal, load_text, shown_default, split_settings
 from flare.report.group_labels import ONLY_WITH
+from flare.studio.run_folders import below
 from flare.sweeps.parts import PARTS, Part
 from flare.text import one_line
 from flare.units import example_of
@@ -47,6 +48,7 @@ def form() -> dict[str, Any]:
     return {
         "sections": [_section(name) for name in ("", *SECTIONS)],
         "parts": [_part(part) for part in PARTS],
+        "max_seeds": MAX_SEEDS,
     }
 
 
@@ -123,6 +125,16 @@ def changed_settings(config: Config) -> dict[str, str]:
     return changed
 
 
+def file_config(text: str, name: str, root: Path) -> Config:
+    """The configuration in the text of a file, as if it lay in the folder `root`: its paths are seen from there. They
+    are not read, and may lead out of it. ValueError, which names the file, where it is none."""
+    top = root.resolve()
+    try:
+        return load_text(text, top / Path(name).name)
+    except ValueError as error:
+        raise ValueError(str(error).replace(f"{top}/", "")) from None
+
+
 @dataclass(frozen=True)
 class Checked:
     """What was typed: the configuration that it makes, or what is wrong, by the name of the field ("": as a whole)."""
@@ -167,6 +179,14 @@ def _named(message: str, values: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(typed_names or [word for word in words if word in settings_of(Config())]))
 
 
+def refuse_paths_outside(settings: Sequence[str], root: Path) -> None:
+    """ValueError where one of the texts `name=value` names a file outside of the folder `root`."""
+    for text in settings:
+        name, _, value = text.partition("=")
+        if name.strip() in PATHS:
+            _read(name.strip(), value.strip(), root)
+
+
 def _read(name: str, text: str, root: Path) -> Any:
     """The value that was typed; a path as a whole one. ValueError where it leads out of the folder."""
     if "\0" in text or "\n" in text:
@@ -175,12 +195,12 @@ def _read(name: str, text: str, root: Path) -> Any:
     if name not in PATHS:
         return value
     paths = value if isinstance(value, list) else [value] if value else []
-    for path in paths:
-        if not isinstance(path, str) or not (root / path).resolve().is_relative_to(root):
-            raise ValueError(
-                f"{name}: {path!r:.80} leads out of the studio's folder; put the file there, or use flare run"
-            )
-    found = [str(root / path) for path in paths]
+    if not all(isinstance(path, str) for path in paths):
+        raise ValueError(f"{name} is {text:.80}; it must be the path of a file in the studio's folder")
+    try:
+        found = [str(below(root, path)) for path in paths]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}; put the file itself there, or use flare run") from None
     return found if name == "plugins" else (found or [""])[0]
 
 
