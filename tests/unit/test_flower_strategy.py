@@ -124,7 +124,7 @@ def test_log_and_record_say_why_nobody_was_selected_and_what_would_help(
         assert each["why_nobody"] in " ".join(GUIDE.split())  # as the guide shows it
     groups, _ = group_runs(read_runs([tmp_path / "run"]))
     told = remarks_on(groups, [summarise(group) for group in groups], [])
-    assert "The first of them: an update of 68 Mbit takes the quickest device" in told
+    assert "The first in which nobody was selected: an update of 68 Mbit takes the quickest device" in told
 
 
 def test_the_deadline_that_is_said_to_help_helps_nodes_that_choose_their_steps_by_it(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _summary(group: Group) -> dict[str, Any]:
         "gap": json_number(line.gap),
         "energy_j": json_number(line.energy_j),
         "payload_bits": json_number(line.payload_bits),
-        "rounds_without_sender": line.infeasible,
+        "rounds_without_sender": line.without_sender,
         "total_rounds": line.total_rounds,
         "status": line.status,
     }
