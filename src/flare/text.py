@@ -86,3 +86,8 @@ def json_text(document: str) -> str:
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

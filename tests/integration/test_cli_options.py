@@ -185,9 +185,9 @@ def test_a_schedule_with_nobody_says_which_options_would_help(capsys: pytest.Cap
         assert "Nobody sends" in out
         for option in ("--deadline", "--bandwidth", "--payload"):
             assert f"({option})" in out
-        seconds = re.search(r"a deadline of at least (\S+) s \(--deadline\)", out)
-        assert seconds is not None
-        helped = flare(capsys, "schedule", "--cell", "paper", "--payload", "68Mbit", "--deadline", f"{seconds[1]}s")[1]
+        found = re.search(r"a deadline of at least (\S+) ms \(--deadline\)", " ".join(out.split()))
+        assert found is not None
+        helped = flare(capsys, "schedule", "--cell", "paper", "--payload", "68Mbit", "--deadline", f"{found[1]}ms")[1]
         assert "Nobody sends" not in helped
 
 

@@ -205,7 +205,7 @@ def test_a_device_that_must_and_cannot_is_named() -> None:
     assert schedule.lower_bound == math.inf
     said = why_nobody(schedule.problem, "exact")
     assert said.startswith("device 3 must send and cannot: an update of 1.2 Mbit takes it ")
-    assert "a band of at least 2.01e+06 Hz" in said  # 2 MHz, rounded up
+    assert "a band of at least 2.01 MHz" in said  # 2 MHz, rounded up
     assert why_nobody(schedule.problem, "exact", called=["a", "b", "c", "d"]).startswith("device d must send")
     assert explain(schedule).why == [LeftOut.HELD_UP, LeftOut.HELD_UP, LeftOut.HELD_UP, LeftOut.TOO_WEAK]
 

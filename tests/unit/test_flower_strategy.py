@@ -23,7 +23,7 @@ from torch import nn
 
 from flare.atomic import write_whole
 from flare.config import Config, override
-from flare.flower import FlareStrategy, trained_arrays
+from flare.flower import FlareStrategy, client_app, trained_arrays
 from flare.flower.arrays import Layout
 from flare.records import RunFolder
 from flare.records.checkpoint import encode
@@ -33,7 +33,7 @@ from flare.report.run_groups import group_runs
 from flare.report.run_report import read_runs
 from flare.report.run_words import remarks_on
 from tests import ready_python
-from tests.fleets import FakeGrid, Node
+from tests.fleets import FakeGrid, Node, running
 
 SOUND = {"tau": 2.0, "cpu_hz": 3e9, "power_w": 0.2, "gain_db": -95.0}
 SHAPES = {"weight": (3, 4), "bias": (3,)}
@@ -124,7 +124,42 @@ def test_log_and_record_say_why_nobody_was_selected_and_what_would_help(
         assert each["why_nobody"] in " ".join(GUIDE.split())  # as the guide shows it
     groups, _ = group_runs(read_runs([tmp_path / "run"]))
     told = remarks_on(groups, [summarise(group) for group in groups], [])
-    assert "The first of them: an update of 68 Mbit takes the quickest device" in told
+    assert "The first in which nobody was selected: an update of 68 Mbit takes the quickest device" in told
+
+
+def test_the_deadline_that_is_said_to_help_helps_nodes_that_choose_their_steps_by_it(tmp_path: Path) -> None:
+    app = client_app(model=lambda _: module(), batches=lambda _, work: [(torch.ones(2, 4), torch.ones(2).long())] * 20)
+
+    def why_nobody(folder: Path, deadline: float, share: float) -> tuple[list[int], str]:
+        said = {"samples-per-s": 100.0, "uplink-bps": 1e7, "compute-share": share}
+        changes = ("wireless.batch_size=20", "run.payload=wireless", "wireless.payload_bits=4e7", "run.rounds=1")
+        run({1: running(app, 1, said)}, settings(*changes, f"wireless.deadline_s={deadline}"), folder)
+        record = records(folder)[0]
+        return record["selected"], record["why_nobody"]
+
+    for share, enough in ((0.5, "8.01 s"), (0.75, "16.1 s")):
+        selected, why = why_nobody(tmp_path / f"{share}", 4.25, share)
+        assert selected == []
+        assert (
+            f"a deadline of at least {enough} (wireless.deadline_s; a node computes for {100 * share:g} % of it" in why
+        )
+        assert why_nobody(tmp_path / f"{share} again", float(enough.split()[0]), share) == ([0], "")
+
+
+def test_what_makes_an_update_smaller_is_what_it_is_the_size_of(tmp_path: Path) -> None:
+    for number, (change, words) in enumerate(
+        (
+            (("run.payload=model",), "(a smaller model, or uplink.codec)"),
+            (
+                ("run.payload=model", "uplink.codec=float16"),
+                "(a smaller model, or another uplink.codec or uplink.bits)",
+            ),
+            (("run.payload=wireless", "wireless.payload_bits=1e4"), "(wireless.payload_bits)"),
+        )
+    ):
+        slow = {name: value for name, value in SOUND.items() if name != "gain_db"} | {"uplink_bps": 100.0}
+        run({1: node(said=slow)}, settings("run.rounds=1", *change), tmp_path / str(number))
+        assert words in records(tmp_path / str(number))[0]["why_nobody"]
 
 
 def test_where_no_node_is_sound_the_reason_is_that_of_the_nodes(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_numbers_of_a_run_agree_with_its_records(tmp_path: Path) -> None:
     assert line.best.mean == max(tested)
     assert line.rounds == (30, 30)
     assert line.clock_s.mean == records[-1]["clock_s"]
-    assert line.infeasible == 2
+    assert line.without_sender == 2
     assert math.isclose(line.devices, sum(len(record["selected"]) for record in records) / 30.0)
     energy_j = sum(sum(record["compute_energy_j"]) + sum(record["upload_energy_j"]) for record in records)
     assert math.isclose(line.energy_j, energy_j)

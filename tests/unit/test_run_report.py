@@ -112,7 +112,7 @@ def test_the_page_has_every_picture_and_the_numbers(tmp_path: Path) -> None:
     assert all(PAPER_NAMES[name] in page.text for name in ("SPF", "PS"))
     assert not any(PAPER_NAMES[name] in page.text for name in ("SP", "CP", "DM", "CM"))
     assert "9 runs of 3 settings, 25 rounds each; all with data digits, partition shards, 40 devices" in page.text
-    assert "In 3 of 225 rounds (1.3%) nobody could send." in page.text
+    assert "In 3 of 225 rounds (1.3%) nobody sent." in page.text
     assert "flare:greedy" in page.alt["accuracy-rounds"]
     assert page.text.count("flare run config.toml") == 1
     assert page.tags["details"] == 5  # what differs, a file for each group, the folders

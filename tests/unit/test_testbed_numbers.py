@@ -207,6 +207,13 @@ def test_goals_are_met_or_not() -> None:
     assert not by_name["policies ordered by devices served as predicted"].met
 
 
+def test_an_order_of_one_policy_is_not_tested() -> None:
+    summary = summarise({"a": [made("a", 0, k, 1.0) for k in range(2)]})
+    told = {each.what: (each.met, each.reached) for each in summary.goals}
+    assert told["policies ordered by latency as predicted"] == (None, "0 of 0 pairs")
+    assert "| policies ordered by latency as predicted | 0 of 0 pairs | not tested |" in as_markdown(summary)
+
+
 def test_an_update_within_its_guard_is_as_planned() -> None:
     late = made("cm", 0, 0, 1.0, late_s=0.2)
     assert (replace(late, guard_s=0.25).beyond_guard, replace(late, guard_s=0.15).beyond_guard) == (False, True)

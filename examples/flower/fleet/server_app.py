@@ -15,7 +15,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train, or continue the run in the folder."""
     said = context.run_config
-    config = from_run_config(said)
+    config = task.named(from_run_config(said))
     strategy = FlareStrategy(config, folder=str(said["folder"]) or None, min_nodes=int(said["min-nodes"]))
     strategy.start(
         grid,

@@ -21,6 +21,12 @@ from flare.rng import stream
 from flare.types import Indices
 
 
+def named(config: Config) -> Config:
+    """The settings with the names by which reports call data and model. Those of this file are the ones that the
+    settings choose; with your own, return `override(config, ["data.name=photos", "learning.model=unet"])`."""
+    return config
+
+
 def model(config: Config) -> nn.Module:
     """A module with its first weights."""
     dataset = data(config.data, config.wireless.num_devices, config.seed)

@@ -91,8 +91,8 @@ def _left(tasks: Sequence[Task]) -> list[Task]:
 
 def _print_plan(grid: Grid, left: Sequence[Task], place: Place) -> None:
     """Say how many runs there are, and how long those that are left may take."""
-    from flare.report.run_words import plural
     from flare.sweeps.estimate import estimate_time
+    from flare.text import plural
 
     by = " x ".join(f"{len(factor.levels)} of {factor.name}" for factor in grid.factors)
     done = f"; {len(grid.runs) - len(left):,} are done" if len(left) < len(grid.runs) else ""

@@ -93,4 +93,5 @@ def _show(summary: Summary) -> None:
         )
     console().print(table)
     for goal in summary.goals:
-        say(f"{goal.what}: {goal.reached}{'' if goal.met else '  (not met)'}")
+        remark = {None: "  (not tested)", False: "  (not met)"}.get(goal.met, "")
+        say(f"{goal.what}: {goal.reached}{remark}")

@@ -125,7 +125,7 @@ def _seconds(text: str) -> float:
 
 def _print_plan(tuning: Tuning, done: int, out: Path, *, there: bool) -> None:
     """Say what is searched, and how far it is."""
-    from flare.report.run_words import plural
+    from flare.text import plural
 
     if there:
         say(f"{out} holds this tuning, {plural(done, 'trial')} of it done; what is missing is done.")

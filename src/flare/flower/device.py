@@ -56,19 +56,22 @@ class Ask:
 def own_resources(context: Context, ask: Ask) -> dict[str, float]:
     """The resources of this device: what its node configuration says, and for the rest what it measures.
 
-    A rate that was not measured counts as 1 bit/s for each Hz of the band.
+    A rate that was not measured counts as 1 bit/s for each Hz of the band. Steps that were not set are chosen by the
+    deadline, and the share of it that they go by is told, too.
     """
     said = context.node_config
     kept = _kept(context)
     if "cpu_hz" not in kept:
         kept["cpu_hz"] = _said(said, "cpu-hz") or measure_cpu_hz()
     cpu_hz, speed = _number(kept["cpu_hz"]), _speed(said, ask)
-    power_dbm, gain_db = _said(said, "power-dbm"), _said(said, "gain-db")
+    power_dbm, gain_db, tau = _said(said, "power-dbm"), _said(said, "gain-db"), _said(said, "tau")
     answer = {
-        "tau": _said(said, "tau") or float(_affordable_steps(ask, cpu_hz, speed, _share(said))),
+        "tau": tau or float(_affordable_steps(ask, cpu_hz, speed, _share(said))),
         "cpu_hz": cpu_hz,
         "power_w": ask.power_w if power_dbm is None else dbm_to_watt(power_dbm),
     }
+    if not tau:
+        answer["compute_share"] = _share(said)
     if speed is not None:
         answer |= {
             "samples_per_s": speed.samples_per_s,

@@ -20,9 +20,10 @@ from torch.nn import functional
 
 from flare.flower.arrays import load_arrays
 from flare.flower.exchange import Answer
-from flare.flower.faults import Faults
+from flare.flower.faults import Faults, log
 from flare.learning.job import Score
 from flare.rounds import RoundRecord
+from flare.text import plural
 
 Evaluate = Callable[[Context, nn.Module], Mapping[str, float]]
 _MAX_LOSS = 1e9
@@ -77,6 +78,17 @@ def evaluate_messages(nodes: Collection[int], index: int, arrays: ArrayRecord, *
         Message(content, node, MessageType.EVALUATE, ttl=ttl_s, group_id=str(index))
         for node, content in zip(nodes, contents, strict=True)
     ]
+
+
+def say_not_asked(nodes: Collection[int], device_of: Mapping[int, int]) -> None:
+    """Log which of the connected nodes cannot be drawn to test the model: those at work, and those whose device is
+    not known, as they have never been asked what they can do, or gave no sound answer."""
+    busy = sorted(device_of[node] for node in nodes if node in device_of)
+    unknown = len(nodes) - len(busy)
+    told = [f"devices {', '.join(map(str, busy))} (at work)"] if busy else []
+    told += [f"{plural(unknown, 'node')} of which the device is not known yet"] if unknown else []
+    if told:
+        log.info("\tnot asked to test the model: %s", " and ".join(told))
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -19,6 +20,7 @@ _MAX_RECORDED = 1000  # faults of a round in its record; the others are counted
 class Faults:
     """The faults of a run so far, and those of the round at hand."""
 
+    device_of: Callable[[int], int | None] = lambda node: None  # which device a node is; None: that is not known
     _logged: dict[int, set[str]] = field(default_factory=dict)
     _now: list[dict[str, Any]] = field(default_factory=list)
     _more: int = 0
@@ -34,7 +36,9 @@ class Faults:
         known = self._logged.setdefault(node, set())
         if kind not in known and len(known) < _MAX_KINDS:
             known.add(kind)
-            log.warning("node %d, %s: %s", node, when, reason)
+            device = self.device_of(node)
+            who = f"node {node}" if device is None else f"device {device} (node {node})"
+            log.warning("%s, %s: %s", who, when, reason)
 
     def take(self) -> list[dict[str, Any]]:
         """Those of this round, for its record; the next begins with none."""

@@ -36,6 +36,7 @@ _RANGES = {
     "gain_db": (-300.0, 0.0, False),
     "uplink_bps": (MIN_BPS, MAX_BPS, False),
     "device": (0.0, 1e7, True),
+    "compute_share": (1e-6, 1.0, False),
     "num_samples": (1.0, 1e12, True),
     "samples_per_s": (1e-6, 1e12, False),
     "speed_spread": (0.0, 1e6, False),
@@ -57,6 +58,7 @@ class Resources:
     device: int | None  # which device of the cell it says to be
     num_samples: float | None = None  # training samples that it holds
     speed: Speed | None = None  # None: it does not say, and its processor speed counts
+    compute_share: float | None = None  # of the deadline, by which it chose its steps; None: they are fixed
 
 
 def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = False) -> Resources:
@@ -81,6 +83,7 @@ def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = Fal
         device=None if device is None else int(device),
         num_samples=values.get("num_samples"),
         speed=speed,
+        compute_share=values.get("compute_share"),
     )
 
 
@@ -110,6 +113,8 @@ def observation(said: Mapping[int, Resources], num_devices: int, config: Wireles
         power_w=every(each.power_w for each in resources),
         num_samples=every(each.num_samples for each in resources),
         speeds=_speeds([each.speed for each in resources]),
+        compute_share=every(each.compute_share for each in resources),
+        rate_is_told=np.array([each.gain_db is None for each in resources], dtype=np.bool_),
     )
 
 

@@ -23,7 +23,7 @@ from flare.flower.backoff import look_every
 from flare.flower.client import Work
 from flare.flower.coding import coding_record
 from flare.flower.enquiry import enquire, wait_for_nodes
-from flare.flower.evaluation import Findings, evaluate_messages, read_tests
+from flare.flower.evaluation import Findings, evaluate_messages, read_tests, say_not_asked
 from flare.flower.exchange import Answer, refusal
 from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
@@ -55,6 +55,7 @@ from flare.rounds import (
 from flare.rounds.base_station import policy_options
 from flare.rounds.identity import code_identity
 from flare.rounds.state import scored
+from flare.text import plural
 
 _CPU = torch.device("cpu")
 _LEAST_WAIT_S, _FIRST_WAIT_S = 10.0, 60.0
@@ -132,7 +133,7 @@ class FlareStrategy(Strategy):
         self.radio: Radio = radio_named(radio) if isinstance(radio, str) else radio
         self._grants = Grants(self.radio)
         self._fleet = Fleet(config.wireless.num_devices)
-        self._faults = Faults()
+        self._faults = Faults(lambda node: self._fleet.device_of.get(node))
         self._timeout_s = 3600.0
         self._drives = False  # whether `start` drives the rounds
         self._run: FleetRun | None = None
@@ -143,11 +144,11 @@ class FlareStrategy(Strategy):
         config = self.config
         log.info("\tFLARE: policy %s, method %s", config.scheduling.policy, config.learning.method)
         log.info(
-            "\tband %g MHz, deadline %g s (%s), %d rounds, run folder %s",
+            "\tband %g MHz, deadline %g s (%s), %s, run folder %s",
             config.wireless.total_bandwidth_hz / 1e6,
             config.wireless.deadline_s,
             config.fleet.deadline,
-            config.run.rounds,
+            plural(config.run.rounds, "round"),
             self.folder or "none",
         )
 
@@ -405,7 +406,9 @@ class FlareStrategy(Strategy):
     def _tested_by_nodes(self, run: FleetRun, grid: Grid, index: int) -> Findings:
         """What nodes find that are drawn to test the model on their own data, of those that are known and free."""
         device_of = dict(self._fleet.device_of)
-        free = [node for node in grid.get_node_ids() if node in device_of and node not in run.mail.busy]
+        connected = list(grid.get_node_ids())
+        free = [node for node in connected if node in device_of and node not in run.mail.busy]
+        say_not_asked(set(connected) - set(free), device_of)
         patience_s = self._patience_s("evaluate")
         chosen = drawn_to_test(self.config, index, free, self._fleet)
         messages = evaluate_messages(chosen, index, run.arrays(), ttl_s=1.1 * patience_s)

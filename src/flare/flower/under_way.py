@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, final
 
@@ -22,6 +22,7 @@ from flare.flower.vectors import Reader
 from flare.learning.job import Score
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import Arrivals, BaseStation, Plan, RoundRecord, RunState
+from flare.text import plural
 
 
 @final
@@ -120,17 +121,19 @@ def train_metrics(record: RoundRecord) -> MetricRecord | None:
 
 
 def say_round(record: RoundRecord) -> None:
-    """Log a round in a line, and in another how late some were and what the nodes' own tests say."""
+    """Log a round in a line, without what is not known of it, and in others whose updates were shortened, how late some
+    were and what the nodes' own tests say."""
     log.info(
-        "round %d: %d nodes, %d selected, %d sent; clock %.3g s, loss %s, accuracy %s",
+        "round %d: %s, %d selected, %d sent; %s",
         record.round + 1,
-        record.available,
+        plural(record.available, "node"),
         len(record.selected),
         len(record.sent),
-        record.clock_s,
-        record.train_loss,
-        record.test_accuracy,
+        ", ".join(_outcome(record)),
     )
+    if record.clipped:
+        which = ", ".join(f"device {device}" for device in record.clipped)
+        log.info("\tshortened to a norm of %.3g: the update of %s", record.norm_limit, which)
     if record.why_nobody:
         log.warning("round %d: nobody was selected: %s", record.round + 1, record.why_nobody)
     if record.late or record.came_late:
@@ -142,8 +145,21 @@ def say_round(record: RoundRecord) -> None:
         )
     if record.node_accuracy_mean is not None:
         log.info(
-            "\ton %d nodes: accuracy %.3g +- %.2g",
-            len(record.tested),
+            "\ton %s: accuracy %.3f +- %.3f",
+            plural(len(record.tested), "node"),
             record.node_accuracy_mean,
             record.node_accuracy_std,
         )
+
+
+def _outcome(record: RoundRecord) -> Iterator[str]:
+    """What is known of the time and the model when a round is over."""
+    yield f"clock {record.clock_s:.3g} s"
+    if record.wall_s is not None:
+        yield f"{record.wall_s:.1f} s of real time"
+    if record.train_loss is not None:
+        yield f"loss {record.train_loss:.3g}"
+    if record.test_accuracy is not None:
+        yield f"accuracy {record.test_accuracy:.3f}"
+    elif record.node_accuracy_mean is not None:
+        yield f"accuracy {record.node_accuracy_mean:.3f} (mean over {plural(len(record.tested), 'node')})"

@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.config import OTA, Config
+from flare.config import MODELLED, OTA, Config
 from flare.records.folder import RunFolder
 from flare.records.old_format import FORMAT_1, completed
 from flare.rounds.record import OF_ROUND, OF_SELECTED, RoundRecord
@@ -84,6 +84,11 @@ class RunNumbers:
         return np.array(self.schedules == "infeasible", dtype=bool)
 
     @property
+    def without_sender(self) -> NDArray[np.bool_]:
+        """Whether nobody sent, shape (rounds,): nobody could, or of those that were selected nothing came."""
+        return np.array(self.num_senders == 0, dtype=bool)
+
+    @property
     def num_devices(self) -> int:
         """Devices of the cell; real ones may have joined beyond those of the settings."""
         highest = max(int(devices.max(initial=-1)) for devices in (self.selected, self.sent))
@@ -142,7 +147,29 @@ class RunNumbers:
     @cached_property
     def evaluated(self) -> Indices:
         """The rounds after which the model was tested."""
-        return np.flatnonzero(np.isfinite(self.of_round["test_accuracy"]))
+        return np.flatnonzero(np.isfinite(self.accuracies))
+
+    @cached_property
+    def tested_by_nodes(self) -> bool:
+        """Whether nodes alone tested the model: then the mean over them stands for its accuracy."""
+        at_server, by_nodes = self.of_round["test_accuracy"], self.of_round["node_accuracy_mean"]
+        return not np.isfinite(at_server).any() and bool(np.isfinite(by_nodes).any())
+
+    @property
+    def accuracies(self) -> Floats:
+        """Test accuracy after each round, nan where there was no test: of the server, or, where it never tested, the
+        mean over the nodes that did, shape (rounds,)."""
+        return self.of_round["node_accuracy_mean" if self.tested_by_nodes else "test_accuracy"]
+
+    @property
+    def real_clock(self) -> bool:
+        """Whether the clock of the records counts real seconds."""
+        return self.on_nodes and self.config.fleet.deadline != MODELLED
+
+    @property
+    def on_nodes(self) -> bool:
+        """Whether real nodes trained; otherwise the run was simulated."""
+        return self.manifest.get("driver") == "flower"
 
     @property
     def num_faults(self) -> Indices:
@@ -153,11 +180,11 @@ class RunNumbers:
     @property
     def accuracy(self) -> float:
         """Test accuracy at the last test, from 0 to 1; nan where there was none."""
-        return float(self.of_round["test_accuracy"][self.evaluated[-1]]) if len(self.evaluated) else math.nan
+        return float(self.accuracies[self.evaluated[-1]]) if len(self.evaluated) else math.nan
 
     @property
     def clock_s(self) -> float:
-        """Simulated time when the last round was over."""
+        """Simulated time, or, where `real_clock`, real time when the last round was over."""
         return float(self.of_round["clock_s"][-1]) if self.num_rounds else 0.0
 
     def round_mean(self, name: str) -> Floats:

@@ -11,7 +11,7 @@ from flare.report.curves import MIN_SEEDS
 from flare.report.page import table
 from flare.report.paired import By, Ranking, Standing
 from flare.report.panels import Panel, Section, nothing, spoken
-from flare.report.run_groups import Group
+from flare.report.run_groups import Group, time_in_words
 from flare.report.run_words import percent, points
 from flare.text import json_number
 
@@ -64,9 +64,14 @@ def _panel(groups: Sequence[Group], ranking: Ranking) -> Panel:
     )
 
 
+def _equal(ranking: Ranking) -> str:
+    """What the groups have had equally much of."""
+    return "rounds" if ranking.by is By.ROUNDS else time_in_words([each.group for each in ranking.standings])
+
+
 def ranking_table(ranking: Ranking) -> str:
     """A ranking as HTML, with what to know of it."""
-    title = f"Ranked at equal {ranking.by}"
+    title = f"Ranked at equal {_equal(ranking)}"
     if not ranking.standings:
         return f'<h3>{title}</h3>\n<p class="note">There is none that the tests of all runs reach.</p>\n'
     header = ["method:policy", "test accuracy", "difference, points", "won"]

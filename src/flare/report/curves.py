@@ -69,7 +69,7 @@ class Summary:
     gap: float
     energy_j: float
     payload_bits: float
-    infeasible: int
+    without_sender: int  # rounds
     total_rounds: int
     status: str
 
@@ -124,7 +124,7 @@ def accuracy_against_rounds(group: Group) -> Curve:
     tests = np.unique(np.concatenate([run.evaluated for run in group.runs]))
     table = np.full((len(group.runs), len(tests)), np.nan)  # (seeds, tests)
     for row, run in zip(table, group.runs, strict=True):
-        row[np.searchsorted(tests, run.evaluated)] = run.of_round["test_accuracy"][run.evaluated]
+        row[np.searchsorted(tests, run.evaluated)] = run.accuracies[run.evaluated]
     curve = of_most_seeds(over_seeds(1.0 + tests, table))
     return _with_tests(_at(curve, evenly(len(curve.x))), curve.x)
 
@@ -142,7 +142,7 @@ def accuracy_against_time(group: Group) -> Curve:
     tested = [run for run in group.runs if len(run.evaluated)]
     if not tested:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    curve = along(group, lambda run: run.of_round["clock_s"], lambda run: run.of_round["test_accuracy"])
+    curve = along(group, lambda run: run.of_round["clock_s"], lambda run: run.accuracies)
     shared = set.intersection(*(set(run.evaluated.tolist()) for run in tested))
     times_s = np.array([[run.of_round["clock_s"][index] for index in sorted(shared)] for run in tested])
     return _with_tests(curve, times_s.mean(axis=0)) if shared else curve
@@ -153,7 +153,7 @@ def accuracy_against_bits(group: Group) -> Curve:
     there are none, over the air."""
     if not all(np.isfinite(run.bits_so_far()).all() for run in group.runs):
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    return along(group, RunNumbers.bits_so_far, lambda run: run.of_round["test_accuracy"])
+    return along(group, RunNumbers.bits_so_far, lambda run: run.accuracies)
 
 
 def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[RunNumbers], Floats]) -> Curve:
@@ -197,12 +197,12 @@ def accuracy_at(run: RunNumbers, places: Floats, axis: Axis = times_of_tests) ->
     """Test accuracy at places of an axis, on a straight line between tests; nan before the first and after the last."""
     if not len(run.evaluated):
         return np.full(len(places), np.nan)
-    return np.interp(places, axis(run), run.of_round["test_accuracy"][run.evaluated], left=np.nan, right=np.nan)
+    return np.interp(places, axis(run), run.accuracies[run.evaluated], left=np.nan, right=np.nan)
 
 
 def time_to_accuracy_s(run: RunNumbers, accuracy: float) -> float:
     """Simulated time of the first test at which the accuracy was reached; nan where none reached it, or it is 0."""
-    reached = run.of_round["test_accuracy"][run.evaluated] >= accuracy
+    reached = run.accuracies[run.evaluated] >= accuracy
     return float(times_of_tests(run)[np.argmax(reached)]) if accuracy > 0.0 and reached.any() else math.nan
 
 
@@ -220,7 +220,7 @@ def summarise(group: Group) -> Summary:
     sound = [run for run in runs if not run.diverged]
     return Summary(
         final=estimate([run.accuracy for run in sound] or [math.nan]),
-        best=estimate([np.nanmax(run.of_round["test_accuracy"], initial=-math.inf) for run in runs]),
+        best=estimate([np.nanmax(run.accuracies, initial=-math.inf) for run in runs]),
         rounds=(min(run.num_rounds for run in runs), max(run.num_rounds for run in runs)),
         clock_s=estimate([run.clock_s for run in runs]),
         devices=_mean([run.num_senders for run in runs]),
@@ -228,7 +228,7 @@ def summarise(group: Group) -> Summary:
         gap=_mean([run.gap() for run in runs]),
         energy_j=_mean([np.array([run.round_energy_j().sum()]) for run in runs]),
         payload_bits=_mean([np.array([run.payload_bits.sum()]) for run in runs]),
-        infeasible=sum(int(run.infeasible.sum()) for run in runs),
+        without_sender=sum(int(run.without_sender.sum()) for run in runs),
         total_rounds=sum(run.num_rounds for run in runs),
         status=_status([run.status for run in runs]),
     )

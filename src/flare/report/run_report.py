@@ -18,9 +18,18 @@ from flare.report.group_labels import PAPER_NAMES, differing, paper_name
 from flare.report.page import document, table
 from flare.report.paired import Ranking, in_order, ranked_groups
 from flare.report.panels import Section, section_html
-from flare.report.run_groups import Group, group_runs
+from flare.report.run_groups import Group, group_runs, time_in_words
 from flare.report.run_sections import all_sections
-from flare.report.run_words import headline, interval_note, ordered_by, percent, plural, remarks_on, title
+from flare.report.run_words import (
+    accuracy_note,
+    headline,
+    interval_note,
+    ordered_by,
+    percent,
+    remarks_on,
+    title,
+)
+from flare.text import plural
 from flare.units import human
 
 MAX_PICTURED = 40
@@ -93,7 +102,7 @@ def _sections(groups: Sequence[Group], ranked: Sequence[Ranking]) -> list[Sectio
 
 def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
     header = [
-        "method:policy", "seeds", "final accuracy", "best accuracy", "rounds", "simulated time",
+        "method:policy", "seeds", "final accuracy", "best accuracy", "rounds", time_in_words(groups),
         "devices a round", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
@@ -105,13 +114,13 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequ
                 escape(group.full_name), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
                 percent(line.best), rounds, human(line.clock_s.mean, "s", 3),
                 _number(line.devices), _number(line.tau), _gap(line.gap),
-                human(line.energy_j, "J", 3), _sent(group, line), f"{line.infeasible:,}",
+                human(line.energy_j, "J", 3), _sent(group, line), f"{line.without_sender:,}",
                 _status(line.status),
             ]
         )  # fmt: skip
     best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) else -1
     notes = [ordered_by(ranked)] if len(groups) > 1 else []
-    notes += [interval_note(groups), "Gap: of the schedule's objective to its proven bound."]
+    notes += [*accuracy_note(groups), interval_note(groups), "Gap: of the schedule's objective to its proven bound."]
     return (
         f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(12,), best=best)}"
         f'<p class="note">{escape(" ".join(notes))}</p>\n{_names(groups)}</section>\n'

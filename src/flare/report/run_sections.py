@@ -24,7 +24,7 @@ from flare.report.curves import (
 from flare.report.fleet_sections import nodes_section
 from flare.report.panels import Panel, Section, labels_of, line_panel, nothing, range_panel, spoken
 from flare.report.run_figures import DEVICES, ROUND
-from flare.report.run_groups import Group
+from flare.report.run_groups import Group, time_in_words
 from flare.types import Floats, Indices
 from flare.units import human
 
@@ -68,10 +68,10 @@ def _accuracy(groups: Sequence[Group]) -> Section:
         ),
         line_panel(
             "accuracy-time",
-            "Accuracy against simulated time",
-            "What a second on the air is worth. A curve goes from where all of its seeds have been tested to where the "
+            f"Accuracy against {time_in_words(groups)}",
+            "What a second is worth. A curve goes from where all of its seeds have been tested to where the "
             "first of those with the most rounds ends.",
-            ("simulated time (s)", "test accuracy (%)"),
+            (f"{time_in_words(groups)} (s)", "test accuracy (%)"),
             groups,
             seconds,
         ),
@@ -224,7 +224,7 @@ def _time(groups: Sequence[Group]) -> Section:
     before = " and ".join(
         words for words, known in (("the probe", any(asking_s)), ("the broadcast", any(broadcasts_s))) if known
     )
-    parts = [sum(int(run.infeasible.sum()) for run in group.runs) for group in groups]
+    parts = [sum(int(run.without_sender.sum()) for run in group.runs) for group in groups]
     wholes = [sum(run.num_rounds for run in group.runs) for group in groups]
     labels = labels_of(groups)
     panels = [
@@ -246,7 +246,7 @@ def _time(groups: Sequence[Group]) -> Section:
             Panel(
                 "infeasible",
                 "Rounds without a sender",
-                "Nobody could meet the deadline, or the policy found nobody.",
+                "Nobody could meet the deadline, the policy found nobody, or nothing came of those that were selected.",
                 spoken(groups, parts, lambda number: f"{number:.0f}", "Rounds without a sender: "),
                 lambda: draw.share_bars("share of the rounds", labels, parts, wholes),
             )
@@ -299,13 +299,18 @@ def _wall_time(groups: Sequence[Group]) -> Panel | None:
     if not any(len(curve.x) for curve in curves):
         return None
     title, axes = "Real time of a round", (ROUND, "wall time (s)")
-    about = f"What the computers took, not the simulated clock.{_bins(groups)}"
+    clock = "asking and tests included, which are not in the clock" if _all_real(groups) else "not the simulated clock"
+    about = f"What the computers took, {clock}.{_bins(groups)}"
     if not _in_lockstep([run.of_round["wall_s"] for group in groups for run in group.runs]):
         return line_panel("wall-time", title, f"{about} Runs that go in lockstep share it.", axes, groups, curves)
     longest = max(curves, key=lambda curve: len(curve.x))
     about += " All runs here went in lockstep: it is the time of all of them together."
     alt = f"One curve, which ends at: {longest.mean[-1]:.3g}."
     return Panel("wall-time", title, about, alt, lambda: draw.lines(*axes, [longest], draw.looks(1)))
+
+
+def _all_real(groups: Sequence[Group]) -> bool:
+    return all(run.real_clock for group in groups for run in group.runs)
 
 
 def _in_lockstep(times_s: Sequence[Floats]) -> bool:

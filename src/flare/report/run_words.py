@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from flare.config import DataConfig, LearningConfig
+import numpy as np
+
+from flare.config import AUTO, WALL, DataConfig, LearningConfig
+from flare.data import SOURCES
 from flare.records.run import RunNumbers
 from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
@@ -14,7 +17,10 @@ from flare.report.paired import Ranking
 from flare.report.run_groups import Group
 from flare.rounds.privacy import shared
 from flare.scheduling.registry import TOLD
+from flare.text import plural
 from flare.units import human
+
+_TESTS_TOLD = "the accuracy and loss of the model on their own data"
 
 
 def title(groups: Sequence[Group]) -> str:
@@ -31,7 +37,8 @@ def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence
         first = "Every run diverged." if all_lost else "No run has a final test accuracy yet."
     elif len(groups) == 1:
         reached = f"<b>{percent(lines[0].final)}</b> ({_mean_of(lines[0].final)})"
-        first = f"<b>{escape(groups[0].label)}</b> ends at a test accuracy of {reached}."
+        whose = " on the nodes' own data" if any(run.tested_by_nodes for run in groups[0].runs) else ""
+        first = f"<b>{escape(groups[0].label)}</b> ends at a test accuracy{whose} of {reached}."
     else:
         first = " ".join(_best_of(ranking) for ranking in ranked if ranking.standings)
         first = first or "The tests of the runs reach no common round and no common time: nothing is ranked."
@@ -102,7 +109,7 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     config, first = groups[0].config, groups[0].runs[0]
     common = {
         "data.name": "" if "own data" in differ else f"data {first.data}",
-        "data.partition": f"partition {config.data.partition}",
+        "data.partition": f"partition {config.data.partition}" if _divides(first) else "",
         "data.shared_fraction": _shared_words(config.data),
         "wireless.num_devices": plural(config.wireless.num_devices, "device"),
         "learning.model": "" if "own model" in differ else f"model {first.model}",
@@ -110,13 +117,34 @@ def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
         "learning.attack": _attack_words(config.learning),
         "learning.robust": "" if config.learning.robust == "none" else f"the {config.learning.robust} of the updates",
         "scheduling.policy": f"policy {config.scheduling.policy}",
-        "wireless.deadline_s": f"deadline {human(config.wireless.deadline_s, 's')}",
+        "wireless.deadline_s": f"deadline {human(config.wireless.deadline_s, 's')}{_kind_of_deadline(first)}",
     }
     shared = ", ".join(words for key, words in common.items() if words and key not in differ)
     shortest, longest = min(line.rounds[0] for line in lines), max(line.rounds[1] for line in lines)
     rounds = plural(longest, "round") if shortest == longest else f"{shortest} to {plural(longest, 'round')}"
     each, all_ = (" each", "all with ") if runs > 1 else ("", "")
     return f"{number}, {rounds}{each}" + (f"; {all_}{shared}." if shared else ".")
+
+
+def _divides(run: RunNumbers) -> bool:
+    """Whether FLARE divided the data among devices: nodes with data of their own bring them as they are."""
+    return not run.on_nodes or run.config.data.name in SOURCES
+
+
+def _kind_of_deadline(run: RunNumbers) -> str:
+    """In which time the deadline of real nodes is."""
+    if not run.on_nodes:
+        return ""
+    return {WALL: " of real time", AUTO: " of real time at first, then as devices need it"}.get(
+        run.config.fleet.deadline, " of modelled time"
+    )
+
+
+def accuracy_note(groups: Sequence[Group]) -> list[str]:
+    """Whose accuracy is shown, where it is that of nodes."""
+    by_nodes = [group.label for group in groups if any(run.tested_by_nodes for run in group.runs)]
+    which = "" if len(by_nodes) == len(groups) else f" of {', '.join(by_nodes)}"
+    return [f"Accuracy{which}: the mean over nodes of their own tests, as the server made none."] if by_nodes else []
 
 
 def _attack_words(learning: LearningConfig) -> str:
@@ -139,14 +167,14 @@ def what_was_told(groups: Sequence[Group]) -> str:
     told: dict[str, list[str]] = {}
     for group in groups:
         for word in shared(group.config.data):
-            told.setdefault(word, []).append(group.label)
+            told.setdefault(TOLD[word], []).append(group.label)
+        if any(np.isfinite(run.of_round["node_accuracy_mean"]).any() for run in group.runs):
+            told.setdefault(_TESTS_TOLD, []).append(group.label)
     if not told:
         in_common = any(group.config.data.shared_fraction for group in groups)
         known = "; the samples that all of them share are known to all" if in_common else ""
         return f"Devices told the base station nothing of their data beside updates and numbers of samples{known}."
-    each = [
-        TOLD[word] + ("" if len(labels) == len(groups) else f" ({', '.join(labels)})") for word, labels in told.items()
-    ]
+    each = [what + ("" if len(labels) == len(groups) else f" ({', '.join(labels)})") for what, labels in told.items()]
     return f"Beside updates and numbers of samples, devices told the base station {' and '.join(each)}."
 
 
@@ -157,11 +185,13 @@ def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequ
     if any(diverged.values()):
         names = ", ".join(f"{label} ({number})" for label, number in diverged.items() if number)
         remarks.append(f"{plural(sum(diverged.values()), 'run')} diverged, without a final accuracy: {names}.")
-    nobody, rounds = sum(line.infeasible for line in lines), sum(line.total_rounds for line in lines)
+    nobody, rounds = sum(line.without_sender for line in lines), sum(line.total_rounds for line in lines)
     if nobody:
+        silent = sum(int((run.without_sender & (run.num_selected > 0)).sum()) for group in groups for run in group.runs)
+        of_these = f"; in {silent:,} of them nothing came of those that were selected" if silent else ""
         why = next((each for group in groups for run in group.runs for each in run.why_nobody if each), "")
-        because = f" The first of them: {why}." if why else ""
-        remarks.append(f"In {nobody:,} of {rounds:,} rounds ({nobody / rounds:.1%}) nobody could send.{because}")
+        because = f" The first in which nobody was selected: {why}." if why else ""
+        remarks.append(f"In {nobody:,} of {rounds:,} rounds ({nobody / rounds:.1%}) nobody sent{of_these}.{because}")
     clipped = {group.label: int(sum(run.num_clipped.sum() for run in group.runs)) for group in groups}
     if any(clipped.values()):
         sent = sum(int(run.num_sent.sum()) for group in groups for run in group.runs)
@@ -174,11 +204,6 @@ def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequ
         folders = ", ".join(str(run.folder) for run in left_out)
         remarks.append(f"Left out, since another folder holds the same configuration and seed: {folders}.")
     return "".join(f'<p class="warn">{escape(remark)}</p>\n' for remark in remarks)
-
-
-def plural(number: int, noun: str) -> str:
-    """A number of things."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def percent(value: Estimate) -> str:

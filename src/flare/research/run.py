@@ -123,9 +123,10 @@ class Run:
         `why_left_out` says why a device was not selected; "" where it was, "not known" where the round cannot be drawn
         again (real nodes, a run of an older flare, a trace or a method that is not at hand), of which a warning tells;
         of a selected device whose update is `lost` it says that. `clipped`: its update was too long, and shortened
-        (`learning.clip`). `update_weight` and `error_rate` are nan where the
-        policy sets none. `energy_j` has what the device spent on computing, sending and answering the policy
-        (`probe_energy_j`), and an even part of the policy's own trials (`pilot_energy_j`).
+        (`learning.clip`). `late`: of this node nothing was there when the deadline was over in real time.
+        `update_weight` and `error_rate` are nan where the policy sets none. `energy_j` has what the device spent on
+        computing, sending and answering the policy (`probe_energy_j`), and an even part of the policy's own trials
+        (`pilot_energy_j`).
         `objective_change` is what P2's objective would have changed by had it sent, too (> 0 is worse). `tau` and
         `compute_s` are what the device can do in the round, selected or not; `upload_s` and `finish_s` are there only
         of the selected, and so is `broadcast_s`, the time before the device computes in which it receives the model:

@@ -11,11 +11,10 @@ import numpy as np
 from flare.report.curves import Summary, summarise
 from flare.report.paired import By, Ranking, rank
 from flare.report.run_groups import Group, group_runs
-from flare.report.run_words import plural
 from flare.research.drawing import draw_groups
 from flare.research.run import Run, frame_of
 from flare.research.tables import Columns, stacked, texts, warn_untold, with_constants
-from flare.text import did_you_mean, html_table
+from flare.text import did_you_mean, html_table, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,7 +184,7 @@ def _row(group: Group, line: Summary, rankings: Sequence[Ranking]) -> dict[str, 
         "gap": line.gap,
         "energy_j": line.energy_j,
         "payload_bits": line.payload_bits,
-        "rounds_without_sender": line.infeasible,
+        "rounds_without_sender": line.without_sender,
         "status": line.status,
     }
 

@@ -111,8 +111,8 @@ def warn_untold(untold: Mapping[str, str]) -> None:
 
 def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) -> Columns:
     """The rows of one round."""
-    told = (record.selected, record.sent, record.lost, record.clipped)
-    selected, sent, lost, clipped = (np.isin(np.arange(num_devices), each) for each in told)
+    told = (record.selected, record.sent, record.lost, record.clipped, record.late)
+    selected, sent, lost, clipped, late = (np.isin(np.arange(num_devices), each) for each in told)
     of_selected = {name: _spread(record.selected, getattr(record, name), num_devices) for name in OF_SELECTED}
     of_sent = {name: _spread(record.sent, getattr(record, name), num_devices) for name in OF_SENT}
     idle = {name: np.where(selected, of_selected[name], 0.0) for name in _NOTHING_IF_IDLE}
@@ -138,6 +138,7 @@ def _of_devices(record: RoundRecord, num_devices: int, redrawn: Redrawn | None) 
         "sent": sent,
         "lost": lost,
         "clipped": clipped,
+        "late": late,
         "why_left_out": texts(why),
         "objective_change": change,
         "tau": tau,

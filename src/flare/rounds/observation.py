@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flare.config import WirelessConfig
-from flare.types import Floats, Indices
+from flare.types import Flags, Floats, Indices
 from flare.wireless.rate import downlink_snr_hz
 
 Arrays = TypeVar("Arrays", bound=Any)
@@ -47,6 +47,8 @@ class Observation:
     label_counts: Floats | None = None  # (present, classes), where the run shares them
     mean_snr_hz: Floats | None = None  # snr_hz without fading; None where nothing fades, or the mean is not known
     speeds: Speeds | None = None  # None: nobody measured
+    compute_share: Floats | None = None  # of the deadline, by which a node chose its steps; nan, None: they are fixed
+    rate_is_told: Flags | None = None  # by a node that does not know its gain: it is the same on every band
 
     @property
     def num_present(self) -> int:

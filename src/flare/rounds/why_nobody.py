@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from flare.rounds import air
 from flare.rounds.base_station import BaseStation
 from flare.rounds.plan import Plan
-from flare.scheduling.nobody import setting_names, why_nobody
+from flare.scheduling.nobody import Advice, Names, setting_names, why_nobody
+from flare.units import parse
 
 
 def why_nobody_sends(station: BaseStation, plan: Plan) -> str:
@@ -17,8 +21,32 @@ def why_nobody_sends(station: BaseStation, plan: Plan) -> str:
         air_s = air.air_link(station.config.wireless, plan.seen).air_s(station.num_weights)
         return air.why_nobody(station.config, plan.problem, air_s)
     called = [str(device) for device in plan.seen.devices.tolist()]
-    names = setting_names(station.config.wireless)
-    return why_nobody(plan.problem, station.config.scheduling.policy, names, called)
+    policy = station.config.scheduling.policy
+    return why_nobody(plan.problem, policy, _names(station), called, _advice(station, plan))
+
+
+def _names(station: BaseStation) -> Names:
+    """The settings that would help; the size of an update is that of the model, of what the codec makes of it, or
+    set."""
+    due = setting_names(station.config.wireless).due
+    if station.codes:
+        return Names(payload="a smaller model, or another uplink.codec or uplink.bits", due=due)
+    if station.config.run.payload == "model":
+        return Names(payload="a smaller model, or uplink.codec", due=due)
+    return Names(payload="wireless.payload_bits", due=due)
+
+
+def _advice(station: BaseStation, plan: Plan) -> Advice:
+    """What the advice depends on beside the problem."""
+    guard, share = station.config.wireless.guard, plan.seen.compute_share
+    if share is not None:
+        share = np.where(plan.problem.tau == plan.seen.tau, share, math.nan)  # a method may have steps of its own
+    return Advice(
+        guard_share=0.0 if isinstance(guard, str) else guard,
+        guard_s=parse(guard, "time") if isinstance(guard, str) else 0.0,
+        compute_share=share,
+        rate_is_told=plan.seen.rate_is_told,
+    )
 
 
 def nobody_reported(faults: Sequence[Mapping[str, Any]]) -> str:

@@ -10,12 +10,13 @@ import numpy as np
 
 from flare.config import WirelessConfig
 from flare.scheduling.problem import WIDEST_HZ, RoundProblem
-from flare.types import Indices
+from flare.types import Flags, Floats, Indices
 from flare.units import human
 from flare.wireless.rate import rate_bps, upload_s
 
 MAX_NAMED = 8
 """Devices named in a sentence."""
+_OF_ITS_DEADLINE = "; a node computes for {:.3g} % of it, unless its tau or compute-share are set otherwise"
 _ROOM = 1e-9  # relative; so that what is said to be enough is enough after rounding, too
 
 
@@ -28,6 +29,8 @@ class Obstacle:
     deadline_s              from this deadline on, somebody could send; infinite where devices have their own
     total_bandwidth_hz      from this band on; infinite where none is wide enough
     payload_bits            up to this size of an update; 0 where everybody computes until the deadline
+    rate_bps                from this rate on; infinite where rates are what channel and band make them
+    compute_share           of such a deadline, in which who could send then computes; nan: its steps are fixed
     """
 
     device: int
@@ -36,17 +39,49 @@ class Obstacle:
     deadline_s: float
     total_bandwidth_hz: float
     payload_bits: float
+    rate_bps: float = math.inf
+    compute_share: float = math.nan
 
 
-def obstacle(problem: RoundProblem) -> Obstacle | None:
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """What advice depends on beside the problem; arrays of shape (devices,).
+
+    guard_share, guard_s  what schedules leave free of the deadline: a share of it, and a time
+    compute_share         of the deadline, by which a device chooses its local steps: with a later one it computes for
+                          longer, too. nan, or None for all: its steps are fixed
+    rate_is_told          whether a device's rate is given, and the same on every band
+    """
+
+    guard_share: float = 0.0
+    guard_s: float = 0.0
+    compute_share: Floats | None = None
+    rate_is_told: Flags | None = None
+
+    def deadlines_s(self, asked: Indices, compute_s: Floats, alone_s: Floats) -> Floats:
+        """The deadline from which on each of the devices that are `asked` is done alone, whatever steps it chooses.
+
+        It must leave, after the guard, time to send and to compute: as now and, where steps go by the deadline, for
+        the share of it. A device that chooses then computes no longer than the longer of the two.
+        """
+        as_now_s = (compute_s + alone_s + self.guard_s) / (1.0 - self.guard_share)
+        if self.compute_share is None:
+            return as_now_s
+        left = 1.0 - self.guard_share - self.compute_share[asked]
+        with np.errstate(divide="ignore"):
+            chosen_s = np.where(left > 0.0, (alone_s + self.guard_s) / np.maximum(left, 0.0), math.inf)
+        return np.where(np.isnan(left), as_now_s, np.maximum(as_now_s, chosen_s))
+
+
+def obstacle(problem: RoundProblem, advice: Advice | None = None) -> Obstacle | None:
     """What keeps every device from sending that may; None where one of them could, or none may."""
     if problem.reachable.size or problem.never.size == problem.num_devices:
         return None
     asked = np.setdiff1d(np.arange(problem.num_devices), problem.never)
-    return _obstacle_of(problem, asked)
+    return _obstacle_of(problem, asked, advice or Advice())
 
 
-def _obstacle_of(problem: RoundProblem, asked: Indices) -> Obstacle:
+def _obstacle_of(problem: RoundProblem, asked: Indices, advice: Advice) -> Obstacle:
     """The same of some devices, none of which can send alone."""
     compute_s, snr_hz = problem.compute_s[asked], problem.snr_hz[asked]
     band = np.full(len(asked), problem.usable_hz)
@@ -56,14 +91,21 @@ def _obstacle_of(problem: RoundProblem, asked: Indices) -> Obstacle:
     done_s = float(compute_s[first] + alone_s[first])
     own = problem.due_s is not None and float(problem.due_s[asked[first]]) < done_s
     slack_s = np.maximum(0.0, due_s - compute_s)
-    needed_hz = float(problem.needed_hz[asked].min())
+    told = np.zeros(len(asked), dtype=np.bool_) if advice.rate_is_told is None else advice.rate_is_told[asked]
+    needed_hz = float(problem.needed_hz[asked].min(where=~told, initial=math.inf))
+    with np.errstate(divide="ignore"):
+        needed_bps = float((problem.payload_bits[asked] / slack_s).min(where=told, initial=math.inf))
+    deadlines_s = advice.deadlines_s(asked, compute_s, alone_s)
+    soonest = int(np.argmin(deadlines_s))
     return Obstacle(
         device=int(asked[first]),
         compute_s=float(compute_s[first]),
         upload_s=float(alone_s[first]),
-        deadline_s=math.inf if own else done_s,
+        deadline_s=math.inf if own else float(deadlines_s[soonest]),
         total_bandwidth_hz=needed_hz if needed_hz <= WIDEST_HZ else math.inf,
         payload_bits=float((slack_s * rate_bps(band, snr_hz)).max()),
+        rate_bps=needed_bps,
+        compute_share=math.nan if advice.compute_share is None else float(advice.compute_share[asked[soonest]]),
     )
 
 
@@ -74,7 +116,7 @@ class Names:
 
     deadline: str = "wireless.deadline_s"
     band: str = "wireless.total_bandwidth_hz"
-    payload: str = "a smaller model, or wireless.payload_bits"
+    payload: str = "wireless.payload_bits"
     due: str = "the deadline"
 
 
@@ -87,14 +129,20 @@ def setting_names(wireless: WirelessConfig) -> Names:
     return _GUARDED if wireless.usable_s < wireless.deadline_s else SETTINGS
 
 
-def why_nobody(problem: RoundProblem, policy: str, names: Names = SETTINGS, called: Sequence[str] | None = None) -> str:
+def why_nobody(
+    problem: RoundProblem,
+    policy: str,
+    names: Names = SETTINGS,
+    called: Sequence[str] | None = None,
+    advice: Advice | None = None,
+) -> str:
     """Why nobody sends in a round under a policy that chose nobody, in one sentence, and what would help. `called` are
     the names of the devices; without, they are counted from 0."""
     if problem.must.size and not problem.possible:
         return _why_those_who_must_cannot(problem, names, called)
     if problem.never.size == problem.num_devices:
         return "no device may send: all of them are among those that must not"
-    found = obstacle(problem)
+    found = obstacle(problem, advice)
     if found is None:
         able = problem.reachable.size
         if problem.must.size:
@@ -118,7 +166,7 @@ def _why_those_who_must_cannot(problem: RoundProblem, names: Names, called: Sequ
     alone = problem.needed_hz[problem.must] <= problem.capacity_hz
     if not alone.all():
         device = int(problem.must[~alone][0])
-        found = _obstacle_of(problem, np.array([device]))
+        found = _obstacle_of(problem, np.array([device]), Advice())
         return f"device {name(device)} must send and cannot: " + _told(problem, found, "it", names)
     listed = ", ".join(name(device) for device in problem.must[:MAX_NAMED].tolist())
     more = len(problem.must) - MAX_NAMED
@@ -137,15 +185,18 @@ def _told(problem: RoundProblem, found: Obstacle, who: str, names: Names) -> str
     deadline = f"{names.due} is {human(problem.deadline_s, 's')}"
     helps = []
     if math.isfinite(found.deadline_s):
-        helps.append(f"a deadline of at least {_rounded(found.deadline_s, up=True)} s ({names.deadline})")
+        share = "" if math.isnan(found.compute_share) else _OF_ITS_DEADLINE.format(100.0 * found.compute_share)
+        helps.append(f"a deadline of at least {_rounded(found.deadline_s, 's', up=True)} ({names.deadline}{share})")
     elif problem.due_s is not None:
         deadline = f"its own deadline is {human(float(problem.due_s[found.device]), 's')}"
         done_s = found.compute_s + found.upload_s
-        helps.append(f"a deadline of its own of at least {_rounded(done_s, up=True)} s")
+        helps.append(f"a deadline of its own of at least {_rounded(done_s, 's', up=True)}")
     if math.isfinite(found.total_bandwidth_hz):
-        helps.append(f"a band of at least {_rounded(found.total_bandwidth_hz, up=True)} Hz ({names.band})")
+        helps.append(f"a band of at least {_rounded(found.total_bandwidth_hz, 'Hz', up=True)} ({names.band})")
+    if math.isfinite(found.rate_bps):
+        helps.append(f"an uplink of at least {_rounded(found.rate_bps, 'bit/s', up=True)} (uplink-bps of such a node)")
     if found.payload_bits > 0.0:
-        helps.append(f"updates of at most {_rounded(found.payload_bits, up=False)} bit ({names.payload})")
+        helps.append(f"updates of at most {_rounded(found.payload_bits, 'bit', up=False)} ({names.payload})")
     return (
         f"an update of {size} takes {who} {human(found.upload_s, 's')} to send on the whole band of "
         f"{band}, after {human(found.compute_s, 's')} of computing, and {deadline}; it would take "
@@ -165,9 +216,9 @@ def nobody_in_short(problem: RoundProblem) -> str:
     return f"The policy found no device for the deadline of {deadline}, though {able} could meet it alone"
 
 
-def _rounded(value: float, *, up: bool) -> str:
-    """Three digits of a number, rounded to the side where the promise holds."""
+def _rounded(value: float, unit: str, *, up: bool) -> str:
+    """Three digits of a number with its unit, rounded to the side where the promise holds."""
     value *= 1.0 + _ROOM if up else 1.0 - _ROOM
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
     digits = math.ceil(value / step) if up else math.floor(value / step)
-    return f"{digits * step:.3g}"
+    return human(digits * step, unit, 3)

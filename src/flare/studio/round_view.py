@@ -158,7 +158,7 @@ def _device(record: RoundRecord, place: int) -> dict[str, Any]:
 def _outcome(record: RoundRecord, numbers: RunNumbers) -> dict[str, Any]:
     """What became of the round: for a line below its picture."""
     tests = numbers.evaluated[: int(np.searchsorted(numbers.evaluated, record.round, side="right"))]
-    accuracy = float(numbers.of_round["test_accuracy"][tests[-1]]) if len(tests) else None
+    accuracy = float(numbers.accuracies[tests[-1]]) if len(tests) else None
     return {
         "rounds": numbers.num_rounds,
         "clock_s": record.clock_s,

@@ -119,5 +119,5 @@ def _bytes(summary: Summary) -> str:
 
 
 def _goals(summary: Summary) -> str:
-    rows = [[each.what, each.reached, "yes" if each.met else "no"] for each in summary.goals]
+    rows = [[each.what, each.reached, each.verdict] for each in summary.goals]
     return _table(["goal", "reached", "met"], rows)

@@ -52,11 +52,16 @@ class PolicyResult:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was to be reached, what was, and whether that is enough."""
+    """What was to be reached, what was, and whether that is enough; None: it was not tested."""
 
     what: str
     reached: str
-    met: bool
+    met: bool | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether it was met, in a word or two."""
+        return "not tested" if self.met is None else "yes" if self.met else "no"
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,8 @@ def _goals(policies: Sequence[PolicyResult], errors: Mapping[str, Spread]) -> li
         ("devices served", [(each.scheduled, each.in_time) for each in policies]),
     ):
         right, of = as_predicted(pairs)
-        goals.append(Goal(f"policies ordered by {what} as predicted", f"{right} of {of} pairs", right == of))
+        met = right == of if of else None
+        goals.append(Goal(f"policies ordered by {what} as predicted", f"{right} of {of} pairs", met))
     missed, updates = sum(each.missed for each in policies), sum(each.updates for each in policies)
     what = f"deadlines missed at most {MAX_MISSED:.0%}"
     goals.append(Goal(what, f"{missed} of {updates} ({missed / updates:.1%})", missed <= MAX_MISSED * updates))

@@ -10,8 +10,9 @@ from html import escape
 from flare.report.curves import MIN_SEEDS, Estimate
 from flare.report.page import table
 from flare.report.panels import Panel, Section, nothing
-from flare.report.run_words import percent, plural, points
+from flare.report.run_words import percent, points
 from flare.sweeps.grid import value_text
+from flare.text import plural
 from flare.tuning import figures as draw
 from flare.tuning.goals import Aim, Standing
 from flare.tuning.judge import Judgement, Quantity
