@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import math
+import re
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -560,7 +561,20 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, round
         ),
         ({"fleet": {"size": 1, "device_of": {"1": 7}, "overhead_s": {}, "rates": {}}}, "has nodes for devices [7]"),
         ({"fleet": {"size": 0, "device_of": {}, "overhead_s": {}, "rates": {}}}, "its history is of 2 devices"),
+        ({"fleet": {"size": math.inf, "device_of": {}}}, "what it says of the fleet cannot be read"),
+        ({"fleet": {"size": 2.5, "device_of": {}}}, "2.5 is no number of devices"),
+        ({"fleet": {"size": 10**12, "device_of": {}}}, "its fleet is of 1000000000000 devices, its history of 2"),
+        ({"fleet": {"size": 2, "device_of": {"1": math.inf}}}, "what it says of the fleet cannot be read"),
+        (
+            {"fleet": {"size": 2, "device_of": {}, "delays_s": {"1": [[math.inf, 1.0]]}}},
+            "what it says of the fleet cannot be read",
+        ),
+        ({"asked": {"1": math.inf}}, "what it says of the nodes that were asked cannot be read"),
+        ({"deadline": {"least_s": 10**400, "times_s": {}}}, "what it says of the deadline cannot be read"),
+        ({"deadline": {"least_s": 1e300, "times_s": {}}}, "its deadline goes by times that are not numbers"),
         ({"first_norm": "much"}, "its first_norm is 'much'"),
+        ({"first_norm": 10**400}, "its first_norm is 1000000"),
+        ({"first_norm": 1e300}, "its first_norm is 1e+300"),
         ({"clock_s": -1.0}, "its clock_s is -1"),
     ],
 )
@@ -750,6 +764,8 @@ def test_settings_that_a_fleet_cannot_have_are_refused_at_once(more: list[str], 
     [
         ("max_update_norm", math.nan),
         ("max_update_norm", -1.0),
+        ("max_update_norm", 1e200),
+        ("max_update_norm", 10**400),
         ("max_steps", 0),
         ("query_timeout_s", 0.0),
         ("query_timeout_s", math.nan),
@@ -760,8 +776,16 @@ def test_settings_that_a_fleet_cannot_have_are_refused_at_once(more: list[str], 
     ],
 )
 def test_parameters_out_of_range_are_refused_at_once(parameter: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"{parameter} is {value!r}; it must be"):
+    with pytest.raises(ValueError, match=re.escape(f"{parameter} is {value!r:.40}; it must be")):
         FlareStrategy(settings(), **{parameter: value})  # type: ignore[arg-type]
+
+
+def test_the_greatest_limit_of_a_norm_lets_every_sound_update_pass(tmp_path: Path) -> None:
+    nodes = {1: node(), 2: node(value=math.inf)}
+    run(nodes, settings("run.rounds=1"), tmp_path / "run", max_update_norm=1e100)
+    (one,) = records(tmp_path / "run")
+    assert one["sent"] == [0]
+    assert [each["why"] for each in one["faults"]] == ["its update holds numbers that are not finite"]
 
 
 def test_a_start_that_is_not_finite_is_refused() -> None:

@@ -14,6 +14,8 @@ from flare.rounds.base_station import codec_of, downlink_codec_of, policy_option
 from flare.scheduling import POLICIES, lacks_number
 
 Value = bool | int | float | str
+MAX_NORM = 1e100
+"""Longer than any vector of numbers of 32 bits."""
 
 
 def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = None) -> Config:
@@ -118,3 +120,5 @@ def refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
             raise ValueError(f"{name} is {value!r:.40}; it must be a number greater than 0")
+        if value > MAX_NORM:
+            raise ValueError(f"{name} is {value!r:.40}; it must be a number up to {MAX_NORM:g}")

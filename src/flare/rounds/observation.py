@@ -49,6 +49,7 @@ class Observation:
     speeds: Speeds | None = None  # None: nobody measured
     compute_share: Floats | None = None  # of the deadline, by which a node chose its steps; nan, None: they are fixed
     rate_is_told: Flags | None = None  # by a node that does not know its gain: it is the same on every band
+    voters: Indices | None = None  # whose earlier updates say how long one usually is; None: all that were heard
 
     @property
     def num_present(self) -> int:
@@ -61,7 +62,7 @@ class Observation:
 
     def only(self, places: Indices) -> Observation:
         """Those of the devices that have these places here, counted from 0."""
-        return _rows(self, places)
+        return replace(_rows(replace(self, voters=None), places), voters=self.voters)
 
     def over_all(self, values: Floats) -> Floats:
         """Values of the present devices over all devices, shape (devices,); 0 of those that are silent."""
