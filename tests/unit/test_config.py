@@ -312,6 +312,8 @@ def test_every_meaning_is_of_a_setting_and_no_name_of_one():
         ("run.=3", "run is a section, not a setting"),
         (".=3", "unknown"),
         ("=", "is not a setting"),
+        (".plugins=x.py", "'.plugins' is no name of a setting"),
+        ("seed.=3", "'seed.' is no name of a setting"),
         ("train.lr=1", "unknown section train; did you mean learning.local_lr or learning.global_lr? The sections are"),
         ("zz.yyyyy=1", "unknown section zz; the sections are wireless, scheduling, uplink, data, learning, run"),
         ("run.rounds=" + "[" * 3000, "run.rounds: its value cannot be read: its brackets are nested too deep"),

@@ -94,6 +94,16 @@ def test_parts_have_the_options_of_what_is_registered():
         ({"plugins": '["../mine.py"]'}, "plugins", "leads out"),
         ({"run.rounds": "1\n2"}, "run.rounds", "one line"),
         ({"wireless": "3"}, "wireless", "section"),
+        ({"wireless": '{trace="/etc/passwd"}'}, "wireless", "section"),
+        ({".plugins": '["/x/evil.py"]'}, ".plugins", "no name"),
+        ({"plugins.": '["/x/evil.py"]'}, "plugins.", "no name"),
+        ({"plugins ": '["/x/evil.py"]'}, "plugins ", "no name"),
+        ({" wireless.trace": "/etc/passwd"}, " wireless.trace", "no name"),
+        ({"seed=1;plugins": "x"}, "seed=1;plugins", "no name"),
+        ({"": "x"}, "", "no name"),
+        ({"plugins": ""}, "plugins", "empty"),
+        ({"wireless.trace": '"a\\u0000b"'}, "wireless.trace", "NUL"),
+        ({"plugins": "/x/evil.py"}, "plugins", "leads out"),
     ],
 )
 def test_what_is_wrong_is_told_beside_its_field(settings, field, word, tmp_path):
@@ -170,6 +180,13 @@ def test_a_start_with_a_wrong_setting_starts_nothing(client, tmp_path):
     answer = client.post("/api/new-run/start", {"settings": {"run.rounds": "0"}})
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, "run.rounds")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_writing_of_a_name_starts_what_lies_outside(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(Launcher, "_start", lambda *_: pytest.fail("started"))
+    for name in (".plugins", "plugins", "plugins.", " plugins", "a=b"):
+        answer = client.post("/api/new-run/start", {"settings": {name: '["/x/evil.py"]'}})
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, name)
 
 
 def test_a_file_and_a_run_fill_the_form(client, tmp_path):

@@ -132,6 +132,7 @@ def test_ranges_and_choices_as_they_are_written(text: str, expected: Choice | Ra
         (["learning.local_lr"], ["learning.local_lr"], "--search and in --no-search"),
         ([], ["learning.localrate"], "did you mean 'learning.local_lr'"),
         ([], ["all"], "nothing is searched"),
+        ([".plugins=a,b"], ["all"], "'.plugins' is no name of a setting"),
         (["learning.options.mu=0.1..1"], ["all"], "has no option 'mu'"),
         (["wireless.power_dbm"], [], "no range of its own"),
     ],

@@ -14,8 +14,9 @@ from typing import Any
 from flare.config import SECTIONS, Config, Options, settings_of, with_settings
 from flare.config.option import Option
 from flare.config.setting import declared, quantity
-from flare.config.toml import literal, shown_default, split_settings
+from flare.config.toml import literal, refuse_name, shown_default, split_settings
 from flare.report.group_labels import ONLY_WITH
+from flare.studio.settings import below
 from flare.sweeps.parts import PARTS, Part
 from flare.text import one_line
 from flare.units import example_of
@@ -153,6 +154,7 @@ def checked(settings: Mapping[str, str], root: Path) -> Checked:
                 errors[named[0] if named else ""] = one_line(str(error))
             if not named or values.pop(named[0], None) is None:
                 return Checked(None, errors)
+    errors |= outside(config, root)
     if not errors and not config.plugins:  # what plugins register, only the run itself knows
         errors = _errors_of_parts(config)
     return Checked(None if errors else config, errors)
@@ -162,26 +164,39 @@ def _named(message: str, values: Mapping[str, Any]) -> list[str]:
     """The settings that a message names, in its order; of those that were typed, only those where there are any."""
     words = re.findall(r"[A-Za-z_][\w.-]*\w", message)
     typed_names = [word for word in words if word in values]
-    if not typed_names and message.startswith("unknown section"):
-        typed_names = [name for name in values if name.partition(".")[0] == words[2]]
     return list(dict.fromkeys(typed_names or [word for word in words if word in settings_of(Config())]))
 
 
 def _read(name: str, text: str, root: Path) -> Any:
-    """The value that was typed; a path as a whole one. ValueError where it leads out of the folder."""
+    """The value that was typed; a path as a whole one. ValueError where there is no such setting."""
+    refuse_name(name)
     if "\0" in text or "\n" in text:
         raise ValueError(f"{name} must be one line of text")
     value = split_settings([f"{name}={text}"])[name]
+    if name == "plugins" and value == "":
+        raise ValueError('plugins is empty; name a file, such as "mine.py", or leave it out')
     if name not in PATHS:
         return value
-    paths = value if isinstance(value, list) else [value] if value else []
-    for path in paths:
-        if not isinstance(path, str) or not (root / path).resolve().is_relative_to(root):
-            raise ValueError(
-                f"{name}: {path!r:.80} leads out of the studio's folder; put the file there, or use flare run"
-            )
-    found = [str(root / path) for path in paths]
-    return found if name == "plugins" else (found or [""])[0]
+    if isinstance(value, list):
+        return [_seen_from(root, each) for each in value]
+    return _seen_from(root, value)
+
+
+def _seen_from(root: Path, path: Any) -> Any:
+    return str(root / path) if isinstance(path, str) and path else path
+
+
+def outside(config: Config, root: Path) -> dict[str, str]:
+    """What is wrong with the files that a configuration names, by setting: they have to lie in the folder `root`."""
+    named = {"wireless.trace": [config.wireless.trace], "data.folder": [config.data.folder], "plugins": config.plugins}
+    found: dict[str, str] = {}
+    for name, paths in named.items():
+        for path in filter(None, paths):
+            try:
+                below(root, path)
+            except ValueError as error:
+                found[name] = f"{name}: {one_line(str(error))}; put the file there, or use flare on the command line"
+    return found
 
 
 def _errors_of_parts(config: Config) -> dict[str, str]:
