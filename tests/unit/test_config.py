@@ -310,7 +310,7 @@ def test_every_meaning_is_of_a_setting_and_no_name_of_one():
         ("run=3", "run is a section, not a setting; write run.KEY=value, such as run.rounds=..."),
         ("wireless={}", "wireless is a section, not a setting"),
         ("run.=3", "run is a section, not a setting"),
-        (".=3", "unknown"),
+        (".=3", "is no name of a setting"),
         ("=", "is not a setting"),
         (".plugins=x.py", "'.plugins' is no name of a setting"),
         ("seed.=3", "'seed.' is no name of a setting"),
