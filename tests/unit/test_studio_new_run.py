@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from flare.studio.launching import MAX_RUNNING, NOTES, Job, Launcher, NotNowErro
 from flare.studio.run_form import COMMON, PATHS, arguments, changed_settings, checked, form
 from flare.studio.settings import Studio
 from flare.sweeps.parts import PARTS
-from tests.studio_client import client_of
+from tests.studio_client import client_of, refused
 from tests.studio_runs import written
 
 WAITING = """
@@ -278,10 +279,27 @@ def test_a_comparison_is_resumed_as_a_whole_and_a_run_by_itself(client, tmp_path
         Launcher, "_start", lambda self, words, run: started.append(words) or Job(1, run, words, 0, "", "")
     )
     written(tmp_path / "c" / "-x", 1, status="interrupted")
-    (tmp_path / "c" / "comparison.json").write_text("[]")
+    (tmp_path / "c" / "comparison.json").write_text('["-x"]')
     for run in ("c", "c/-x"):
         assert client.post("/api/runs/resume", {"run": run}).status_code == 201
     assert started == [("compare", "--resume=c"), ("run", "--resume=c/-x")]
+
+
+def test_a_run_with_files_outside_the_folder_is_not_resumed(client, tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(Launcher, "_start", lambda *_: pytest.fail("started"))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "evil.py").write_text("raise SystemExit('executed')\n")
+    evil = replace(Config(), plugins=(str(elsewhere / "evil.py"),))
+    heard = replace(Config(), wireless=replace(Config().wireless, trace=str(elsewhere / "trace.csv")))
+    for name, config in (("c/evil", evil), ("heard", heard)):
+        written(tmp_path / name, 1, status="interrupted", config=config)
+    (tmp_path / "c" / "comparison.json").write_text('["evil"]')
+    written(elsewhere / "run", 1, status="interrupted")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "run").symlink_to(elsewhere / "run")
+    (tmp_path / "d" / "comparison.json").write_text('["run"]')
+    for run, word in (("c/evil", "plugins"), ("c", "plugins"), ("heard", "wireless.trace"), ("d", "no folder inside")):
+        assert word in refused(client.post("/api/runs/resume", {"run": run}), 409)
 
 
 def test_only_so_many_processes_go_on_at_once(launcher, monkeypatch):

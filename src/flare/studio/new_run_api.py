@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -16,10 +17,10 @@ from flare.records.manifest import CONFIG, read_config
 from flare.studio.answers import FieldError, answer
 from flare.studio.launching import Launcher, NotNowError, refuse_name
 from flare.studio.run_folders import inside
-from flare.studio.run_form import MAX_SETTINGS, Checked, arguments, changed_settings, checked, form
+from flare.studio.run_form import MAX_SETTINGS, Checked, arguments, changed_settings, checked, form, outside
 from flare.studio.settings import Studio
 from flare.sweeps.entries import name_of, of_pairs, pair_of, refuse_twins, run_name
-from flare.sweeps.task import COMPARISON
+from flare.sweeps.task import COMPARISON, listed
 from flare.text import one_line
 
 MAX_ENTRIES = 50
@@ -121,7 +122,9 @@ def router(studio: Studio) -> APIRouter:
         launcher.let_end(asked.run, ENDING_S)
         if launcher.is_running(asked.run):
             raise HTTPException(409, f"{asked.run} is being carried out")
-        what = "compare" if (folder / COMPARISON).is_file() else "run"
+        several = (folder / COMPARISON).is_file()
+        _refuse_outside(root, [f"{asked.run}/{each.name}" for each in listed(folder)] if several else [asked.run])
+        what = "compare" if several else "run"
         return answer(_started(launcher, [what, f"--resume={asked.run}"], asked.run), 201)
 
     @routes.get("/api/jobs", summary="What was started here, and what became of it")
@@ -129,6 +132,18 @@ def router(studio: Studio) -> APIRouter:
         return answer({"jobs": launcher.jobs()})
 
     return routes
+
+
+def _refuse_outside(root: Path, runs: list[str]) -> None:
+    """Status 409 where a run that is to be continued is reached through a link, or names files outside the folder:
+    its plugins are executed."""
+    for run in runs:
+        try:
+            wrong = outside(read_config(inside(root, run) / CONFIG), root)
+        except LookupError:
+            raise HTTPException(409, f"{run} is no folder inside the studio's; it cannot be resumed here") from None
+        if wrong:
+            raise HTTPException(409, f"{run} cannot be resumed here: {next(iter(wrong.values()))}")
 
 
 def _checked(asked: NewRun, launcher: Launcher) -> Checked:
