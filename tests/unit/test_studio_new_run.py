@@ -311,6 +311,46 @@ def test_only_so_many_processes_go_on_at_once(launcher, monkeypatch):
     assert MAX_RUNNING > 2
 
 
+def test_what_somebody_put_among_the_notes_is_passed_over(tmp_path):
+    notes = tmp_path / NOTES
+    notes.mkdir()
+    os.mkfifo(notes / "000001.log")
+    (notes / "000002.log").symlink_to(tmp_path / "outside")
+    (notes / "000003.json").mkdir()
+    (notes / "000004.log").mkdir()
+    launcher = Launcher(tmp_path, program=("true",))
+    assert launcher.start(["run"], "a").id == 5
+    until(lambda: launcher.jobs()[0]["state"] == "ended")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_notes_that_cannot_be_written_are_told_of(client, tmp_path):
+    (tmp_path / NOTES).write_text("mine")
+    assert NOTES in refused(client.post("/api/new-run/start", {"settings": {}}), 409)
+    assert client.get("/api/jobs").json() == {"jobs": []}
+    (tmp_path / NOTES).unlink()
+    (tmp_path / NOTES / ".lock").mkdir(parents=True)
+    assert NOTES in refused(client.post("/api/new-run/start", {"settings": {}}), 409)
+
+
+def test_two_studios_of_one_folder_keep_each_its_notes(launcher, tmp_path):
+    other = Launcher(tmp_path, program=("false",))
+    assert other.jobs() == launcher.jobs() == []
+    assert (launcher.start(["run"], "a").id, other.start(["run"], "b").id) == (1, 2)
+    assert {job["run"] for job in launcher.jobs()} == {job["run"] for job in other.jobs()} == {"a", "b"}
+    with pytest.raises(NotNowError, match="stop it first"):
+        other.start(["run"], "a")
+    until(lambda: not other.is_running("b"))
+
+
+def test_what_a_process_ended_with_is_known_after_a_restart(tmp_path):
+    launcher = Launcher(tmp_path, program=("false",))
+    launcher.start(["run"], "a")
+    until(lambda: launcher.jobs()[0]["state"] == "failed")
+    (told,) = Launcher(tmp_path).jobs()
+    assert (told["state"], told["code"]) == ("failed", 1)
+
+
 def test_notes_are_not_written_through_a_link(tmp_path, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     (tmp_path / NOTES).symlink_to(outside)
