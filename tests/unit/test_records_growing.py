@@ -1,17 +1,18 @@
 """Runs that are read while they grow: the same numbers as of those that are read at once, and each line once."""
 
+import os
 from dataclasses import fields
 
 import numpy as np
 import pytest
 
-from flare.records import RunFolder
+from flare.records import RunFolder, locking
 from flare.records import following as following_module
 from flare.records.following import Follower
 from flare.records.glance import last_rounds, some_tests
 from flare.records.growing import GrowingRun
 from flare.records.lines import first_mark
-from flare.records.locking import lock, locked_files
+from flare.records.locking import file_key, lock, locked_files
 from flare.records.run import RunNumbers, read_run
 from tests.studio_runs import CONFIG, record, written
 
@@ -183,10 +184,25 @@ def test_a_glance_at_an_edited_line_says_so(path):
 
 def test_which_folders_are_written_shows_without_locking_them(path):
     written(path, 1)
-    inode = (path / ".lock").stat().st_ino
+    mine = file_key(path / ".lock")
     if locked_files() is None:
         pytest.skip("this system does not tell which files are locked")
     unlock = lock(path)
-    assert inode in locked_files()
+    assert mine in locked_files()
     unlock()
-    assert inode not in locked_files()
+    assert mine not in locked_files()
+
+
+def test_a_locked_file_of_another_disk_is_another_file(path, monkeypatch):
+    written(path, 1)
+    status = (path / ".lock").stat()
+    major, minor = os.major(status.st_dev), os.minor(status.st_dev)
+    listed = path.parent / "locks"
+    monkeypatch.setattr(locking, "_SYSTEM_LOCKS", listed)
+    for device, is_mine in (((major, minor), True), ((major + 1, minor), False)):
+        listed.write_text(
+            f"1: FLOCK  ADVISORY  WRITE 77 {device[0]:02x}:{device[1]:02x}:{status.st_ino} 0 EOF\n"
+            "2: -> what nobody can read\n3: POSIX  ADVISORY  READ 78 <none>:0 0 EOF\n"
+        )
+        assert (file_key(path / ".lock") in locked_files()) == is_mine
+    assert file_key(path / "nothing") is None

@@ -142,6 +142,21 @@ def test_a_configuration_is_shown_as_its_cell(client: Client) -> None:
     )
 
 
+def test_the_paths_of_a_file_are_seen_from_the_studios_folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trace.csv").write_text("round,device,gain_db\n0,0,-100\n0,1,-90\n")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    text = '[wireless]\ntrace = "trace.csv"\nnum_devices = 2\n'
+    with client_of(Studio(tmp_path)) as client:
+        for name in ("cell.toml", "../../cell.toml", f"{tmp_path}/deeper/cell.toml"):
+            told = client.post("/api/cell/load", {"name": name, "text": text}).json()
+            assert told["wireless"] == {"trace": "trace.csv", "num_devices": 2}
+        assert len(view(client, wireless=told["wireless"])["devices"]) == 2
+        read = client.post("/api/new-run/read", {"toml": text}).json()
+    assert read["settings"] == {"wireless.trace": "trace.csv", "wireless.num_devices": "2"}
+
+
 def test_no_file_outside_the_folder_is_read(client: Client, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("round,device,gain_db\n0,0,-100\n")

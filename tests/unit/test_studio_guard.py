@@ -14,6 +14,7 @@ pytest.importorskip("fastapi", reason="the extra studio is not installed")
 from flare.rng import stream
 from flare.studio.app import STATIC
 from flare.studio.guard import POLICY
+from flare.studio.run_folders import below
 from flare.studio.schedule_api import EXAMPLE
 from flare.studio.serving import address_of
 from flare.studio.settings import Limits, Studio
@@ -112,10 +113,30 @@ def test_no_path_leads_out_of_the_pages(client: Client, path: str) -> None:
 
 def test_no_path_leads_out_of_the_folder(studio: Studio) -> None:
     (studio.folder / "out").symlink_to(studio.folder.parent)
-    for path in ("..", "a/../..", "/etc/passwd", "out", "out/secret.txt", "a\0b"):
-        with pytest.raises(ValueError, match=r"leads out of|NUL"):
-            studio.inside(path)
-    assert studio.inside("a/b") == studio.folder.resolve() / "a" / "b"
+    (studio.folder / "own").symlink_to(studio.folder / "a")
+    for path in (
+        "..",
+        "a/../..",
+        "/etc/passwd",
+        "out",
+        "out/secret.txt",
+        "own",
+        "own/b",
+        "a\0b",
+        "out/../a",
+        "a/../../x",
+    ):
+        with pytest.raises(ValueError, match="leads out of"):
+            below(studio.folder, path)
+    root = studio.folder.resolve()
+    assert below(studio.folder, "a/b") == root / "a" / "b"
+    assert below(studio.folder, "c/../a/./b") == below(studio.folder, f"{root}/a/b") == root / "a" / "b"
+
+
+def test_a_folder_behind_a_link_is_the_same_folder(studio: Studio, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").symlink_to(studio.folder)
+    for root in (studio.folder, tmp_path / "elsewhere"):
+        assert below(root, str(tmp_path / "elsewhere" / "a")) == studio.folder.resolve() / "a"
 
 
 def test_every_answer_forbids_what_a_page_does_not_need(client: Client) -> None:

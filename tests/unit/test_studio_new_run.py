@@ -103,7 +103,7 @@ def test_parts_have_the_options_of_what_is_registered():
         ({"seed=1;plugins": "x"}, "seed=1;plugins", "no name"),
         ({"": "x"}, "", "no name"),
         ({"plugins": ""}, "plugins", "empty"),
-        ({"wireless.trace": '"a\\u0000b"'}, "wireless.trace", "NUL"),
+        ({"wireless.trace": '"a\\u0000b"'}, "wireless.trace", "leads out"),
         ({"plugins": "/x/evil.py"}, "plugins", "leads out"),
     ],
 )
@@ -173,8 +173,30 @@ def test_the_check_gives_errors_command_and_a_free_folder(client, tmp_path):
     assert wrong["errors"].keys() == {"run.rounds", "name"}
     entries = client.post("/api/new-run/check", {"entries": ["flare:exct"]}).json()
     assert "exact" in entries["errors"]["entries"]
+    own = client.post("/api/new-run/check", {"entries": ["flare:greedy,learning.local_lr=0.1", "flare:greedy"]}).json()
+    assert own["errors"] == {}
+    assert "--entry flare:greedy,learning.local_lr=0.1 --entry flare:greedy " in own["command"]
     odd = client.post("/api/new-run/check", {"settings": {"wireless.trace": "a b;rm -rf ~"}}).json()
     assert shlex.split(odd["command"])[3] == "wireless.trace=a b;rm -rf ~"
+
+
+@pytest.mark.parametrize(
+    ("entries", "word"),
+    [
+        (["flare:greedy,learning.local_lr=-1"], "learning.local_lr"),
+        (["flare:greedy", "flare:greedy"], "two entries"),
+        (["flare:greedy,seed=3"], "same seeds"),
+        (["flare:greedy,wireless.trace=/etc/passwd"], "leads out"),
+        (["flare:greedy,data.folder = ../x"], "leads out"),
+    ],
+)
+@pytest.mark.parametrize("plugins", [{}, {"plugins": "mine.py"}])
+def test_what_is_wrong_with_an_entry_is_told(client, entries, word, plugins):
+    told = client.post("/api/new-run/check", {"entries": entries, "settings": plugins}).json()
+    if not plugins or "leads" in word or "seeds" in word:
+        assert word in told["errors"]["entries"]
+    else:  # what a plugin makes of it, only the run itself knows
+        assert "entries" not in told["errors"]
 
 
 def test_a_start_with_a_wrong_setting_starts_nothing(client, tmp_path):
@@ -349,6 +371,16 @@ def test_what_a_process_ended_with_is_known_after_a_restart(tmp_path):
     until(lambda: launcher.jobs()[0]["state"] == "failed")
     (told,) = Launcher(tmp_path).jobs()
     assert (told["state"], told["code"]) == ("failed", 1)
+
+
+def test_of_the_oldest_processes_nothing_is_kept(launcher, monkeypatch):
+    monkeypatch.setattr("flare.studio.launching.MAX_KEPT", 1)
+    old = launcher.start(["run"], "old")
+    launcher.stop("old")
+    until(lambda: not launcher.is_running("old"))
+    launcher.start(["run"], "new")
+    assert [job["run"] for job in launcher.jobs()] == ["new"]
+    assert old.id not in launcher._asked_to_stop
 
 
 def test_notes_are_not_written_through_a_link(tmp_path, tmp_path_factory):

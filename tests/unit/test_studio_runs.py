@@ -19,7 +19,7 @@ from flare.report.curves import accuracy_against_time
 from flare.report.paired import ranked_groups
 from flare.report.run_groups import group_runs
 from flare.studio import run_index as index_module
-from flare.studio.run_curves import Asked, compared, curves
+from flare.studio.run_curves import CurveWish, compared, curves
 from flare.studio.run_events import RunEvents, difference
 from flare.studio.run_folders import RunFolders, inside
 from flare.studio.run_index import RunIndex
@@ -165,6 +165,15 @@ def test_sparklines_are_test_accuracies_along_the_run(index, tmp_path):
     assert index.sparkline("run") == [round(record(each).test_accuracy, 4) for each in (1, 3, 5, 7, 9)]
 
 
+def test_of_a_run_that_is_gone_nothing_is_kept(index, tmp_path):
+    for name in ("stays", "goes"):
+        written(tmp_path / name, 4)
+        index.sparkline(name)
+    shutil.rmtree(tmp_path / "goes")
+    index.lines()
+    assert list(index._sparklines) == ["stays"]
+
+
 def test_events_tell_everything_first_and_then_what_changed(tmp_path):
     one, other = replace(index_module.RunLine("a", "a")), index_module.RunLine("b", "b")
     assert difference(None, {}) == {"whole": True, "changed": [], "gone": []}
@@ -220,13 +229,13 @@ def test_curves_are_those_of_the_report(client, folder):
 
 def test_a_long_run_is_thinned_and_finer_where_it_is_zoomed(tmp_path):
     run = read_run(written(tmp_path / "run", 500))
-    thin = curves([("run", run)], Asked("train_loss", points=50))["curves"][0]
+    thin = curves([("run", run)], CurveWish("train_loss", points=50))["curves"][0]
     assert len(thin["x"]) == 50
     np.testing.assert_allclose(thin["y"][0], np.mean([1 / (index + 1) for index in range(10)]))
-    fine = curves([("run", run)], Asked("train_loss", points=50, begin=101, end=120))["curves"][0]
+    fine = curves([("run", run)], CurveWish("train_loss", points=50, begin=101, end=120))["curves"][0]
     assert fine["x"] == [float(number) for number in range(101, 121)]
     np.testing.assert_allclose(fine["y"], [1 / number for number in range(101, 121)])
-    timed = curves([("run", run)], Asked("train_loss", "time", points=500))["curves"][0]
+    timed = curves([("run", run)], CurveWish("train_loss", "time", points=500))["curves"][0]
     np.testing.assert_allclose(timed["x"], run.of_round["clock_s"])
 
 

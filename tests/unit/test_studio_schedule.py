@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,11 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra studio is not installed")
 
 from flare.scheduling import POLICIES
+from flare.studio import schedule_api
+from flare.studio.answers import FieldError
 from flare.studio.schedule_api import EXAMPLE
 from flare.studio.settings import Limits, Studio
+from flare.studio.working import Worker
 from tests.hostile import TEXTS, flare
 from tests.studio_client import Client, client_of, refused
 
@@ -130,9 +136,37 @@ def test_a_batch_is_what_its_rounds_are_and_no_larger_than_it_may_be(client: Cli
     assert "at most 100" in refused(client.post("/api/schedule/batch", {"rounds": [wide] * 3}), 413, "rounds")
 
 
-def test_what_takes_too_long_is_given_up_with_a_word(tmp_path: Path) -> None:
-    with client_of(Studio(tmp_path, service=True, limits=Limits(max_seconds=0.0))) as hurried:
+def test_what_takes_too_long_is_given_up_with_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_api, "scheduled", lambda *asked: time.sleep(0.3))
+    with client_of(Studio(tmp_path, service=True, limits=Limits(max_seconds=0.02))) as hurried:
         assert "fewer devices" in refused(hurried.post("/api/schedule", EXAMPLE), 503)
+
+
+def test_who_is_given_up_keeps_its_place_until_it_ends() -> None:
+    running, most, go_on = 0, 0, threading.Event()
+
+    def slow() -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        go_on.wait(2)
+        running -= 1
+        return "done"
+
+    async def ask(worker: Worker) -> int:
+        with pytest.raises(FieldError) as refusal:
+            await worker.compute(slow)
+        return refusal.value.status
+
+    async def all_of_it() -> None:
+        worker = Worker(Limits(max_at_once=2, max_seconds=0.05))
+        for _ in range(3):
+            assert await asyncio.gather(*(ask(worker) for _ in range(3))) == [503] * 3
+        assert most == 2
+        go_on.set()
+        assert await Worker(Limits(max_at_once=1)).compute(slow) == "done"
+
+    asyncio.run(all_of_it())
 
 
 def test_nobody_sends_is_an_answer(client: Client) -> None:

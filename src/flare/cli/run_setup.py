@@ -8,11 +8,11 @@ from pathlib import Path
 
 from flare.cli.console import say
 from flare.cli.data import watched
-from flare.config import Config, DataConfig, override
+from flare.config import Config, DataConfig
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.sweeps import Task, begin
-from flare.sweeps.entries import TextEntry, of_pairs, policies_in_vain, refuse_twins
+from flare.sweeps.entries import TextEntry, of_entries, policies_in_vain
 from flare.sweeps.parts import check_parts
 
 
@@ -28,9 +28,7 @@ def combinations(
             for method in _words(methods) or [whole.learning.method]
             for policy in _words(policies) or [whole.scheduling.policy]
         ]
-    refuse_twins([(entry.name(whole.seed), str(entry)) for entry in named], "name it once")
-    shared = of_pairs(whole, [(entry.method, entry.policy) for entry in named], texts)
-    configs = [_with_own(one, entry) for one, entry in zip(shared, named, strict=True)]
+    configs = of_entries(whole, named, texts, "--entry ")
     if (in_vain := policies_in_vain(configs)) is not None:
         say(f"warning: {in_vain}", stderr=True)
     numbers = range(whole.seed, whole.seed + seeds)
@@ -39,14 +37,6 @@ def combinations(
         for one, entry in zip(configs, named, strict=True)
         for seed in numbers
     ]
-
-
-def _with_own(shared: Config, entry: TextEntry) -> Config:
-    """The settings of an entry; ValueError says of which one is wrong."""
-    try:
-        return override(shared, entry.settings)
-    except ValueError as error:
-        raise ValueError(f"--entry {entry}: {str(error).removeprefix('--set ')}") from None
 
 
 def _words(text: str) -> list[str]:

@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from flare.tuning import Trial, Tuned
     from flare.tuning.study import Tuning
 
+Target = Annotated[float | None, typer.Option(help="Test accuracy to reach. (default: that of run.target_accuracy)")]
+GoalName = Annotated[str, typer.Option(help="time, energy: least to the target; accuracy: best within the time.")]
+Within = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Simulated time that a run has, such as 20s. (default: run.seconds, or that of run.rounds rounds)",
+    ),
+]
+FreshSeeds = Annotated[
+    int, typer.Option("--fresh-seeds", min=1, max=MAX_SEEDS, help="Other seeds, to judge the winner with.")
+]
 Search = Annotated[
     list[str] | None,
     typer.Option(
@@ -48,26 +60,14 @@ NoSearch = Annotated[
 def tune(
     out: Annotated[Path, typer.Option(help="Folder of the trials, of the winner's settings and of the report.")],
     config_file: ConfigFile = None,
-    target: Annotated[
-        float | None, typer.Option(help="Test accuracy to reach. (default: that of run.target_accuracy)")
-    ] = None,
-    goal: Annotated[
-        str, typer.Option(help="time, energy: least to the target; accuracy: best within the time.")
-    ] = "time",
-    within: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Simulated time that a run has, such as 20s. (default: run.seconds, or that of run.rounds rounds)",
-        ),
-    ] = None,
+    target: Target = None,
+    goal: GoalName = "time",
+    within: Within = None,
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="How many settings are tried.")] = 200,
     search: Search = None,
     no_search: NoSearch = None,
     seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Seeds of every trial.")] = 3,
-    fresh_seeds: Annotated[
-        int, typer.Option("--fresh-seeds", min=1, max=MAX_SEEDS, help="Other seeds, to judge the winner with.")
-    ] = 5,
+    fresh_seeds: FreshSeeds = 5,
     batch: Annotated[int, typer.Option(min=1, max=100_000, help="Trials that are chosen, and go on, together.")] = 8,
     no_prune: Annotated[bool, typer.Option("--no-prune", help="Stop no trial before its end.")] = False,
     settings: Settings = None,

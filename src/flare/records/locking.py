@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from flare.records.regular_files import refuse_irregular
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 _SOFT_LOCK_S = 0.5
 _SYSTEM_LOCKS = Path("/proc/locks")
+_PLACE = re.compile(r"([0-9a-f]+):([0-9a-f]+):([0-9]+)")  # of a file: its device in two numbers, its inode
 _log = logging.getLogger(__name__)
 
 
@@ -52,8 +55,27 @@ def lock(folder: Path) -> Callable[[], object]:
     return held.release
 
 
-def locked_files() -> frozenset[int] | None:
-    """The files, by their inodes, that processes of this machine have locked now; None where the system does not tell.
+FileKey = tuple[int, int]
+"""Which file of this machine it is: its device and its inode."""
+
+
+def file_key(path: Path) -> FileKey | None:
+    """Which file a path leads to, links not followed; None where there is none."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return _key(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+
+
+def _key(major: int, minor: int, inode: int) -> FileKey:
+    """Disks without a device of their own (major 0: btrfs, overlays, networks) have other numbers in the system's list
+    of locks than a file on them says; they count as one device."""
+    return os.makedev(major, minor) if major else 0, inode
+
+
+def locked_files() -> frozenset[FileKey] | None:
+    """The files that processes of this machine have locked now; None where the system does not tell.
 
     Nothing is locked by asking: who only looks must never stand in the way of a run that begins.
     """
@@ -61,8 +83,8 @@ def locked_files() -> frozenset[int] | None:
         lines = _SYSTEM_LOCKS.read_text().splitlines()
     except OSError:
         return None
-    places = (line.split()[-3] for line in lines if len(line.split()) >= 8)  # device:device:inode, begin, end
-    return frozenset(int(place.rpartition(":")[2]) for place in places if place.rpartition(":")[2].isdigit())
+    places = (_PLACE.fullmatch(line.split()[-3]) for line in lines if len(line.split()) >= 8)  # place, begin, end
+    return frozenset(_key(int(place[1], 16), int(place[2], 16), int(place[3])) for place in places if place is not None)
 
 
 def _in_use(folder: Path, *, by_name: bool) -> str:

@@ -241,7 +241,6 @@ def policy(
     weighs          it says how much updates count (`Choice.weights`), if only in some rounds: refused at the start of a
                     run that cannot weigh them, where one that does not declare it is refused when it does
     """
-
     POLICIES.refuse_bare(name, "flare.policy")
 
     def register(function: PolicyFunction) -> PolicyFunction:

@@ -15,6 +15,8 @@ from starlette.responses import Response
 
 from flare.text import one_line
 
+NO_RUN = "there is no such run in the studio's folder"
+
 
 class FieldError(ValueError):
     """What is wrong with one field of a request, as `devices[3].tau`; "" where it is the request as a whole."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from flare.config import Config, WirelessConfig
-from flare.config.toml import load_text
 from flare.scheduling import POLICIES
 from flare.scheduling.explain import explain
 from flare.scheduling.remedies import remedies
 from flare.scheduling.table import DeviceTable, Surroundings, read_table
 from flare.studio.answers import FieldError, answer
 from flare.studio.requests import parsed
+from flare.studio.run_form import file_config
 from flare.studio.scene import Scene, cell_config, known_round, positions
 from flare.studio.schedule_api import best_answer, checked_policy
 from flare.studio.settings import Studio
@@ -91,7 +92,7 @@ def loaded(file: File, studio: Studio) -> dict[str, Any]:
     """What a file of the user shows: the cell of a configuration (.toml), or the devices of a table (CSV)."""
     try:
         if file["name"].lower().endswith(".toml"):
-            return _cell_of(load_text(file["text"], file["name"]), studio)
+            return _cell_of(file_config(file["text"], file["name"], studio.folder), studio)
         return _devices_of(_read(file), studio)
     except FieldError:
         raise
@@ -120,7 +121,9 @@ def _cell_of(config: Config, studio: Studio) -> dict[str, Any]:
         if getattr(config.wireless, each.name) != getattr(usual, each.name)
     }
     settings = {name: dict(each) if name == "downlink_options" else each for name, each in settings.items()}
-    cell_config(settings, studio)
+    cell = cell_config(settings, studio)
+    if cell.trace:
+        settings["trace"] = Path(cell.trace).relative_to(studio.folder.resolve()).as_posix()
     gamma, policy = config.scheduling.gamma, config.scheduling.policy
     if isinstance(gamma, str):
         remarks.append(f'scheduling.gamma is "{gamma}", which is known only in a run: 10 is shown')

@@ -78,7 +78,7 @@ class Launcher:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._jobs: dict[int, Job] = {}
         self._read_at_ns = 0
-        self._asked_to_stop: dict[int, float] = {}
+        self._asked_to_stop: set[int] = set()
 
     def free_name(self, name: str) -> str:
         """A name for a new run: this one, or with a number behind it where it is taken."""
@@ -130,7 +130,7 @@ class Launcher:
                     f"{run} was not started in this studio, or has ended; press Ctrl-C where it was started"
                 )
             again = job.id in self._asked_to_stop
-            self._asked_to_stop.setdefault(job.id, time.monotonic())
+            self._asked_to_stop.add(job.id)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGTERM if again else signal.SIGINT)
 
@@ -228,6 +228,7 @@ class Launcher:
             if not self._is_running(known[number]):
                 del known[number]
                 self._children.pop(number, None)
+                self._asked_to_stop.discard(number)
                 for end in ("json", "log"):
                     with contextlib.suppress(OSError):
                         (self.root / NOTES / f"{number:06d}.{end}").unlink()

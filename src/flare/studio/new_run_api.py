@@ -12,14 +12,23 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from flare.config import MAX_SEEDS, Config
-from flare.config.toml import load_text
 from flare.records.manifest import CONFIG, read_config
-from flare.studio.answers import FieldError, answer
+from flare.studio.answers import NO_RUN, FieldError, answer
 from flare.studio.launching import Launcher, NotNowError, refuse_name
 from flare.studio.run_folders import inside
-from flare.studio.run_form import MAX_SETTINGS, Checked, arguments, changed_settings, checked, form, outside
+from flare.studio.run_form import (
+    MAX_SETTINGS,
+    Checked,
+    arguments,
+    changed_settings,
+    checked,
+    file_config,
+    form,
+    outside,
+    refuse_paths_outside,
+)
 from flare.studio.settings import Studio
-from flare.sweeps.entries import name_of, of_pairs, pair_of, refuse_twins, run_name
+from flare.sweeps.entries import TextEntry, name_of, of_entries
 from flare.sweeps.task import COMPARISON, listed
 from flare.text import one_line
 
@@ -27,7 +36,6 @@ MAX_ENTRIES = 50
 MAX_TEXT = 200_000
 ENDING_S = 15.0
 """How long a run that is resumed may still need to end."""
-NO_RUN = "there is no such run in the studio's folder"
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
@@ -35,7 +43,8 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 class NewRun(BaseModel):
     """What was filled in: settings as they would be typed behind `--set name=`, those left alone not among them.
 
-    entries  METHOD:POLICY, beside or in the place of the one of the settings: a comparison
+    entries  as behind --entry: METHOD:POLICY, with settings of its own behind commas, beside or in the place of the one
+             of the settings: a comparison
     seeds    how many, from the seed of the settings on; more than one is a comparison
     name     of the folder; "": method, policy and seed
     """
@@ -63,8 +72,14 @@ class FileText(BaseModel):
 
 def router(studio: Studio) -> APIRouter:
     """The routes of this file."""
-    routes = APIRouter(tags=["new run"])
-    launcher = Launcher(studio.folder)
+    routes, launcher = APIRouter(tags=["new run"]), Launcher(studio.folder)
+    _add_form(routes, launcher)
+    _add_processes(routes, launcher)
+    return routes
+
+
+def _add_form(routes: APIRouter, launcher: Launcher) -> None:
+    """What the form asks while it is filled in."""
     root = launcher.root
 
     @routes.get("/api/new-run/form", summary="Every setting of a run: its comment, default and limits")
@@ -82,9 +97,9 @@ def router(studio: Studio) -> APIRouter:
     )
     def read(file: FileText) -> Response:
         try:
-            config = load_text(file.toml, root / "the file")
+            config = file_config(file.toml, "the file", root)
         except ValueError as error:
-            raise FieldError("toml", str(error).replace(f"{root}/", "")) from None
+            raise FieldError("toml", str(error)) from None
         return answer({"settings": _as_typed_here(changed_settings(config), launcher)})
 
     @routes.post("/api/new-run/like", summary="The settings of a run, to begin another with")
@@ -94,6 +109,10 @@ def router(studio: Studio) -> APIRouter:
         except LookupError:
             raise HTTPException(404, NO_RUN) from None
         return answer({"settings": _as_typed_here(changed_settings(config), launcher)})
+
+
+def _add_processes(routes: APIRouter, launcher: Launcher) -> None:
+    """Starting, stopping and resuming what was filled in, and what became of it."""
 
     @routes.post("/api/new-run/start", summary="Start a run, or a comparison, as a process of its own")
     def start(asked: NewRun) -> Response:
@@ -114,7 +133,7 @@ def router(studio: Studio) -> APIRouter:
     @routes.post("/api/runs/resume", summary="Continue a run that was ended before its end")
     def resume(asked: OneRun) -> Response:
         try:
-            folder = inside(root, asked.run)
+            folder = inside(launcher.root, asked.run)
         except LookupError:
             raise HTTPException(404, NO_RUN) from None
         if asked.run == ".":
@@ -123,15 +142,15 @@ def router(studio: Studio) -> APIRouter:
         if launcher.is_running(asked.run):
             raise HTTPException(409, f"{asked.run} is being carried out")
         several = (folder / COMPARISON).is_file()
-        _refuse_outside(root, [f"{asked.run}/{each.name}" for each in listed(folder)] if several else [asked.run])
+        _refuse_outside(
+            launcher.root, [f"{asked.run}/{each.name}" for each in listed(folder)] if several else [asked.run]
+        )
         what = "compare" if several else "run"
         return answer(_started(launcher, [what, f"--resume={asked.run}"], asked.run), 201)
 
     @routes.get("/api/jobs", summary="What was started here, and what became of it")
     def jobs() -> Response:
         return answer({"jobs": launcher.jobs()})
-
-    return routes
 
 
 def _refuse_outside(root: Path, runs: list[str]) -> None:
@@ -155,11 +174,12 @@ def _checked(asked: NewRun, launcher: Launcher) -> Checked:
             refuse_name(launcher.root, asked.name)
         except ValueError as error:
             errors["name"] = one_line(str(error))
-    if asked.entries and found.config is not None and not found.config.plugins:
+    if asked.entries and found.config is not None:
         try:
-            pairs = [pair_of(entry) for entry in asked.entries]
-            refuse_twins([(run_name(*pair, 0), ":".join(pair)) for pair in pairs], "name it once")
-            of_pairs(found.config, pairs)
+            entries = [TextEntry.read(entry) for entry in asked.entries]
+            refuse_paths_outside([each for entry in entries for each in entry.settings], launcher.root)
+            if not found.config.plugins:  # what plugins register, only the run itself knows
+                of_entries(found.config, entries)
         except ValueError as error:
             errors["entries"] = one_line(str(error))
     return Checked(None if errors else found.config, errors)

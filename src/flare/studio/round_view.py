@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -13,6 +14,7 @@ from flare.records.run import RunNumbers
 from flare.research.quantities import AXES, get_axis
 from flare.rounds import RoundRecord
 from flare.simulation.redraw import Redraw
+from flare.studio.run_folders import below
 from flare.studio.view import View, view_of
 from flare.text import json_number, one_line
 from flare.types import Floats
@@ -83,9 +85,14 @@ class RoundViews:
         wireless = numbers.config.wireless
         if wireless.num_devices > MAX_DEVICES:
             raise ValueError(f"its cell has more than {MAX_DEVICES} devices, of which only those that send are drawn")
-        if wireless.trace and not Path(wireless.trace).resolve().is_relative_to(self._root):
-            raise ValueError("the trace of its cell lies outside the studio's folder")
-        return Redraw(numbers.config, numbers.manifest)
+        if not wireless.trace:
+            return Redraw(numbers.config, numbers.manifest)
+        try:
+            trace = below(self._root, wireless.trace)
+        except ValueError:
+            raise ValueError("the trace of its cell lies outside the studio's folder, or behind a link") from None
+        inside = replace(numbers.config, wireless=replace(wireless, trace=str(trace)))
+        return Redraw(inside, numbers.manifest)
 
 
 def _drawn(redraw: Redraw, record: RoundRecord) -> View:

@@ -33,7 +33,7 @@ Named = tuple[str, RunNumbers]
 
 
 @dataclass(frozen=True)
-class Asked:
+class CurveWish:
     """Which curves are wanted: a quantity against an axis, between two places of it, in so many points; of the seeds
     together, or of each run by itself."""
 
@@ -50,7 +50,7 @@ class Asked:
             raise ValueError(f"points is {self.points}; it must be from 2 to {MAX_POINTS}")
 
 
-def curves(runs: Sequence[Named], asked: Asked) -> dict[str, Any]:
+def curves(runs: Sequence[Named], asked: CurveWish) -> dict[str, Any]:
     """The curves of runs, those that differ in their seed alone as one with its 95 % interval."""
     groups = grouped(runs, together=asked.together)
     return {
@@ -78,7 +78,7 @@ def compared(runs: Sequence[Named]) -> dict[str, Any]:
     }
 
 
-def _curve(group: Group, asked: Asked) -> Curve:
+def _curve(group: Group, asked: CurveWish) -> Curve:
     axis, values = get_axis(asked.x).values, get_quantity(asked.metric).values
 
     def within(run: RunNumbers) -> Floats:
@@ -130,16 +130,11 @@ def _summary(group: Group) -> dict[str, Any]:
     line = summarise(group)
     return {
         "accuracy": _estimate(line.final),
-        "best_accuracy": _estimate(line.best),
         "rounds": line.rounds[1],
         "clock_s": json_number(line.clock_s.mean),
         "num_senders": json_number(line.devices),
-        "mean_tau": json_number(line.tau),
-        "gap": json_number(line.gap),
         "energy_j": json_number(line.energy_j),
         "payload_bits": json_number(line.payload_bits),
-        "rounds_without_sender": line.infeasible,
-        "total_rounds": line.total_rounds,
         "status": line.status,
     }
 

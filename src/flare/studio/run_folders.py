@@ -94,15 +94,39 @@ def _is_shown(name: str) -> bool:
 def inside(root: Path, path: str) -> Path:
     """The folder at a path below the root, as `RunFolders.look` names it; LookupError where there is none: where it
     would leave the root, goes through a link, or is no folder."""
-    parts = [] if path == "." else path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part or "\\" in part for part in parts):
+    if path != "." and any(part in ("", ".", "..") or "\\" in part for part in path.split("/")):
         raise LookupError(path)
-    found = root
-    for part in parts:
-        found = found / part
-        try:
-            if not stat.S_ISDIR(os.lstat(found).st_mode):
-                raise LookupError(path)
-        except (OSError, ValueError):  # not there, or no name at all
-            raise LookupError(path) from None
+    try:
+        found = below(root, path)
+    except ValueError:
+        raise LookupError(path) from None
+    if not os.path.isdir(found):
+        raise LookupError(path)
     return found
+
+
+def below(root: Path, path: str) -> Path:
+    """The place that a path, seen from the root, leads to, whether or not anything is there yet; ValueError where it
+    leads out of the root on its way, or through a link, which can lead anywhere."""
+    out = ValueError(f"{path!r:.80} leads out of the studio's folder")
+    whole = root.resolve() / path
+    steps, reached = list(whole.parts[1:]), Path(whole.anchor)
+    while not _is_same(reached, root):  # a whole path may come to the root by a link above it
+        if not steps or steps[0] == "..":
+            raise out
+        reached /= steps.pop(0)
+    top = reached
+    for step in steps:
+        reached = reached.parent if step == ".." else reached / step
+        if "\0" in step or not reached.is_relative_to(top):
+            raise out
+        if os.path.islink(reached):
+            raise ValueError(f"{out}, or may: {step!r:.80} is a link")
+    return root.resolve() / reached.relative_to(top)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):  # not there, or no name at all
+        return False

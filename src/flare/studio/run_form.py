@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from flare.config import SECTIONS, Config, Options, settings_of, with_settings
+from flare.config import MAX_SEEDS, SECTIONS, Config, Options, settings_of, with_settings
 from flare.config.option import Option
 from flare.config.setting import declared, quantity
-from flare.config.toml import literal, refuse_name, shown_default, split_settings
+from flare.config.toml import literal, load_text, refuse_name, shown_default, split_settings
 from flare.report.group_labels import ONLY_WITH
-from flare.studio.settings import below
+from flare.studio.run_folders import below
 from flare.sweeps.parts import PARTS, Part
 from flare.text import one_line
 from flare.units import example_of
@@ -48,6 +48,7 @@ def form() -> dict[str, Any]:
     return {
         "sections": [_section(name) for name in ("", *SECTIONS)],
         "parts": [_part(part) for part in PARTS],
+        "max_seeds": MAX_SEEDS,
     }
 
 
@@ -124,6 +125,16 @@ def changed_settings(config: Config) -> dict[str, str]:
     return changed
 
 
+def file_config(text: str, name: str, root: Path) -> Config:
+    """The configuration in the text of a file, as if it lay in the folder `root`: its paths are seen from there. They
+    are not read, and may lead out of it. ValueError, which names the file, where it is none."""
+    top = root.resolve()
+    try:
+        return load_text(text, top / Path(name).name)
+    except ValueError as error:
+        raise ValueError(str(error).replace(f"{top}/", "")) from None
+
+
 @dataclass(frozen=True)
 class Checked:
     """What was typed: the configuration that it makes, or what is wrong, by the name of the field ("": as a whole)."""
@@ -167,8 +178,16 @@ def _named(message: str, values: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(typed_names or [word for word in words if word in settings_of(Config())]))
 
 
+def refuse_paths_outside(settings: Sequence[str], root: Path) -> None:
+    """ValueError where one of the texts `name=value` is no setting, or names a file outside of the folder `root`."""
+    for text in settings:
+        name, _, value = text.partition("=")
+        _read(name.strip(), value.strip(), root)
+
+
 def _read(name: str, text: str, root: Path) -> Any:
-    """The value that was typed; a path as a whole one. ValueError where there is no such setting."""
+    """The value that was typed; a path as a whole one. ValueError where there is no such setting, or where a path leads
+    out of the folder."""
     refuse_name(name)
     if "\0" in text or "\n" in text:
         raise ValueError(f"{name} must be one line of text")
@@ -177,13 +196,11 @@ def _read(name: str, text: str, root: Path) -> Any:
         raise ValueError('plugins is empty; name a file, such as "mine.py", or leave it out')
     if name not in PATHS:
         return value
-    if isinstance(value, list):
-        return [_seen_from(root, each) for each in value]
-    return _seen_from(root, value)
-
-
-def _seen_from(root: Path, path: Any) -> Any:
-    return str(root / path) if isinstance(path, str) and path else path
+    paths = value if isinstance(value, list) else [value] if value else []
+    if not all(isinstance(path, str) for path in paths):
+        raise ValueError(f"{name} is {text:.80}; it must be the path of a file in the studio's folder")
+    found = _whole_paths(name, paths, root)
+    return found if name == "plugins" else (found or [""])[0]
 
 
 def outside(config: Config, root: Path) -> dict[str, str]:
@@ -191,12 +208,19 @@ def outside(config: Config, root: Path) -> dict[str, str]:
     named = {"wireless.trace": [config.wireless.trace], "data.folder": [config.data.folder], "plugins": config.plugins}
     found: dict[str, str] = {}
     for name, paths in named.items():
-        for path in filter(None, paths):
-            try:
-                below(root, path)
-            except ValueError as error:
-                found[name] = f"{name}: {one_line(str(error))}; put the file there, or use flare on the command line"
+        try:
+            _whole_paths(name, list(filter(None, paths)), root)
+        except ValueError as error:
+            found[name] = one_line(str(error))
     return found
+
+
+def _whole_paths(name: str, paths: Sequence[str], root: Path) -> list[str]:
+    """The paths, each as a whole one; ValueError where one leads out of the folder."""
+    try:
+        return [str(below(root, path)) for path in paths]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}; put the file itself there, or use flare run") from None
 
 
 def _errors_of_parts(config: Config) -> dict[str, str]:

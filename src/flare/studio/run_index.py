@@ -18,7 +18,7 @@ from flare.records.glance import last_rounds, some_tests
 from flare.records.growing import GrowingRun
 from flare.records.layout import LOCK
 from flare.records.lines import first_mark, max_line_bytes
-from flare.records.locking import locked_files
+from flare.records.locking import FileKey, file_key, locked_files
 from flare.records.manifest import CONFIG, FILE, ROUNDS, read_config, read_manifest
 from flare.records.old_format import FORMAT_1
 from flare.studio.run_folders import RunFolders, inside
@@ -78,7 +78,7 @@ class _Known:
     stamps: tuple[int, ...]
     line: RunLine
     config: Config | None
-    lock: int  # its inode; 0: none
+    lock: FileKey | None  # None: it has none
     says_running: bool
 
 
@@ -159,7 +159,7 @@ class RunIndex:
             before, stamps = self._known.get(run), _stamps(folder)
             is_new = before is None or before.line.state == UNREAD
             if is_new and time.monotonic() - begin > _MAX_LOOK_S:
-                before = _Known((), replace(self._line(run, stamps), state=UNREAD), None, 0, False)
+                before = _Known((), replace(self._line(run, stamps), state=UNREAD), None, None, False)
             elif before is None or before.stamps != stamps:
                 before = self._read(run, folder, stamps, before)
             state = before.line.state
@@ -168,6 +168,8 @@ class RunIndex:
             line = before.line if state == before.line.state else replace(before.line, state=state)
             known[run] = replace(before, line=line)
         self._known = known
+        for run in [each for each in list(self._sparklines) if each not in known]:
+            self._sparklines.pop(run, None)
 
     def _read(self, run: str, folder: Path, stamps: tuple[int, ...], before: _Known | None) -> _Known:
         line = self._line(run, stamps)
@@ -178,8 +180,8 @@ class RunIndex:
             line = _told(line, folder, manifest, config)
         except (ValueError, OSError) as error:
             problem = one_line(str(error).replace(str(folder), run))
-            return _Known(stamps, replace(line, state="damaged", problem=problem), None, 0, False)
-        return _Known(stamps, line, config, _inode(folder / LOCK), line.state == "running")
+            return _Known(stamps, replace(line, state="damaged", problem=problem), None, None, False)
+        return _Known(stamps, line, config, file_key(folder / LOCK), line.state == "running")
 
     def _line(self, run: str, stamps: tuple[int, ...]) -> RunLine:
         """What the place of a run alone tells of it."""
@@ -250,16 +252,9 @@ def _time(stamps: tuple[int, ...]) -> float:
     return max(stamps[1], stamps[3]) / 1e9
 
 
-def _goes_on(known: _Known, locked: frozenset[int] | None, now: float) -> bool:
+def _goes_on(known: _Known, locked: frozenset[FileKey] | None, now: float) -> bool:
     """Whether somebody still carries out a run that says so: who does has its lock, on this machine."""
     return (locked is not None and known.lock in locked) or now - known.line.changed < _SIGN_OF_LIFE_S
-
-
-def _inode(path: Path) -> int:
-    try:
-        return os.stat(path, follow_symlinks=False).st_ino
-    except OSError:
-        return 0
 
 
 def _count(index: Any) -> int:

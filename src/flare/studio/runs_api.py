@@ -15,9 +15,9 @@ from starlette.responses import Response, StreamingResponse
 
 from flare.records.growing import GrowingRun
 from flare.research.quantities import AXES, QUANTITIES
-from flare.studio.answers import answer
+from flare.studio.answers import NO_RUN, answer
 from flare.studio.round_view import RoundViews
-from flare.studio.run_curves import MAX_POINTS, Asked, Named, compared, curves
+from flare.studio.run_curves import MAX_POINTS, CurveWish, Named, compared, curves
 from flare.studio.run_events import MAX_LISTENERS, RunEvents
 from flare.studio.run_index import RunIndex
 from flare.studio.settings import Studio
@@ -30,7 +30,6 @@ READING_S = 0.5
 """How long a request reads on in records that nobody has read yet; the page draws what there is and asks again."""
 MAX_READING_S = 8.0
 """And one that asks for a round far into them."""
-NO_RUN = "there is no such run in the studio's folder"
 
 RunId = Annotated[str, Field(max_length=1000)]
 
@@ -53,16 +52,23 @@ class CurvesAsked(Picked):
     together: bool = True
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> CurveWish:
         """What `curves` is given."""
-        return Asked(self.metric, self.x, self.points, self.begin, self.end, self.together)
+        return CurveWish(self.metric, self.x, self.points, self.begin, self.end, self.together)
 
 
 def router(studio: Studio) -> APIRouter:
     """The routes of this file."""
-    routes = APIRouter(tags=["runs"])
-    index = RunIndex(studio.folder)
-    events, views, drawing = RunEvents(index), RoundViews(index.root), threading.Lock()
+    routes, index = APIRouter(tags=["runs"]), RunIndex(studio.folder)
+    _add_list(routes, index)
+    _add_curves(routes, index)
+    _add_rounds(routes, index)
+    return routes
+
+
+def _add_list(routes: APIRouter, index: RunIndex) -> None:
+    """The list of runs, and news of it."""
+    events = RunEvents(index)
 
     @routes.get("/api/runs", summary="Every run below the studio's folder")
     def runs() -> Response:
@@ -86,6 +92,16 @@ def router(studio: Studio) -> APIRouter:
                 found[run] = []
         return answer({"sparklines": found})
 
+    @routes.get("/api/events", summary="Runs as they change, as server-sent events")
+    async def news() -> Response:
+        if events.listeners >= MAX_LISTENERS:
+            raise HTTPException(503, f"{MAX_LISTENERS} pages listen already; close one")
+        return StreamingResponse(events.stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+def _add_curves(routes: APIRouter, index: RunIndex) -> None:
+    """Curves of runs, and their comparison."""
+
     @routes.post("/api/runs/curves", summary="Curves of some runs, means over seeds with their intervals")
     def some_curves(picked: CurvesAsked) -> Response:
         return answer(_of_runs(index, picked.runs, lambda named: curves(named, picked.asked)))
@@ -103,8 +119,13 @@ def router(studio: Studio) -> APIRouter:
         begin: float | None = None,
         end: float | None = None,
     ) -> Response:
-        asked = Asked(metric, x, points, begin, end, together=False)
+        asked = CurveWish(metric, x, points, begin, end, together=False)
         return answer(_of_runs(index, [run], lambda named: curves(named, asked), strict=True))
+
+
+def _add_rounds(routes: APIRouter, index: RunIndex) -> None:
+    """Single rounds of runs."""
+    views, drawing = RoundViews(index.root), threading.Lock()
 
     @routes.get("/api/runs/{run:path}/at", summary="The round of a run at a place of an axis, as on a curve")
     def round_at(run: str, value: float, x: str = "rounds") -> Response:
@@ -119,14 +140,6 @@ def router(studio: Studio) -> APIRouter:
             if not 0 <= number < growing.num_rounds:
                 raise HTTPException(404, f"there is no round {number}; {growing.num_rounds} are recorded")
             return answer(views.view(run, growing, number))
-
-    @routes.get("/api/events", summary="Runs as they change, as server-sent events")
-    async def news() -> Response:
-        if events.listeners >= MAX_LISTENERS:
-            raise HTTPException(503, f"{MAX_LISTENERS} pages listen already; close one")
-        return StreamingResponse(events.stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-    return routes
 
 
 def _of_runs(

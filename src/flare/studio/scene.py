@@ -23,6 +23,7 @@ from flare.scheduling import RoundProblem
 from flare.scheduling.known_round import KnownRound, known_from_cell
 from flare.scheduling.problem import ABSURD, WIDEST_HZ
 from flare.studio.answers import FieldError
+from flare.studio.run_folders import below
 from flare.studio.settings import Studio
 from flare.types import Floats
 from flare.units import dbm_per_mhz_to_watt_per_hz, dbm_to_watt
@@ -65,7 +66,7 @@ class Change(TypedDict):
     power_w: NotRequired[Positive]
 
 
-class Asked(TypedDict):
+class AskedPolicy(TypedDict):
     """A policy of the Cell screen."""
 
     __pydantic_config__ = _STRICT  # type: ignore[misc]
@@ -78,7 +79,7 @@ class Scene(TypedDict):
     asked. A slider that is not moved is left out: the cell's own setting counts."""
 
     __pydantic_config__ = _STRICT  # type: ignore[misc]
-    policies: Annotated[list[Asked], Field(min_length=1, max_length=2)]
+    policies: Annotated[list[AskedPolicy], Field(min_length=1, max_length=2)]
     wireless: NotRequired[dict[str, Any]]
     devices: NotRequired[Annotated[list[SceneDevice], Field(min_length=1)]]
     seed: NotRequired[Annotated[int, Field(ge=0, le=2**63 - 1)]]
@@ -176,12 +177,13 @@ def _from_cell(scene: Scene, studio: Studio) -> tuple[WirelessConfig, KnownRound
 
 
 def cell_config(settings: dict[str, Any], studio: Studio) -> WirelessConfig:
-    """The settings of a cell; FieldError where they cannot be, are too much for a screen, or name a trace outside the
-    studio's folder."""
+    """The settings of a cell, its trace seen from the studio's folder; FieldError where they cannot be, are too much
+    for a screen, or name a trace outside that folder."""
     try:
+        trace = settings.get("trace")
+        if isinstance(trace, str) and trace:
+            settings = {**settings, "trace": str(below(studio.folder, trace))}
         config = with_settings(Config(), {"wireless": settings}).wireless
-        if config.trace:
-            studio.inside(config.trace)
     except ValueError as error:
         first = str(error).partition(" ")[0].rstrip(":;,")
         raise FieldError(first if first.startswith("wireless.") else "wireless", str(error)) from None

@@ -50,21 +50,6 @@ class Studio:
                 "--token with at least 16 characters of your own, or set FLARE_TOKEN"
             )
 
-    def inside(self, path: str) -> Path:
-        """A path below the folder, links followed; ValueError where it leads out of it."""
-        return below(self.folder, path)
-
-
-def below(folder: Path, path: str) -> Path:
-    """A path below a studio's folder, links followed; ValueError where it leads out of it."""
-    if "\0" in path:
-        raise ValueError("a path has a NUL in it")
-    root = folder.resolve()
-    found = (root / path).resolve()
-    if not found.is_relative_to(root):
-        raise ValueError(f"{path!r:.80} leads out of the studio's folder")
-    return found
-
 
 def is_own_machine(host: str) -> bool:
     """Whether an address is one that only programs of this machine reach."""

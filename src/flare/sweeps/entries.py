@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from flare.config import OTA, Config
+from flare.config import OTA, Config, override
 from flare.config.declared import of_each
 from flare.config.options import NO_OPTIONS
 from flare.rounds.air import BEST
@@ -83,6 +83,21 @@ _NOT_OF_AN_ENTRY = {
     "plugins": "which are of all entries; give --plugin",
 }
 _MAX_NAME = 60
+
+
+def of_entries(whole: Config, entries: Sequence[TextEntry], texts: Sequence[str] = (), where: str = "") -> list[Config]:
+    """The settings of each entry of a comparison, those of its own on top; `texts` are options, `name=value`.
+    ValueError where two are alike, or one cannot be: then it says which, behind `where`."""
+    refuse_twins([(entry.name(whole.seed), str(entry)) for entry in entries], "name it once")
+    shared = of_pairs(whole, [(entry.method, entry.policy) for entry in entries], texts)
+    return [_with_own(one, entry, where) for one, entry in zip(shared, entries, strict=True)]
+
+
+def _with_own(shared: Config, entry: TextEntry, where: str) -> Config:
+    try:
+        return override(shared, entry.settings)
+    except ValueError as error:
+        raise ValueError(f"{where}{entry}: {str(error).removeprefix('--set ')}") from None
 
 
 def refuse_twins(named: Sequence[tuple[str, str]], remedy: str) -> None:

@@ -21,7 +21,7 @@ from flare.records.run import RunNumbers, read_rounds, run_of
 from flare.rounds import RoundRecord
 from flare.sweeps import Callback, Place, Task, Workers, has_ended, run_tasks
 from flare.tuning.goals import Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
-from flare.tuning.sampler import Asked, ask
+from flare.tuning.sampler import BatchTrials, ask
 from flare.tuning.space import Params, check_config
 from flare.tuning.study import RUNS, Tuning, run_key, same_settings
 from flare.tuning.trial import State, Trial, best_of
@@ -122,7 +122,7 @@ def _settle(
     going: Sequence[_Going],
     pause: int,
     runs: Mapping[int, list[RunNumbers]],
-    asked: Asked,
+    asked: BatchTrials,
     over: dict[int, Trial],
 ) -> list[_Going]:
     """Put the trials that ended or are hopeless at a pause among those that are `over`; those that go on."""
@@ -158,7 +158,7 @@ def _why_hopeless(
     pause: int,
     outcomes: Sequence[Outcome],
     at_pauses: Mapping[int, float],
-    asked: Asked,
+    asked: BatchTrials,
     over: Sequence[Trial],
 ) -> str:
     """Why a trial is stopped at a pause; empty where it goes on. The start always does: it is what others are seen by.

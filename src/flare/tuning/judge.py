@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
@@ -106,7 +106,7 @@ def judge(tuning: Tuning, best: Trial, how: Carrying) -> Judgement | None:
     return Judgement(
         tuning.aim,
         best,
-        replace(tuning.run_config(config, tuning.space.start.seed)),
+        tuning.run_config(config, tuning.space.start.seed),
         outcomes[:number],
         outcomes[-number:],
         runs,

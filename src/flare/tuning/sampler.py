@@ -32,7 +32,7 @@ def require_optuna() -> Any:
     return imported("optuna", "tuning", "tune")
 
 
-class Asked:
+class BatchTrials:
     """Trials of a batch while they are carried out."""
 
     def __init__(self, params: Sequence[Params], trials: Sequence[Any]) -> None:
@@ -48,7 +48,7 @@ class Asked:
             return bool(trial.should_prune())
 
 
-def ask(space: Space, told: Sequence[Trial], numbers: Sequence[int], seed: int) -> Asked:
+def ask(space: Space, told: Sequence[Trial], numbers: Sequence[int], seed: int) -> BatchTrials:
     """Values for the next trials, whose numbers these are, by those that have been told.
 
     The first trial of all is the start, where that is within what is searched.
@@ -71,7 +71,7 @@ def ask(space: Space, told: Sequence[Trial], numbers: Sequence[int], seed: int) 
             drawn = _drawn(trial, space)
             asked.append(drawn if start is None else start)
             made.append(trial)
-        return Asked(asked, made)
+        return BatchTrials(asked, made)
 
 
 def _drawn(trial: Any, space: Space) -> Params:
@@ -124,7 +124,7 @@ def importances(space: Space, told: Sequence[Trial], seed: int) -> dict[str, flo
     """How much of the differences between trials each searched setting accounts for, the most first; shares of 1.
 
     By fANOVA over the ranks of the trials, pruned ones last; none where there are too few trials to tell. A setting
-    that has no meaning in a trial counts there as being in the middle of its range.
+    that has no meaning in a trial counts there as being in the middle of its range, a choice as having its first value.
     """
     known = [trial for trial in told if trial.state is not State.IMPOSSIBLE]
     ranks = _ranks(known)
@@ -148,6 +148,7 @@ def _ranks(trials: Sequence[Trial]) -> list[float]:
 
 
 def _middle(each: Searched) -> Value:
+    """The middle of a range; of a choice, whose values have no order, the first."""
     if isinstance(each, Choice):
         return each.values[0]
     return each.tidy(sqrt(each.low * each.high) if each.log else 0.5 * (each.low + each.high))

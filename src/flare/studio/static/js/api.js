@@ -51,7 +51,8 @@ export async function post(path, body, { signal } = {}) {
 }
 
 /** Server-sent events: `onMessage` gets each one's data, read as JSON. Returns a function that ends it. A broken
- *  connection is made again after a while; `onState` is told "open" and "lost". */
+ *  connection is made again after a while; `onState` is told "open", "lost", and "refused" with the studio's reason,
+ *  after which it is over. */
 export function events(path, onMessage, onState = () => {}) {
   const ending = new AbortController();
   follow(path, onMessage, onState, ending.signal);
@@ -67,7 +68,7 @@ async function follow(path, onMessage, onState, signal) {
       await readEvents(response.body.getReader(), onMessage);
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof ApiError && error.status >= 400 && error.status < 500) throw error;
+      if (error instanceof ApiError && error.status >= 400 && error.status < 500) return onState("refused", error.message);
     }
     onState("lost");
     await new Promise((resolve) => setTimeout(resolve, wait));

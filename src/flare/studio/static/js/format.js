@@ -35,7 +35,7 @@ export function quantity(text, unit) {
 export const watt = (dbm) => 1e-3 * 10 ** (dbm / 10);
 export const dbm = (power) => 10 * Math.log10(power * 1e3);
 
-/** "1 device", "2 devices". */
+/** "1 device", "2,000 devices". */
 export function counted(number, word) {
-  return `${number} ${word}${number === 1 ? "" : "s"}`;
+  return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 }

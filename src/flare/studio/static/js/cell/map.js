@@ -139,7 +139,7 @@ function drop(map, event) {
   const { at, moved, x_m, y_m } = map.held;
   map.held = null;
   map.root.classList.remove("dragging");
-  if (moved) map.options.onMove(at, x_m, y_m, true);
+  if (moved) map.options.onMove(at, x_m, y_m);
 }
 
 function turn(map, event) {
@@ -160,7 +160,7 @@ function press(map, event) {
   else if (key === "p" || key === "PageUp") onSelect?.(selected === null ? number - 1 : (selected + number - 1) % number);
   else if (key in ARROWS && selected !== null && onMove) {
     const [right, up] = ARROWS[key], step = (event.shiftKey ? 0.01 : 0.04) * map.radius, device = map.view.devices[selected];
-    onMove(selected, device.x_m + right * step, device.y_m + up * step, true);
+    onMove(selected, device.x_m + right * step, device.y_m + up * step);
   } else if ((key === "+" || key === "-") && selected !== null && onSteps) onSteps(selected, key === "+" ? 1 : -1);
   else return;
   event.preventDefault();

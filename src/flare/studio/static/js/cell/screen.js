@@ -25,7 +25,7 @@ export function mount(root, context) {
 /** Its methods are what the parts call when the user does something. */
 class CellScreen {
   constructor(root, context) {
-    Object.assign(this, { root, context, state: firstState(), views: [], playing: null, frame: 0, said: "" });
+    Object.assign(this, { root, context, state: firstState(), views: [], playing: null, frame: 0, said: "", turn: 0, reading: false });
     const select = (index) => this.select(index);
     this.top = bar(this, async () => (await context.api.get("/api/runs")).runs);
     this.strip = controls(context.about, this);
@@ -65,6 +65,7 @@ class CellScreen {
   }
 
   end() {
+    this.forgetRound();
     this.stop();
     cancelAnimationFrame(this.frame);
     this.ending.abort();
@@ -161,7 +162,7 @@ class CellScreen {
   }
 
   play() {
-    if (this.playing === null) this.playing = setInterval(() => this.round(this.state.round + 1), PLAY_EVERY_MS);
+    if (this.playing === null) this.playing = setInterval(() => this.reading || this.round(this.state.round + 1), PLAY_EVERY_MS);
     else this.stop();
     this.strip.show(this.state, this.playing !== null);
   }
@@ -184,7 +185,14 @@ class CellScreen {
     this.refresh();
   }
 
+  /** A round that was asked for and is still to come is not wanted any more. */
+  forgetRound() {
+    this.turn += 1;
+    this.reading = false;
+  }
+
   reset() {
+    this.forgetRound();
     this.stop();
     this.state = firstState();
     this.refresh();
@@ -221,6 +229,7 @@ class CellScreen {
   async file(given) {
     try {
       const text = await given.text();
+      this.forgetRound();
       if (given.name.toLowerCase().endsWith(".json")) this.state = savedState(text);
       else await this.read(given.name, text);
       this.refresh();
@@ -235,10 +244,14 @@ class CellScreen {
     if (told.remarks.length) this.context.announce(told.remarks.join(" "));
   }
 
+  /** Show a round of a run; of several that were asked for, only the last is. */
   async run(id, index) {
+    const mine = ++this.turn;
+    this.reading = true;
     try {
       const path = id.split("/").map(encodeURIComponent).join("/");
       const view = await this.context.api.get(`/api/runs/${path}/rounds/${index}`);
+      if (mine !== this.turn) return;
       const sliders = { bandwidth_hz: view.bandwidth_hz, deadline_s: view.deadline_s, gamma: view.gamma };
       const before = this.state.source.run === id ? this.state : null;  // the next round of the run that is shown
       this.state = withDevices(this.state, devicesOf(view), { label: id, run: id, index }, sliders);
@@ -246,9 +259,12 @@ class CellScreen {
       const known = !before && this.context.about.policies.some((one) => one.name === view.policy && one.alone);
       if (known) this.state.policies[0] = { policy: view.policy, options: {} };
     } catch (error) {
+      if (mine !== this.turn) return;
       this.stop();
       this.tell(`Round ${index} of ${id} cannot be shown: ${error.message}`);
       if (this.views.length > 0) return;
+    } finally {
+      if (mine === this.turn) this.reading = false;
     }
     this.refresh();
   }

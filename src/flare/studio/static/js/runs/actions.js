@@ -4,7 +4,7 @@
 import { clear, el } from "../dom.js";
 import { canResume, STATES } from "./words.js";
 
-/** `runActions(root, {api, announce, navigate})` gives {show(line), stop}. */
+/** `runActions(root, {api, announce, navigate})` gives {show(line)}. */
 export function runActions(root, { api, announce, navigate }) {
   let line = null, drawn = "", busy = "";
 
@@ -60,6 +60,5 @@ export function runActions(root, { api, announce, navigate }) {
       line = now;
       draw();
     },
-    stop() {},
   };
 }

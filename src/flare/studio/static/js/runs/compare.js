@@ -1,9 +1,9 @@
 // Groups of runs compared: a table with paired differences drawn in it, who takes part, where the time of a round goes.
 
 import { clear, el, svg, uid } from "../dom.js";
-import { human, num } from "../format.js";
+import { counted, human, num } from "../format.js";
 import { look, sample } from "./looks.js";
-import { counted, duration, percent, points, withHalf } from "./words.js";
+import { duration, percent, points, withHalf } from "./words.js";
 
 /** Draw into `root` what POST /api/runs/compare said; `by` is "rounds" or "time", `looks` a map from label to number. */
 export function drawComparison(root, told, by, looks) {

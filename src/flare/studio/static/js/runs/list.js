@@ -2,7 +2,8 @@
 // ticks, Enter ticks this one alone, Ctrl-A all that are shown.
 
 import { clear, el, svg, uid } from "../dom.js";
-import { ago, counted, percent, STATES } from "./words.js";
+import { counted } from "../format.js";
+import { ago, percent, STATES } from "./words.js";
 
 const MAX_ROWS = 3000;
 const SPARK = { width: 64, height: 20 };
@@ -223,7 +224,10 @@ export function list(root, { onPick, needSparklines }) {
     forgetSparklines(ids) {
       for (const id of ids) state.sparks.delete(id);
     },
-    stop: () => seen.disconnect(),
+    stop() {
+      seen.disconnect();
+      clearTimeout(asking);
+    },
   };
 }
 

@@ -5,8 +5,8 @@ import { drawBand } from "../cell/band.js";
 import { drawGantt } from "../cell/gantt.js";
 import { drawMap } from "../cell/map.js";
 import { clear, el } from "../dom.js";
-import { human, num } from "../format.js";
-import { counted, duration, percent } from "./words.js";
+import { counted, human, num } from "../format.js";
+import { duration, percent } from "./words.js";
 
 const PLAY_MS = 350;
 

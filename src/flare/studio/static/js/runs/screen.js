@@ -2,13 +2,14 @@
 // groups compared. What goes on grows by itself, and can be paused.
 
 import { clear, el, svg } from "../dom.js";
+import { counted } from "../format.js";
 import { chart } from "./chart.js";
 import { drawComparison, drawDevices } from "./compare.js";
 import { list } from "./list.js";
 import { keeper, look, sample } from "./looks.js";
 import { roundPanel } from "./round.js";
 import { runActions } from "./actions.js";
-import { counted, percent } from "./words.js";
+import { percent } from "./words.js";
 
 const REFRESH_MS = 900;
 const MAX_PICKED = 200;
@@ -34,6 +35,7 @@ class RunsScreen {
     this.together = asked.get("each") === null;
     this.zoom = { begin: null, end: null };
     this.paused = false;
+    this.connection = "open";
     this.looksOf = keeper();
     this.looks = new Map();
     this.told = { curves: null, compared: null };
@@ -61,7 +63,7 @@ class RunsScreen {
       onShown: (view) => this.chart.mark(view.outcome.places[this.x] ?? null),
       onRun: (run) => this.showRun(run),
     });
-    this.actions = runActions(this.actionsRoot, { ...this.context, onChanged: () => {} });
+    this.actions = runActions(this.actionsRoot, this.context);
   }
 
   buildCurves() {
@@ -78,9 +80,10 @@ class RunsScreen {
     this.legend = el("ul", { class: "curve-legend" });
     const holder = el("div", {});
     this.problems = el("div", { class: "problems" });
+    this.refused = el("p", { class: "error", role: "alert", hidden: true });
     clear(this.curves, el("div", { class: "curves-bar" },
       el("label", { for: "metric", class: "unseen" }, "Quantity"), this.metrics, el("span", { class: "soft" }, "against"), this.axes, this.seeds, this.out, el("span", { class: "space" }), this.live),
-    holder, this.scroller, this.legend, this.state, this.problems);
+    this.refused, holder, this.scroller, this.legend, this.state, this.problems);
     this.chart = chart(holder, {
       onHover: (x, number) => this.hover(x, number),
       onPick: (x, number) => { this.hover(x, number); this.round.hold(); },
@@ -104,7 +107,7 @@ class RunsScreen {
       if (!this.stopped) this.state.textContent = error.message;
       return;
     }
-    this.endEvents = this.api.events("/api/events", (news) => this.news(news), (state) => this.connected(state === "open"));
+    this.endEvents = this.api.events("/api/events", (news) => this.news(news), (state, why) => this.connected(state, why));
   }
 
   fillMetrics(quantities) {
@@ -140,15 +143,24 @@ class RunsScreen {
     this.list.show(this.lines);
   }
 
-  connected(isOpen) {
-    this.live.classList.toggle("lost", !isOpen);
-    this.live.textContent = this.paused ? "Paused" : isOpen ? "Live" : "No connection";
+  /** "open", "lost": it is tried again, or "refused", with the reason. */
+  connected(state, why = "") {
+    this.connection = state;
+    this.live.classList.toggle("lost", state !== "open");
+    this.refused.textContent = why && `Runs are not shown as they grow: ${why}`;
+    this.refused.hidden = !why;
+    this.nameLive();
+  }
+
+  nameLive() {
+    const states = { open: "Live", lost: "No connection", refused: "Not live" };
+    this.live.textContent = this.paused ? "Paused" : states[this.connection];
   }
 
   pause(paused) {
     this.paused = paused;
     this.live.setAttribute("aria-pressed", String(!paused));
-    this.live.textContent = paused ? "Paused" : "Live";
+    this.nameLive();
     if (paused) return;
     this.list.show(this.lines);
     this.refreshSoon(0);
@@ -343,7 +355,6 @@ class RunsScreen {
     clearTimeout(this.timer);
     this.chart.stop();
     this.round.stop();
-    this.actions.stop();
     this.list.stop();
   }
 }

@@ -62,11 +62,6 @@ export function place(x, value) {
   return x === "time" ? duration(value) : human(value, x === "energy" ? "J" : "bit");
 }
 
-/** "n runs". */
-export function counted(number, word) {
-  return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
-}
-
 /** How long ago, in words. */
 export function ago(time) {
   const s = Date.now() / 1000 - time;
