@@ -103,6 +103,8 @@ def test_parts_have_the_options_of_what_is_registered():
         ({"seed=1;plugins": "x"}, "seed=1;plugins", "no name"),
         ({"": "x"}, "", "no name"),
         ({"plugins": ""}, "plugins", "empty"),
+        ({"seed": "0x" + "f" * 5000}, "seed", "too many digits"),
+        ({"wireless.num_devices": "[0x" + "f" * 5000 + "]"}, "wireless.num_devices", "too many digits"),
         ({"wireless.trace": '"a\\u0000b"'}, "wireless.trace", "leads out"),
         ({"plugins": "/x/evil.py"}, "plugins", "leads out"),
     ],
@@ -243,6 +245,14 @@ def test_a_name_through_a_link_or_of_what_is_there_is_refused(tmp_path, tmp_path
         with pytest.raises(ValueError, match=name.partition("/")[0]):
             refuse_name(tmp_path, name)
     refuse_name(tmp_path, "run/2 é+x=1")
+
+
+def test_a_new_run_is_not_put_where_it_would_not_be_listed(client, tmp_path):
+    written(tmp_path / "run", 1)
+    for name in ("run/inner", "run/a/b", "a/checkpoints", "/".join("a" * 20)):
+        refused(client.post("/api/new-run/start", {"settings": {}, "name": name}), 422, "name")
+    with client_of(Studio(tmp_path / "run")) as inside_a_run:
+        assert "folder of a run" in refused(inside_a_run.post("/api/new-run/start", {}), 422, "name")
 
 
 def test_a_process_is_started_stopped_and_told_of(launcher, tmp_path):

@@ -23,8 +23,9 @@ from typing import Any, final
 from flare.atomic import write_whole
 from flare.reading import read_small
 from flare.records.locking import InUseError, lock
-from flare.records.manifest import now
+from flare.records.manifest import CHECKPOINTS, FILE, now
 from flare.records.regular_files import open_regular
+from flare.studio.run_folders import MAX_DEPTH
 from flare.sweeps.entries import new_folder
 from flare.text import one_line
 
@@ -241,13 +242,27 @@ def refuse_name(root: Path, name: str) -> None:
             f"the name is {name!r:.80}; it must be made of letters, digits, spaces and _ . + = -, begin with a letter "
             f"or digit, and have at most {MAX_NAME} characters; / makes a folder in a folder"
         )
+    parts = name.split("/")
+    if len(parts) > MAX_DEPTH or CHECKPOINTS in parts:
+        raise ValueError(
+            f"the name is {name}, and no run is looked for there; give one of at most {MAX_DEPTH} parts, none of them "
+            f"{CHECKPOINTS}"
+        )
     found = root
-    for part in name.split("/"):
+    for part in parts:
         found = found / part
         if found.is_symlink() or (found.exists() and not found.is_dir()):
             raise ValueError(f"the name is {name}, but {part} is a link or a file; give another")
+        if found != root / name:
+            refuse_run(found)
     if found.exists():
         raise ValueError(f"{name} is there already; give another name, or leave it empty")
+
+
+def refuse_run(folder: Path) -> None:
+    """ValueError where the folder is a run's, in which no other is looked for."""
+    if os.path.lexists(folder / FILE):
+        raise ValueError(f"{folder.name} is the folder of a run, which holds no other; begin it elsewhere")
 
 
 def _new_log(notes: Path, number: int) -> tuple[int, int]:

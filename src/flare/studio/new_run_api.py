@@ -14,7 +14,7 @@ from starlette.responses import Response
 from flare.config import MAX_SEEDS, Config
 from flare.records.manifest import CONFIG, read_config
 from flare.studio.answers import NO_RUN, FieldError, answer
-from flare.studio.launching import Launcher, NotNowError, refuse_name
+from flare.studio.launching import Launcher, NotNowError, refuse_name, refuse_run
 from flare.studio.run_folders import inside
 from flare.studio.run_form import (
     MAX_SETTINGS,
@@ -169,11 +169,12 @@ def _checked(asked: NewRun, launcher: Launcher) -> Checked:
     """What was filled in, all of it checked; what is wrong, by field."""
     found = checked(asked.settings, launcher.root)
     errors = dict(found.errors)
-    if asked.name:
-        try:
+    try:
+        refuse_run(launcher.root)
+        if asked.name:
             refuse_name(launcher.root, asked.name)
-        except ValueError as error:
-            errors["name"] = one_line(str(error))
+    except ValueError as error:
+        errors["name"] = one_line(str(error))
     if asked.entries and found.config is not None:
         try:
             entries = [TextEntry.read(entry) for entry in asked.entries]
