@@ -18,6 +18,7 @@ from flare.sweeps import Place, Task, begin, run_tasks
 from flare.uplink import CODECS
 from tests.hostile import flare, paths
 from tests.plugin_files import policy_file, registries_as_they_were
+from tests.studio_runs import written
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 SMALL = [
@@ -292,6 +293,20 @@ def test_a_changed_plugin_is_refused_unless_allowed_and_then_written_down(tmp_pa
     assert flare(capsys, "run", "--resume", "run", "--quiet")[0] == 0  # it is the run's own now
     assert flare(capsys, "report", "run", "--out", "page.html")[0] == 0
     assert "a plugin was changed while it was under way" in (tmp_path / "page.html").read_text()
+
+
+def test_a_plugin_that_was_put_into_a_run_is_not_executed(tmp_path: Path, capsys: Capsys) -> None:
+    """Its configuration is looked at first, also where the manifest names the plugin too."""
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'executed')!r}).touch()\n")
+    run = written(tmp_path / "run", 1, status="interrupted")
+    settings = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(settings.replace("plugins = []", f"plugins = [{json.dumps(str(evil))}]"))
+    told = manifest(run) | {"plugins": [{"path": str(evil), "sha256": file_checksum(evil)}]}
+    (run / "manifest.json").write_text(json.dumps(told))
+    code, _, err = flare(capsys, "run", "--resume", "run", "--quiet")
+    assert (code, "was changed since the run began" in err) == (2, True)
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_changed_plugin_that_fails_leaves_the_run_as_it_was(tmp_path: Path, capsys: Capsys) -> None:

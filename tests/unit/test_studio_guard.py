@@ -38,8 +38,12 @@ def client(studio: Studio) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize(
-    "name", ["evil.com", "evil.com:8765", "localhost.evil.com", "127.0.0.1.nip.io", "[::", "", "192.168.0.7"]
-)
+    "name",
+    [
+        "evil.com", "evil.com:8765", "localhost.evil.com", "127.0.0.1.nip.io", "[::", "", "192.168.0.7",
+        "evil.com@127.0.0.1", "127.0.0.1#.evil.com", "127.0.0.1/evil.com", "127.0.0.1?evil.com", "127.0.0.1:x",
+    ],
+)  # fmt: skip
 def test_a_name_that_is_not_of_this_machine_is_refused(client: Client, name: str) -> None:
     refused(client.get("/api/about", headers={"Host": name}), 421, "Host")
     assert client.get("/", headers={"Host": name}).status_code == 421
@@ -94,7 +98,8 @@ def test_a_body_above_the_limit_is_refused_whether_it_says_so_or_not(client: Cli
         for _ in range(30):
             yield b"x" * 1000
 
-    refused(client.ask("POST", "/api/schedule", content=pieces(), headers=json), 413)
+    for path in ("/api/schedule", "/api/new-run/check"):
+        refused(client.ask("POST", path, content=pieces(), headers=json), 413)
     for length in ("-1", "1e9", "9" * 30, "nan"):
         refused(client.ask("POST", "/api/schedule", content=b"{}", headers=json | {"Content-Length": length}), 413)
 

@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from flare.studio.launching import MAX_RUNNING, NOTES, Job, Launcher, NotNowErro
 from flare.studio.run_form import COMMON, PATHS, arguments, changed_settings, checked, form
 from flare.studio.settings import Studio
 from flare.sweeps.parts import PARTS
-from tests.studio_client import client_of
+from tests.studio_client import client_of, refused
 from tests.studio_runs import written
 
 WAITING = """
@@ -94,6 +95,18 @@ def test_parts_have_the_options_of_what_is_registered():
         ({"plugins": '["../mine.py"]'}, "plugins", "leads out"),
         ({"run.rounds": "1\n2"}, "run.rounds", "one line"),
         ({"wireless": "3"}, "wireless", "section"),
+        ({"wireless": '{trace="/etc/passwd"}'}, "wireless", "section"),
+        ({".plugins": '["/x/evil.py"]'}, ".plugins", "no name"),
+        ({"plugins.": '["/x/evil.py"]'}, "plugins.", "no name"),
+        ({"plugins ": '["/x/evil.py"]'}, "plugins ", "no name"),
+        ({" wireless.trace": "/etc/passwd"}, " wireless.trace", "no name"),
+        ({"seed=1;plugins": "x"}, "seed=1;plugins", "no name"),
+        ({"": "x"}, "", "no name"),
+        ({"plugins": ""}, "plugins", "empty"),
+        ({"seed": "0x" + "f" * 5000}, "seed", "too many digits"),
+        ({"wireless.num_devices": "[0x" + "f" * 5000 + "]"}, "wireless.num_devices", "too many digits"),
+        ({"wireless.trace": '"a\\u0000b"'}, "wireless.trace", "leads out"),
+        ({"plugins": "/x/evil.py"}, "plugins", "leads out"),
     ],
 )
 def test_what_is_wrong_is_told_beside_its_field(settings, field, word, tmp_path):
@@ -194,6 +207,13 @@ def test_a_start_with_a_wrong_setting_starts_nothing(client, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_writing_of_a_name_starts_what_lies_outside(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(Launcher, "_start", lambda *_: pytest.fail("started"))
+    for name in (".plugins", "plugins", "plugins.", " plugins", "a=b"):
+        answer = client.post("/api/new-run/start", {"settings": {name: '["/x/evil.py"]'}})
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, name)
+
+
 def test_a_file_and_a_run_fill_the_form(client, tmp_path):
     read = client.post("/api/new-run/read", {"toml": "seed = 3\n[wireless]\nnum_devices = 5\n"})
     assert read.json() == {"settings": {"seed": "3", "wireless.num_devices": "5"}}
@@ -225,6 +245,14 @@ def test_a_name_through_a_link_or_of_what_is_there_is_refused(tmp_path, tmp_path
         with pytest.raises(ValueError, match=name.partition("/")[0]):
             refuse_name(tmp_path, name)
     refuse_name(tmp_path, "run/2 é+x=1")
+
+
+def test_a_new_run_is_not_put_where_it_would_not_be_listed(client, tmp_path):
+    written(tmp_path / "run", 1)
+    for name in ("run/inner", "run/a/b", "a/checkpoints", "/".join("a" * 20)):
+        refused(client.post("/api/new-run/start", {"settings": {}, "name": name}), 422, "name")
+    with client_of(Studio(tmp_path / "run")) as inside_a_run:
+        assert "folder of a run" in refused(inside_a_run.post("/api/new-run/start", {}), 422, "name")
 
 
 def test_a_process_is_started_stopped_and_told_of(launcher, tmp_path):
@@ -283,10 +311,27 @@ def test_a_comparison_is_resumed_as_a_whole_and_a_run_by_itself(client, tmp_path
         Launcher, "_start", lambda self, words, run: started.append(words) or Job(1, run, words, 0, "", "")
     )
     written(tmp_path / "c" / "-x", 1, status="interrupted")
-    (tmp_path / "c" / "comparison.json").write_text("[]")
+    (tmp_path / "c" / "comparison.json").write_text('["-x"]')
     for run in ("c", "c/-x"):
         assert client.post("/api/runs/resume", {"run": run}).status_code == 201
     assert started == [("compare", "--resume=c"), ("run", "--resume=c/-x")]
+
+
+def test_a_run_with_files_outside_the_folder_is_not_resumed(client, tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(Launcher, "_start", lambda *_: pytest.fail("started"))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "evil.py").write_text("raise SystemExit('executed')\n")
+    evil = replace(Config(), plugins=(str(elsewhere / "evil.py"),))
+    heard = replace(Config(), wireless=replace(Config().wireless, trace=str(elsewhere / "trace.csv")))
+    for name, config in (("c/evil", evil), ("heard", heard)):
+        written(tmp_path / name, 1, status="interrupted", config=config)
+    (tmp_path / "c" / "comparison.json").write_text('["evil"]')
+    written(elsewhere / "run", 1, status="interrupted")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "run").symlink_to(elsewhere / "run")
+    (tmp_path / "d" / "comparison.json").write_text('["run"]')
+    for run, word in (("c/evil", "plugins"), ("c", "plugins"), ("heard", "wireless.trace"), ("d", "no folder inside")):
+        assert word in refused(client.post("/api/runs/resume", {"run": run}), 409)
 
 
 def test_only_so_many_processes_go_on_at_once(launcher, monkeypatch):
@@ -296,6 +341,46 @@ def test_only_so_many_processes_go_on_at_once(launcher, monkeypatch):
     with pytest.raises(NotNowError, match="go on"):
         launcher.start(["run"], "c")
     assert MAX_RUNNING > 2
+
+
+def test_what_somebody_put_among_the_notes_is_passed_over(tmp_path):
+    notes = tmp_path / NOTES
+    notes.mkdir()
+    os.mkfifo(notes / "000001.log")
+    (notes / "000002.log").symlink_to(tmp_path / "outside")
+    (notes / "000003.json").mkdir()
+    (notes / "000004.log").mkdir()
+    launcher = Launcher(tmp_path, program=("true",))
+    assert launcher.start(["run"], "a").id == 5
+    until(lambda: launcher.jobs()[0]["state"] == "ended")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_notes_that_cannot_be_written_are_told_of(client, tmp_path):
+    (tmp_path / NOTES).write_text("mine")
+    assert NOTES in refused(client.post("/api/new-run/start", {"settings": {}}), 409)
+    assert client.get("/api/jobs").json() == {"jobs": []}
+    (tmp_path / NOTES).unlink()
+    (tmp_path / NOTES / ".lock").mkdir(parents=True)
+    assert NOTES in refused(client.post("/api/new-run/start", {"settings": {}}), 409)
+
+
+def test_two_studios_of_one_folder_keep_each_its_notes(launcher, tmp_path):
+    other = Launcher(tmp_path, program=("false",))
+    assert other.jobs() == launcher.jobs() == []
+    assert (launcher.start(["run"], "a").id, other.start(["run"], "b").id) == (1, 2)
+    assert {job["run"] for job in launcher.jobs()} == {job["run"] for job in other.jobs()} == {"a", "b"}
+    with pytest.raises(NotNowError, match="stop it first"):
+        other.start(["run"], "a")
+    until(lambda: not other.is_running("b"))
+
+
+def test_what_a_process_ended_with_is_known_after_a_restart(tmp_path):
+    launcher = Launcher(tmp_path, program=("false",))
+    launcher.start(["run"], "a")
+    until(lambda: launcher.jobs()[0]["state"] == "failed")
+    (told,) = Launcher(tmp_path).jobs()
+    assert (told["state"], told["code"]) == ("failed", 1)
 
 
 def test_of_the_oldest_processes_nothing_is_kept(launcher, monkeypatch):

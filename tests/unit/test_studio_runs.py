@@ -1,9 +1,12 @@
 """The runs of the studio's folder: their list, their curves, their rounds; nothing outside the folder."""
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
+import time
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +16,8 @@ pytest.importorskip("fastapi", reason="the extra studio is not installed")
 
 import flare
 from flare.records import RunFolder
+from flare.records.glance import MAX_LOOK_BYTES
+from flare.records.lines import first_mark, to_json
 from flare.records.run import read_run
 from flare.report.comparison import as_json
 from flare.report.curves import accuracy_against_time
@@ -26,6 +31,8 @@ from flare.studio.run_index import RunIndex
 from flare.studio.settings import Studio
 from tests.studio_client import client_of
 from tests.studio_runs import CONFIG, comparison, record, written
+
+NUMBERS = ("round", "clock_s", "test_accuracy")
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +130,48 @@ def test_a_damaged_run_is_listed_with_what_is_wrong_and_without_the_path_of_the_
     assert "num_devices" in lines["bad"].problem
     assert str(tmp_path) not in lines["bad"].problem
     assert lines["good"].state == "finished"
+
+
+def test_records_with_numbers_that_are_none_take_no_other_run_down(tmp_path):
+    written(tmp_path / "good", 3)
+    wrong = [10**400, [1], {}, True]
+    cases = {f"{name}-{at}": (name, value) for name in NUMBERS for at, value in enumerate(wrong)}
+    cases["round-none"] = ("round", None)
+    for run, (name, value) in cases.items():
+        folder = written(tmp_path / run, 0)
+        before = first_mark(json.loads((folder / "manifest.json").read_text())["config_sha256"]).check
+        body = to_json({**record(1).to_json(), name: value})[:-1]
+        check = hashlib.sha256((before or "").encode() + body).hexdigest()[:16]
+        (folder / "rounds.jsonl").write_bytes(body + f',"check":"{check}"}}\n'.encode())
+    with client_of(Studio(tmp_path)) as client:
+        lines = {one["id"]: one for one in client.get("/api/runs").json()["runs"]}
+        sparklines = client.post("/api/runs/sparklines", {"runs": list(lines)}).json()["sparklines"]
+    assert (lines["good"]["state"], lines["good"]["rounds"], len(sparklines["good"])) == ("finished", 3, 1)
+    for run, (name, _) in cases.items():
+        assert (lines[run]["state"], sparklines[run]) == ("damaged", [])
+        assert name in lines[run]["problem"]
+
+
+def test_of_records_without_an_end_only_so_much_is_read(tmp_path):
+    run = written(tmp_path / "run", 3)
+    os.truncate(run / "rounds.jsonl", 20 << 30)  # takes no room on the disk
+    (run / "config.toml").write_text((run / "config.toml").read_text().replace("devices = 4", "devices = 10_000_000"))
+    index, begin = RunIndex(tmp_path), time.perf_counter()
+    tracemalloc.start()
+    (line,) = index.lines()
+    assert index.sparkline("run") == []
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (line.state, "no line ends" in line.problem) == ("damaged", True)
+    assert most < 3 * MAX_LOOK_BYTES
+    assert time.perf_counter() - begin < 5.0
+
+
+def test_long_words_of_a_manifest_are_cut(index, tmp_path):
+    run = written(tmp_path / "run", 1)
+    told = json.loads((run / "manifest.json").read_text()) | {"status": "x" * 1_000_000, "driver": "y" * 1_000_000}
+    (run / "manifest.json").write_text(json.dumps(told))
+    assert len(json.dumps(by_id(index)["run"].as_json())) < 2000
 
 
 def test_links_and_hidden_folders_are_not_looked_into(index, tmp_path, tmp_path_factory):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from scipy.stats import t as student
 
 from flare.config import Config, Options, with_settings
 from flare.config.options import NO_OPTIONS
+from flare.records.lines import sealed
 from flare.records.run import RunNumbers, run_of
 from flare.rounds import RoundRecord
 from flare.sweeps import Place, Task, run_tasks
@@ -24,7 +25,7 @@ from flare.tuning.judge import Judgement
 from flare.tuning.sampler import MIN_COMPLETE, START_UP, ask, importances
 from flare.tuning.sections import judged_rows, search_in_words, verdict
 from flare.tuning.space import Space
-from flare.tuning.study import Tuning, begin_tuning
+from flare.tuning.study import Tuning, begin_tuning, refuse_foreign
 from flare.tuning.trial import best_of, read_trials, write_trials
 from tests.small_runs import SMALL
 
@@ -132,6 +133,7 @@ def test_ranges_and_choices_as_they_are_written(text: str, expected: Choice | Ra
         (["learning.local_lr"], ["learning.local_lr"], "--search and in --no-search"),
         ([], ["learning.localrate"], "did you mean 'learning.local_lr'"),
         ([], ["all"], "nothing is searched"),
+        ([".plugins=a,b"], ["all"], "'.plugins' is no name of a setting"),
         (["learning.options.mu=0.1..1"], ["all"], "has no option 'mu'"),
         (["wireless.power_dbm"], [], "no range of its own"),
     ],
@@ -318,6 +320,59 @@ def test_a_damaged_file_of_trials_is_an_error(tmp_path: Path, damage: str) -> No
     (tmp_path / "trials.jsonl").write_text(damage)
     with pytest.raises(ValueError, match="is damaged"):
         read_trials(tmp_path)
+
+
+def test_an_edited_file_of_trials_is_an_error(told: list[Trial], tmp_path: Path) -> None:
+    write_trials(tmp_path, told[:3])
+    file = tmp_path / "trials.jsonl"
+    whole = file.read_text()
+    lines = whole.splitlines(keepends=True)
+    edited = [whole.replace('"same_as":-1', '"same_as":7', 1), whole.replace('"why":""', '"why":"x"', 1)]
+    for text in (*edited, lines[0] + lines[2], json.dumps({"number": 0}) + "\n"):
+        assert text != whole
+        file.write_text(text)
+        with pytest.raises(ValueError, match=r"line \d is damaged .*put the file back"):
+            read_trials(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outcomes": [{**asdict(reached(0, 1.0)), "time_s": 10**400}]},
+        {"score": [0, None]},
+        {"score": [0, 10**400]},
+        {"score": [0, "nan"]},
+    ],
+    ids=["time", "none", "huge", "nan"],
+)
+def test_a_trial_whose_numbers_are_none_is_an_error(
+    told: list[Trial], tmp_path: Path, changes: dict[str, object]
+) -> None:
+    """Also where its line was sealed again."""
+    write_trials(tmp_path, told[:1])
+    line = json.loads((tmp_path / "trials.jsonl").read_text())
+    del line["check"]
+    (tmp_path / "trials.jsonl").write_bytes(sealed(line | changes, "0" * 16)[0])
+    with pytest.raises(ValueError, match="line 1 is damaged"):
+        read_trials(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"params": {"learning.global_lr": 1.0}}, "values of learning.global_lr"),
+        ({"outcomes": ()}, "the seeds"),
+        ({"outcomes": (reached(99, 1.0),)}, "the seeds"),
+        ({"same_as": 7}, "the same as trial 7"),
+    ],
+)
+def test_a_trial_of_another_tuning_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    tuning = make_tuning(START, target=0.5, search=RATE, no_search=["all"], seeds=1)
+    score, made = Score(Standing.REACHED, 1.0), (reached(START.seed, 1.0),)
+    sound = Trial(0, {"learning.local_lr": 0.1}, State.COMPLETE, score, made)
+    refuse_foreign(tuning, [sound], tmp_path)
+    with pytest.raises(ValueError, match=f"not of this tuning.*{words}"):
+        refuse_foreign(tuning, [replace(sound, **changes)], tmp_path)
 
 
 # --- the tuning and its folder ----------------------------------------------------------------------------------

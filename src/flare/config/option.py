@@ -58,6 +58,8 @@ class Limits:
         return [f"{words} {limit:.15g}" for words, limit in limits if limit is not None]
 
 
+MAX_BITS = 1024
+"""Of a whole number: more than any float has, and few enough to be written as digits."""
 NO_LIMITS = Limits(finite=False)
 
 
@@ -172,7 +174,7 @@ def _as(kind: type, value: Any) -> Any:
     if kind is str:
         return value if isinstance(value, str) and is_text(value) else REFUSED
     if kind is int:
-        return int(value) if isinstance(value, Integral) else REFUSED
+        return int(value) if isinstance(value, Integral) and int(value).bit_length() <= MAX_BITS else REFUSED
     if kind is float and isinstance(value, Real):
         try:
             return float(value)

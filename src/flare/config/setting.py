@@ -7,7 +7,7 @@ from dataclasses import Field, field, fields
 from functools import cache
 from typing import Any, TypeVar
 
-from flare.config.option import REFUSED, Limits, Option, option_of
+from flare.config.option import MAX_BITS, REFUSED, Limits, Option, option_of
 from flare.config.options import Options
 from flare.units import parse, quantity_of
 
@@ -77,7 +77,12 @@ def shown(value: Any) -> str:
         return "a section"
     if isinstance(value, bool):
         return str(value).lower()
-    return _cut(str(value))
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        return "a number of too many digits"
+    try:
+        return _cut(str(value))
+    except ValueError:  # the system writes no list with a number of thousands of digits
+        return "a list with a number of too many digits"
 
 
 def _cut(text: str, max_length: int = 200) -> str:

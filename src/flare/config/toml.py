@@ -20,6 +20,7 @@ from flare.units import example_of
 MAX_FILE_BYTES = 16 << 20
 """A larger file is no configuration; a list of ten million devices' steps still is."""
 _PATHS = ("trace", "folder")  # settings that name a file, as seen from the folder of the configuration
+_EXAMPLE = "wireless.deadline_s=0.4"
 Notes = Mapping[str, Iterable[str]]
 
 
@@ -77,6 +78,13 @@ def split_settings(settings: Iterable[str]) -> dict[str, Any]:
     return dict(map(_setting, settings))
 
 
+def refuse_name(name: str) -> None:
+    """ValueError where this is no name of one setting, as `override` takes it: a section as a whole is none."""
+    if name != name.strip() or "=" in name:
+        raise ValueError(f"{name!r:.80} is no name of a setting; write it without = and spaces")
+    _place(name)
+
+
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
     """The configuration with settings changed by a dict: sections as dicts in it, `{"run": {"rounds": 5}}`, or dotted
     names, `{"run.rounds": 5}`; of one that is in it both ways the later counts, so that `{**mine, "run.rounds": 5}` is
@@ -126,13 +134,15 @@ def _setting(text: str) -> tuple[str, Any]:
     """The name and the value of a text `name=value`."""
     name, equals, written = text.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"'{text}' is not a setting; write section.key=value, such as wireless.deadline_s=0.4")
+        raise ValueError(f"'{text}' is not a setting; write section.key=value, such as {_EXAMPLE}")
     return name.strip(), _value(name.strip(), written.strip())
 
 
 def _place(name: str) -> tuple[str, str, str]:
     """Section, key and option of the name `section.key` or `section.key.option`; "" for what there is not."""
-    section, _, key = name.partition(".")
+    section, dot, key = name.partition(".")
+    if not section or (dot and not key and section not in SECTIONS):
+        raise ValueError(f"{name!r:.80} is no name of a setting; write section.key=value, such as {_EXAMPLE}")
     if not key:
         section, key = "", section
     if section and section not in SECTIONS:

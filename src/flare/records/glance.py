@@ -7,6 +7,7 @@ that all lines before are sound is not known without reading them.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,9 +15,12 @@ from typing import Any, BinaryIO
 from flare.records.lines import read_line, told_check
 from flare.records.regular_files import open_regular
 
+MAX_LOOK_BYTES = 64 << 20
+"""No more of a file is read at once, however long its lines may be."""
 _BLOCK = 16 << 10
 _MAX_LOOKED_AT = 40  # lines from the end, or from a place on the way, until one has what is looked for
 _TEST = "test_accuracy"
+_MAX_ROUND = 2**53  # of a run whose number of rounds any program can read
 
 
 def last_rounds(path: Path, first_check: str | None, max_line_bytes: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -46,18 +50,19 @@ def some_tests(path: Path, first_check: str | None, max_line_bytes: int, points:
         for number in range(points):
             begin = size * number // points
             for told in _onwards(file, begin, first_check, max_line_bytes):
-                if told.get(_TEST) is not None and isinstance(told.get("round"), int):
+                if told.get(_TEST) is not None:
                     found[told["round"]] = float(told[_TEST])
                     break
     _, last = last_rounds(path, first_check, max_line_bytes)
     if last:
-        found[int(last["round"])] = float(last[_TEST])
+        found[last["round"]] = float(last[_TEST])
     return sorted(found.items())
 
 
 def _backwards(file: BinaryIO, first_check: str | None, max_line_bytes: int) -> Iterator[dict[str, Any]]:
     """Whole lines from the last one on, as long as the line before each is in reach."""
     size = file.seek(0, os.SEEK_END)
+    furthest = min(size, 2 * max_line_bytes + _BLOCK, MAX_LOOK_BYTES)  # a line, the one before, and one being written
     block, told = min(size, _BLOCK), 0
     while True:
         file.seek(size - block)
@@ -68,23 +73,56 @@ def _backwards(file: BinaryIO, first_check: str | None, max_line_bytes: int) -> 
         whole = lines if begins else lines[1:]  # the first may be the end of one
         for place in range(len(whole) - 1 - told, -1 if begins else 0, -1):
             before = first_check if place == 0 else told_check(whole[place - 1])
-            yield read_line(whole[place], None if first_check is None else before or "")
+            yield _sound(read_line(whole[place], None if first_check is None else before or ""))
             told += 1
-        if begins or block > _MAX_LOOKED_AT * max_line_bytes:
+        if begins:
             return
-        block = min(size, 4 * block)
+        if block >= furthest:
+            if not told:
+                raise ValueError(_too_long(block))
+            return
+        block = min(furthest, 4 * block)
 
 
 def _onwards(file: BinaryIO, begin: int, first_check: str | None, max_line_bytes: int) -> Iterator[dict[str, Any]]:
     """The whole lines after a place of a file, a few of them."""
+    longest = min(max_line_bytes, MAX_LOOK_BYTES)
     file.seek(begin)
-    if begin:
-        file.readline(max_line_bytes)  # the rest of a line
+    if begin and not _ends(file.readline(longest + 1), longest):  # the rest of a line
+        return
     before = first_check if begin == 0 else None
     for looked_at in range(_MAX_LOOKED_AT):
-        line = file.readline(max_line_bytes + 1)
-        if not line.endswith(b"\n"):
+        line = file.readline(longest + 1)
+        if not _ends(line, longest):
             return
         if looked_at or begin == 0:
-            yield read_line(line, None if first_check is None else before or "")
+            yield _sound(read_line(line, None if first_check is None else before or ""))
         before = told_check(line)
+
+
+def _ends(line: bytes, longest: int) -> bool:
+    """Whether a line is whole, and not still being written; ValueError where it is longer than any."""
+    if len(line) > longest:
+        raise ValueError(_too_long(longest))
+    return line.endswith(b"\n")
+
+
+def _too_long(num_bytes: int) -> str:
+    return f"its records are damaged: in {num_bytes} bytes of them no line ends, and no round of this run is so long"
+
+
+def _sound(told: dict[str, Any]) -> dict[str, Any]:
+    """A record whose numbers can be shown; ValueError where one of them is none."""
+    index = told.get("round")
+    if type(index) is not int or not 0 <= index < _MAX_ROUND:
+        raise ValueError(f"its records are damaged: one says that it is round {_short(index)}")
+    for name in ("clock_s", _TEST):
+        value = told.get(name)
+        if value is not None and not (type(value) in (int, float) and abs(value) <= sys.float_info.max):
+            raise ValueError(f"its records are damaged: {name} of round {index} is {_short(value)}, which is no number")
+    return told
+
+
+def _short(value: Any) -> str:
+    """A value in a message; of a huge number, of which the system would not write the digits, that it is one."""
+    return "a number without end" if type(value) is int and abs(value) >= _MAX_ROUND else f"{value!r:.40}"

@@ -75,12 +75,18 @@ def seal(record: dict[str, Any], mark: Mark) -> tuple[bytes, Mark]:
             f'{mark.rounds} rounds are recorded, and the next record says "round": {record.get("round")}; '
             f"append the record of round {mark.rounds}"
         )
+    line, check = sealed(record, mark.check)
+    return line, Mark(mark.rounds + 1, mark.num_bytes + len(line), check)
+
+
+def sealed(record: dict[str, Any], before: str) -> tuple[bytes, str]:
+    """The line of a record of any kind, which comes after the line with the check `before`, and its own check;
+    `read_line` reads it. Raises ValueError where the record has a "check" of its own."""
     if "check" in record:
         raise ValueError('the key "check" is taken by the checksum of the line; record it under another name')
     body = to_json(record)[:-1]
-    check = _check(mark.check, body)
-    line = b"".join((body, _BEFORE_CHECK, check.encode(), _AFTER_CHECK))
-    return line, Mark(mark.rounds + 1, mark.num_bytes + len(line), check)
+    check = _check(before, body)
+    return b"".join((body, _BEFORE_CHECK, check.encode(), _AFTER_CHECK)), check
 
 
 def read_lines(file: BinaryIO, path: Path, mark: Mark, max_bytes: int) -> Iterator[tuple[dict[str, Any], Mark]]:

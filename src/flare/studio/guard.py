@@ -8,7 +8,9 @@ something has to be JSON, which a form of another site cannot send.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -32,6 +34,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
+_HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")  # host[:port], and nothing else
 _ASKING = ("GET", "HEAD")
 _CHANGING = ("POST", "PUT", "DELETE")
 
@@ -86,12 +89,10 @@ class Guard:
     def _is_ours(self, host: str) -> bool:
         """Whether the name that was asked for is one of this machine, or of the address that was chosen. Where any
         name may reach it (0.0.0.0), the token tells who may."""
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
+        found = _HOST.fullmatch(host)
+        if found is None:
             return False
-        if not name:
-            return False
+        name = found["name"].strip("[]").lower()
         chosen = self.studio.host
         return is_own_machine(name) or name == chosen.strip("[]") or (self.studio.token is not None)
 
@@ -111,20 +112,20 @@ class Guard:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > limit:
-                raise _TooLongError
+                raise _TooLongError  # which whoever reads the body may take for a fault of his
             return message
 
         async def noting(message: Message) -> None:
             nonlocal started
-            started = True
-            await send(message)
+            if started or seen <= limit:
+                started = True
+                await send(message)
 
-        try:
+        with contextlib.suppress(_TooLongError):
             await self.app(scope, counting, noting)
-        except _TooLongError:
-            if not started:
-                said = f"a request may have at most {limit:,} bytes; send less at once"
-                await refusal(413, said)(scope, receive, send)
+        if seen > limit and not started:
+            said = f"a request may have at most {limit:,} bytes; send less at once"
+            await refusal(413, said)(scope, receive, send)
 
 
 class _TooLongError(Exception):

@@ -15,14 +15,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from flare.atomic import write_whole
 from flare.reading import read_small
-from flare.records.manifest import now
+from flare.records.locking import InUseError, lock
+from flare.records.manifest import CHECKPOINTS, FILE, now
+from flare.records.regular_files import open_regular
+from flare.studio.run_folders import MAX_DEPTH
 from flare.sweeps.entries import new_folder
 from flare.text import one_line
 
@@ -35,7 +38,9 @@ _MAX_NOTE_BYTES = 1 << 20
 _SAID_BYTES = 4000
 _SECRETS = ("FLARE_TOKEN", "FLARE_STUDIO")
 _PART_OF_NAME = re.compile(r"[^\W_][\w.+=-]*( [\w.+=-]+)*")
-_NOTE = re.compile(r"[0-9]{6,}\.json")
+_NOTE = re.compile(r"[0-9]{6,9}\.json")
+_WAIT_S = 5.0  # for another studio that starts something
+_SETTLED_NS = 2_000_000_000  # a folder may change twice within a tick of its clock
 
 
 class NotNowError(Exception):
@@ -51,6 +56,7 @@ class Job:
     words     what follows `flare` on its command line
     began     when, by the system's clock of processes: with the number of the process, nobody else's
     started   when, for people
+    code      what it ended with; None: it goes on, or no studio was there to see its end
     """
 
     id: int
@@ -59,6 +65,7 @@ class Job:
     pid: int
     began: str
     started: str
+    code: int | None = None
 
 
 @final
@@ -70,7 +77,8 @@ class Launcher:
         self._program = tuple(program)
         self._lock = threading.Lock()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._jobs: dict[int, Job] | None = None
+        self._jobs: dict[int, Job] = {}
+        self._read_at_ns = 0
         self._asked_to_stop: set[int] = set()
 
     def free_name(self, name: str) -> str:
@@ -81,8 +89,8 @@ class Launcher:
 
     def start(self, words: Sequence[str], run: str) -> Job:
         """Start `flare` with these words, which is to write into the folder `run`; NotNowError where that cannot be."""
-        with self._lock:
-            running = [job for job in self._known().values() if self._is_running(job)]
+        with self._lock, self._alone():
+            running = [job for job in self._known(again=True).values() if self._is_running(job)]
             if any(job.run == run for job in running):
                 raise NotNowError(f"{run} is being carried out; stop it first")
             if len(running) >= MAX_RUNNING:
@@ -90,11 +98,10 @@ class Launcher:
             return self._start(tuple(words), run)
 
     def _start(self, words: tuple[str, ...], run: str) -> Job:
-        notes = self._notes()
-        number = max(self._known(), default=0) + 1
+        notes = self.root / NOTES
         environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
         environment["PYTHONSAFEPATH"] = "1"  # what lies in the studio's folder is no module
-        log = os.open(notes / f"{number:06d}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        number, log = _new_log(notes, max(self._known(), default=0) + 1)
         try:
             child = subprocess.Popen(
                 [*self._program, *words, "--quiet"],
@@ -108,9 +115,9 @@ class Launcher:
         finally:
             os.close(log)
         job = Job(number, run, words, child.pid, _began(child.pid), now())
-        write_whole(notes / f"{number:06d}.json", (json.dumps(asdict(job)) + "\n").encode())
         self._children[number] = child
         self._known()[number] = job
+        _write(notes, job)
         self._drop_old()
         return job
 
@@ -153,8 +160,8 @@ class Launcher:
         return next((job for job in reversed(found) if self._is_running(job)), None)
 
     def _told(self, job: Job) -> dict[str, Any]:
-        running, child = self._is_running(job), self._children.get(job.id)
-        code = None if child is None else child.returncode
+        running = self._is_running(job)
+        code = self._known().get(job.id, job).code
         return {
             "id": job.id,
             "run": job.run,
@@ -168,24 +175,52 @@ class Launcher:
 
     def _is_running(self, job: Job) -> bool:
         child = self._children.get(job.id)
-        if child is not None:
-            return child.poll() is None
-        return bool(job.began) and _began(job.pid) == job.began
+        if child is None:
+            return job.code is None and bool(job.began) and _began(job.pid) == job.began
+        code = child.poll()
+        if code is not None and job.code is None:  # kept, for a studio that is started again is not its parent
+            self._known()[job.id] = ended = replace(job, code=code)
+            with contextlib.suppress(OSError):
+                _write(self.root / NOTES, ended)
+        return code is None
 
-    def _known(self) -> dict[int, Job]:
-        if self._jobs is None:
-            folder = self.root / NOTES
-            listed = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
-            read = (_read(path) for path in listed if _NOTE.fullmatch(path.name))
-            self._jobs = {job.id: job for job in read if job is not None}
+    def _known(self, *, again: bool = False) -> dict[int, Job]:
+        """All jobs by their numbers; read again where another studio may have written a note."""
+        folder = self.root / NOTES
+        try:
+            changed_ns = os.lstat(folder).st_mtime_ns
+            if again or self._read_at_ns - changed_ns < _SETTLED_NS:
+                self._read_at_ns = time.time_ns()
+                listed = sorted(folder.iterdir()) if not folder.is_symlink() else []
+                read = (_read(path) for path in listed if _NOTE.fullmatch(path.name))
+                self._jobs = {job.id: job for job in read if job is not None}
+        except OSError:  # nothing was started here, or it is no folder
+            self._jobs = {}
         return self._jobs
 
-    def _notes(self) -> Path:
-        folder = self.root / NOTES
-        folder.mkdir(mode=0o700, exist_ok=True)
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other studio of this folder starts anything; NotNowError where its notes cannot be written."""
+        folder, end = self.root / NOTES, time.monotonic() + _WAIT_S
         if folder.is_symlink():
             raise NotNowError(f"{NOTES} is a link, so that nothing is written there; remove it")
-        return folder
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            while True:
+                try:
+                    unlock = lock(folder)
+                    break
+                except InUseError:
+                    if time.monotonic() > end:
+                        raise NotNowError("another studio starts a run in this folder; try again") from None
+                    time.sleep(0.02)
+            try:
+                yield
+            finally:
+                unlock()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise NotNowError(f"{NOTES}, where the studio notes what it starts, cannot be written: {why}") from None
 
     def _drop_old(self) -> None:
         """Forget the oldest of those that have ended, where they are many."""
@@ -196,7 +231,8 @@ class Launcher:
                 self._children.pop(number, None)
                 self._asked_to_stop.discard(number)
                 for end in ("json", "log"):
-                    (self.root / NOTES / f"{number:06d}.{end}").unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        (self.root / NOTES / f"{number:06d}.{end}").unlink()
 
 
 def refuse_name(root: Path, name: str) -> None:
@@ -206,13 +242,41 @@ def refuse_name(root: Path, name: str) -> None:
             f"the name is {name!r:.80}; it must be made of letters, digits, spaces and _ . + = -, begin with a letter "
             f"or digit, and have at most {MAX_NAME} characters; / makes a folder in a folder"
         )
+    parts = name.split("/")
+    if len(parts) > MAX_DEPTH or CHECKPOINTS in parts:
+        raise ValueError(
+            f"the name is {name}, and no run is looked for there; give one of at most {MAX_DEPTH} parts, none of them "
+            f"{CHECKPOINTS}"
+        )
     found = root
-    for part in name.split("/"):
+    for part in parts:
         found = found / part
         if found.is_symlink() or (found.exists() and not found.is_dir()):
             raise ValueError(f"the name is {name}, but {part} is a link or a file; give another")
+        if found != root / name:
+            refuse_run(found)
     if found.exists():
         raise ValueError(f"{name} is there already; give another name, or leave it empty")
+
+
+def refuse_run(folder: Path) -> None:
+    """ValueError where the folder is a run's, in which no other is looked for."""
+    if os.path.lexists(folder / FILE):
+        raise ValueError(f"{folder.name} is the folder of a run, which holds no other; begin it elsewhere")
+
+
+def _new_log(notes: Path, number: int) -> tuple[int, int]:
+    """A new file for what a process prints, open, and its number: the first free one from `number` on."""
+    while True:
+        path = notes / f"{number:06d}.log"
+        if not os.path.lexists(path.with_suffix(".json")):
+            with contextlib.suppress(FileExistsError):  # whatever it is: a file, a link, a named pipe
+                return number, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        number += 1
+
+
+def _write(notes: Path, job: Job) -> None:
+    write_whole(notes / f"{job.id:06d}.json", (json.dumps(asdict(job)) + "\n").encode())
 
 
 def _read(path: Path) -> Job | None:
@@ -223,6 +287,7 @@ def _read(path: Path) -> Job | None:
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     sound = type(job.id) is int and type(job.pid) is int and job.pid > 1 and f"{job.id:06d}.json" == path.name
+    sound = sound and (job.code is None or type(job.code) is int) and isinstance(job.started, str)
     return job if sound and isinstance(job.run, str) and isinstance(job.began, str) else None
 
 
@@ -245,10 +310,10 @@ def _began(pid: int) -> str:
 def _end_of(path: Path) -> list[str]:
     """The last lines that a process printed."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _SAID_BYTES))
             text = file.read(_SAID_BYTES).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ValueError):
         return []
     return [one_line(line)[:400] for line in text.splitlines() if line.strip()][-12:]

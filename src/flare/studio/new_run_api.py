@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from flare.config import MAX_SEEDS, Config
 from flare.records.manifest import CONFIG, read_config
 from flare.studio.answers import NO_RUN, FieldError, answer
-from flare.studio.launching import Launcher, NotNowError, refuse_name
+from flare.studio.launching import Launcher, NotNowError, refuse_name, refuse_run
 from flare.studio.run_folders import inside
 from flare.studio.run_form import (
     MAX_SETTINGS,
@@ -23,11 +24,12 @@ from flare.studio.run_form import (
     checked,
     file_config,
     form,
+    outside,
     refuse_paths_outside,
 )
 from flare.studio.settings import Studio
 from flare.sweeps.entries import TextEntry, name_of, of_entries
-from flare.sweeps.task import COMPARISON
+from flare.sweeps.task import COMPARISON, listed
 from flare.text import one_line
 
 MAX_ENTRIES = 50
@@ -139,7 +141,11 @@ def _add_processes(routes: APIRouter, launcher: Launcher) -> None:
         launcher.let_end(asked.run, ENDING_S)
         if launcher.is_running(asked.run):
             raise HTTPException(409, f"{asked.run} is being carried out")
-        what = "compare" if (folder / COMPARISON).is_file() else "run"
+        several = (folder / COMPARISON).is_file()
+        _refuse_outside(
+            launcher.root, [f"{asked.run}/{each.name}" for each in listed(folder)] if several else [asked.run]
+        )
+        what = "compare" if several else "run"
         return answer(_started(launcher, [what, f"--resume={asked.run}"], asked.run), 201)
 
     @routes.get("/api/jobs", summary="What was started here, and what became of it")
@@ -147,15 +153,28 @@ def _add_processes(routes: APIRouter, launcher: Launcher) -> None:
         return answer({"jobs": launcher.jobs()})
 
 
+def _refuse_outside(root: Path, runs: list[str]) -> None:
+    """Status 409 where a run that is to be continued is reached through a link, or names files outside the folder:
+    its plugins are executed."""
+    for run in runs:
+        try:
+            wrong = outside(read_config(inside(root, run) / CONFIG), root)
+        except LookupError:
+            raise HTTPException(409, f"{run} is no folder inside the studio's; it cannot be resumed here") from None
+        if wrong:
+            raise HTTPException(409, f"{run} cannot be resumed here: {next(iter(wrong.values()))}")
+
+
 def _checked(asked: NewRun, launcher: Launcher) -> Checked:
     """What was filled in, all of it checked; what is wrong, by field."""
     found = checked(asked.settings, launcher.root)
     errors = dict(found.errors)
-    if asked.name:
-        try:
+    try:
+        refuse_run(launcher.root)
+        if asked.name:
             refuse_name(launcher.root, asked.name)
-        except ValueError as error:
-            errors["name"] = one_line(str(error))
+    except ValueError as error:
+        errors["name"] = one_line(str(error))
     if asked.entries and found.config is not None:
         try:
             entries = [TextEntry.read(entry) for entry in asked.entries]

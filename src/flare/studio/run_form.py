@@ -14,7 +14,7 @@ from typing import Any
 from flare.config import MAX_SEEDS, SECTIONS, Config, Options, settings_of, with_settings
 from flare.config.option import Option
 from flare.config.setting import declared, quantity
-from flare.config.toml import literal, load_text, shown_default, split_settings
+from flare.config.toml import literal, load_text, refuse_name, shown_default, split_settings
 from flare.report.group_labels import ONLY_WITH
 from flare.studio.run_folders import below
 from flare.sweeps.parts import PARTS, Part
@@ -165,6 +165,7 @@ def checked(settings: Mapping[str, str], root: Path) -> Checked:
                 errors[named[0] if named else ""] = one_line(str(error))
             if not named or values.pop(named[0], None) is None:
                 return Checked(None, errors)
+    errors |= outside(config, root)
     if not errors and not config.plugins:  # what plugins register, only the run itself knows
         errors = _errors_of_parts(config)
     return Checked(None if errors else config, errors)
@@ -174,34 +175,52 @@ def _named(message: str, values: Mapping[str, Any]) -> list[str]:
     """The settings that a message names, in its order; of those that were typed, only those where there are any."""
     words = re.findall(r"[A-Za-z_][\w.-]*\w", message)
     typed_names = [word for word in words if word in values]
-    if not typed_names and message.startswith("unknown section"):
-        typed_names = [name for name in values if name.partition(".")[0] == words[2]]
     return list(dict.fromkeys(typed_names or [word for word in words if word in settings_of(Config())]))
 
 
 def refuse_paths_outside(settings: Sequence[str], root: Path) -> None:
-    """ValueError where one of the texts `name=value` names a file outside of the folder `root`."""
+    """ValueError where one of the texts `name=value` is no setting, or names a file outside of the folder `root`."""
     for text in settings:
         name, _, value = text.partition("=")
-        if name.strip() in PATHS:
-            _read(name.strip(), value.strip(), root)
+        _read(name.strip(), value.strip(), root)
 
 
 def _read(name: str, text: str, root: Path) -> Any:
-    """The value that was typed; a path as a whole one. ValueError where it leads out of the folder."""
+    """The value that was typed; a path as a whole one. ValueError where there is no such setting, or where a path leads
+    out of the folder."""
+    refuse_name(name)
     if "\0" in text or "\n" in text:
         raise ValueError(f"{name} must be one line of text")
     value = split_settings([f"{name}={text}"])[name]
+    if name == "plugins" and value == "":
+        raise ValueError('plugins is empty; name a file, such as "mine.py", or leave it out')
     if name not in PATHS:
         return value
     paths = value if isinstance(value, list) else [value] if value else []
     if not all(isinstance(path, str) for path in paths):
         raise ValueError(f"{name} is {text:.80}; it must be the path of a file in the studio's folder")
+    found = _whole_paths(name, paths, root)
+    return found if name == "plugins" else (found or [""])[0]
+
+
+def outside(config: Config, root: Path) -> dict[str, str]:
+    """What is wrong with the files that a configuration names, by setting: they have to lie in the folder `root`."""
+    named = {"wireless.trace": [config.wireless.trace], "data.folder": [config.data.folder], "plugins": config.plugins}
+    found: dict[str, str] = {}
+    for name, paths in named.items():
+        try:
+            _whole_paths(name, list(filter(None, paths)), root)
+        except ValueError as error:
+            found[name] = one_line(str(error))
+    return found
+
+
+def _whole_paths(name: str, paths: Sequence[str], root: Path) -> list[str]:
+    """The paths, each as a whole one; ValueError where one leads out of the folder."""
     try:
-        found = [str(below(root, path)) for path in paths]
+        return [str(below(root, path)) for path in paths]
     except ValueError as error:
         raise ValueError(f"{name}: {error}; put the file itself there, or use flare run") from None
-    return found if name == "plugins" else (found or [""])[0]
 
 
 def _errors_of_parts(config: Config) -> dict[str, str]:

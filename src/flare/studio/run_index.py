@@ -25,9 +25,11 @@ from flare.studio.run_folders import RunFolders, inside
 from flare.sweeps.grid import FILE as SWEEP
 from flare.sweeps.grid import RUNS
 from flare.sweeps.task import COMPARISON
-from flare.text import json_number, one_line
+from flare.text import cut, one_line
 
 SPARKLINE_POINTS = 24
+MAX_WORD, MAX_PROBLEM = 100, 600
+"""Characters of what a folder says of a run; more is no word, and would be sent with every list."""
 MAX_ROUNDS_HELD = 400_000
 """Rounds of runs whose numbers are kept in memory, some kilobytes each."""
 _FRESH_S = 0.4  # the list is not looked through again within this time
@@ -179,7 +181,7 @@ class RunIndex:
             config = config or read_config(folder / CONFIG)
             line = _told(line, folder, manifest, config)
         except (ValueError, OSError) as error:
-            problem = one_line(str(error).replace(str(folder), run))
+            problem = cut(one_line(str(error).replace(str(folder), run)), MAX_PROBLEM)
             return _Known(stamps, replace(line, state="damaged", problem=problem), None, None, False)
         return _Known(stamps, line, config, file_key(folder / LOCK), line.state == "running")
 
@@ -205,21 +207,21 @@ def _told(line: RunLine, folder: Path, manifest: dict[str, Any], config: Config)
         last, tested = last_rounds(folder / ROUNDS, first, max_line_bytes(config.wireless.num_devices))
     except FileNotFoundError:
         last, tested = {}, {}
-    rounds, clock_s = _count(last.get("round")), _number(last.get("clock_s")) or 0.0
+    rounds, clock_s = last["round"] + 1 if last else 0, float(last.get("clock_s") or 0.0)
     shares = [rounds / config.run.rounds, clock_s / config.run.seconds if config.run.seconds else 0.0]
-    state = str(manifest.get("status") or "unknown")
+    state = cut(str(manifest.get("status") or "unknown"), MAX_WORD)
     ended = state in ("finished", "reached", "diverged")
     return replace(
         line,
-        kind=str(manifest.get("driver", "simulation")),
-        method=config.learning.method,
-        policy=config.scheduling.policy,
+        kind=cut(str(manifest.get("driver", "simulation")), MAX_WORD),
+        method=cut(config.learning.method, MAX_WORD),
+        policy=cut(config.scheduling.policy, MAX_WORD),
         seed=config.seed,
         state=state,
         rounds=rounds,
         planned_rounds=config.run.rounds,
         progress=1.0 if ended else min(1.0, max(shares)),
-        accuracy=_number(tested.get("test_accuracy")),
+        accuracy=tested.get("test_accuracy"),
         clock_s=clock_s,
     )
 
@@ -255,12 +257,3 @@ def _time(stamps: tuple[int, ...]) -> float:
 def _goes_on(known: _Known, locked: frozenset[FileKey] | None, now: float) -> bool:
     """Whether somebody still carries out a run that says so: who does has its lock, on this machine."""
     return (locked is not None and known.lock in locked) or now - known.line.changed < _SIGN_OF_LIFE_S
-
-
-def _count(index: Any) -> int:
-    """Rounds done where the last has this number, counted from 0."""
-    return index + 1 if isinstance(index, int) else 0
-
-
-def _number(value: Any) -> float | None:
-    return json_number(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None

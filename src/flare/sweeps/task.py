@@ -177,8 +177,10 @@ def _write_list(base: Path, names: Sequence[str], *, again: bool) -> None:
 
 
 def begun(folder: Path, *, allow_changed_plugins: bool = False) -> Task:
-    """The run in a folder, to continue it; ValueError where there is none, or one of its plugins was changed."""
+    """The run in a folder, to continue it; ValueError where there is none, or its configuration or one of its plugins
+    was changed: before any of the plugins is executed."""
     opened = RunFolder.open(folder)
+    opened.refuse_changed_config()
     opened.refuse_changed_plugins(allowed=allow_changed_plugins)
     trained = is_trained(opened.manifest)
     return Task(str(folder), opened.config, folder, trained=trained, allow_changed_plugins=allow_changed_plugins)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from flare.sweeps.description import (
 )
 from flare.tuning.goals import Aim, Goal
 from flare.tuning.space import Choice, Searched, Space, check_config
+from flare.tuning.trial import FILE as TRIALS
 from flare.tuning.trial import State, Trial
 
 FILE, RUNS, JUDGED = "tuning.json", "runs", "judged"
@@ -183,4 +185,23 @@ def same_settings(tuning: Tuning, trials: list[Trial]) -> dict[Config, Trial]:
     return found
 
 
-__all__ = ["Goal", "Tuning", "begin_tuning", "run_key", "same_settings"]
+def refuse_foreign(tuning: Tuning, trials: Sequence[Trial], out: Path) -> None:
+    """ValueError where a trial that a folder keeps is none of this tuning: of other settings or other seeds."""
+    searched = {each.name for each in tuning.space.searched}
+    for trial in trials:
+        seeds = () if trial.state is State.IMPOSSIBLE else tuning.seeds
+        why = ""
+        if not trial.params.keys() <= searched:
+            why = f"it has values of {', '.join(sorted(trial.params.keys() - searched))}"
+        elif tuple(each.seed for each in trial.outcomes) != seeds:
+            why = f"its runs have the seeds {[each.seed for each in trial.outcomes]!s:.60}"
+        elif not -1 <= trial.same_as < trial.number:
+            why = f"it is said to be the same as trial {trial.same_as}"
+        if why:
+            raise ValueError(
+                f"{out / TRIALS}: trial {trial.number} is not of this tuning: {why}; put the file back from a copy, or "
+                "give another --out"
+            )
+
+
+__all__ = ["Goal", "Tuning", "begin_tuning", "refuse_foreign", "run_key", "same_settings"]

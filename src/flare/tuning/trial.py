@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,13 +11,14 @@ from typing import Any, final
 
 from flare.atomic import write_whole
 from flare.reading import read_small
+from flare.records.lines import read_line, sealed, told_check
 from flare.text import json_number
 from flare.tuning.goals import Outcome, Score, Standing
 from flare.tuning.space import Params
 
 FILE = "trials.jsonl"
 _MAX_BYTES = 1 << 28
-_NO_NUMBER = ("time_s", "accuracy", "best")  # that may be nan
+_BEFORE_FIRST = "0" * 16  # what stands for the check of a line before the first
 
 
 class State(StrEnum):
@@ -69,23 +69,32 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 
 
 def write_trials(out: Path, trials: Sequence[Trial]) -> None:
-    """Keep the trials in a folder; the file appears whole or stays as it was."""
-    write_whole(out / FILE, *(json.dumps(_as_json(trial)).encode() + b"\n" for trial in trials), durable=True)
+    """Keep the trials in a folder, each line sealed as those of a run's rounds are (flare.records.lines); the file
+    appears whole or stays as it was."""
+    lines, check = [], _BEFORE_FIRST
+    for trial in trials:
+        line, check = sealed(_as_json(trial), check)
+        lines.append(line)
+    write_whole(out / FILE, *lines, durable=True)
 
 
 def read_trials(out: Path) -> list[Trial]:
-    """The trials that a folder keeps; ValueError where the file is damaged."""
-    path = out / FILE
+    """The trials that a folder keeps; ValueError where the file is damaged, or was edited."""
+    path, before = out / FILE, _BEFORE_FIRST
     if not path.exists():
         return []
+    trials: list[Trial] = []
+    content = read_small(path, _MAX_BYTES)
     try:
-        lines = read_small(path, _MAX_BYTES).decode().splitlines()
-        trials = [_from_json(json.loads(line)) for line in lines]
-        if [trial.number for trial in trials] != list(range(len(trials))):
-            raise ValueError("a trial is missing")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        for line in content.splitlines(keepends=True):
+            trials.append(_from_json(read_line(line, before)))
+            before = told_check(line) or ""
+            if trials[-1].number != len(trials) - 1:
+                raise ValueError("a trial is missing")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(
-            f"{path} is damaged ({type(error).__name__}: {error}); put it back from a copy, or give another --out"
+            f"{path}: line {len(trials) + 1} is damaged ({type(error).__name__}: {error}); put the file back from a "
+            "copy, or give another --out"
         ) from None
     return trials
 
@@ -101,11 +110,14 @@ def _as_json(trial: Trial) -> dict[str, Any]:
 
 def _from_json(told: dict[str, Any]) -> Trial:
     standing, number = told["score"]
+    score = Score(Standing(standing), float(number))
+    if not math.isfinite(score.number):
+        raise ValueError("its score is no number")
     return Trial(
         int(told["number"]),
         dict(told["params"]),
         State(told["state"]),
-        Score(Standing(standing), float(number)),
+        score,
         tuple(map(_outcome, told["outcomes"])),
         {int(pause): float(accuracy) for pause, accuracy in told["at_pauses"].items()},
         int(told["same_as"]),
@@ -114,7 +126,9 @@ def _from_json(told: dict[str, Any]) -> Trial:
 
 
 def _outcome(told: dict[str, Any]) -> Outcome:
-    known: dict[str, Any] = {
-        name: math.nan if name in _NO_NUMBER and value is None else value for name, value in told.items()
+    """An outcome; null stands for a number that is none."""
+    whole: dict[str, Any] = {"seed": int(told["seed"]), "rounds": int(told["rounds"]), "status": str(told["status"])}
+    rest: dict[str, Any] = {
+        name: math.nan if value is None else float(value) for name, value in told.items() if name not in whole
     }
-    return Outcome(**known)
+    return Outcome(**whole, **rest)

@@ -19,7 +19,7 @@ from flare.tuning.results import write_best, write_report, write_trials_table
 from flare.tuning.sampler import importances, require_optuna
 from flare.tuning.sections import verdict
 from flare.tuning.space import Wanted, space_of
-from flare.tuning.study import JUDGED, MAX_TRIALS, Tuning, begin_tuning
+from flare.tuning.study import JUDGED, MAX_TRIALS, Tuning, begin_tuning, refuse_foreign
 from flare.tuning.trial import Trial, best_of, read_trials, write_trials
 
 SEEDS, FRESH_SEEDS, TRIALS, BATCH = 3, 5, 200, 8
@@ -152,6 +152,7 @@ def carry_out(
 def _all_trials(tuning: Tuning, how: Carrying, told: Callable[[Sequence[Trial]], None]) -> list[Trial] | None:
     """The trials that are over, and those that are missing, batch by batch; None where it was stopped."""
     trials = read_trials(how.out)
+    refuse_foreign(tuning, trials, how.out)
     mark_pruned(how.out, trials)
     told(trials)
     while len(trials) < tuning.trials:
