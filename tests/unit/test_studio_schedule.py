@@ -47,6 +47,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
       "--block", "180kHz", "--max-devices", "4"]),
     ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7, "policy": "random", "seed": 5, "round": 2},
      ["--deadline", "2s", "--payload", "10Mbit", "--policy", "random", "--seed", "5", "--round", "2"]),
+    ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7, "policy": "greedy", "options": {"max_devices": 2}},
+     ["--deadline", "2s", "--payload", "10Mbit", "--policy", "greedy", "-o", "max_devices=2"]),
 ])  # fmt: skip
 def test_the_answer_is_what_the_command_line_prints(
     client: Client, capsys: pytest.CaptureFixture[str], table: str, more: dict[str, Any], options: list[str]

@@ -107,15 +107,16 @@ def scheduled(asked: Round, limits: Limits, where: str = "") -> dict[str, Any]:
 def best_answer(
     this: KnownRound, policy: str, options: dict[str, Any], limits: Limits, *, seed: int, index: int, where: str = ""
 ) -> Schedule:
-    """The schedule of a policy with a proven bound: its own, or that of `exact`, which is asked for it."""
+    """The schedule of a policy with a proven bound: its own, or that of `exact`, which is asked for it with the same
+    `max_devices`, for that is of the round."""
     try:
         found = this.ask(policy, options, seed=seed, index=index)
     except ValueError as error:
         raise FieldError(f"{where}policy", str(error)) from None
     if policy == "exact":
         return found
-    bound = this.ask("exact", {"time_limit_s": limits.proof_seconds}, seed=seed, index=index).lower_bound
-    return with_bound(found, bound, this.problem)
+    same = {"time_limit_s": limits.proof_seconds, "max_devices": options.get("max_devices")}
+    return with_bound(found, this.ask("exact", same, seed=seed, index=index).lower_bound, this.problem)
 
 
 def _policy(asked: Round, limits: Limits, where: str) -> tuple[str, dict[str, Any]]:
