@@ -106,12 +106,15 @@ def test_a_part_takes_those_options_along_that_it_has() -> None:
         ("uplink.bits=3..5", Range("uplink.bits", 3.0, 5.0, whole=True)),
         ("learning.method=fedavg,fedprox", Choice("learning.method", ("fedavg", "fedprox"))),
         ("learning.options.prox_mu=0.01..1", Range("learning.options.prox_mu", 0.01, 1.0, log=True)),
+        ("learning.options.prox_mu=1..4", Range("learning.options.prox_mu", 1.0, 4.0)),
+        ("scheduling.options.max_devices=2..4", Range("scheduling.options.max_devices", 2.0, 4.0, whole=True)),
         ("wireless.deadline_s=20ms,0.03", Choice("wireless.deadline_s", (0.02, 0.03))),
     ],
 )
 def test_ranges_and_choices_as_they_are_written(text: str, expected: Choice | Range) -> None:
     space = space_of(START, read_search([text]), ["all"])
     assert space.searched == (expected,)
+    assert ("whole numbers" in space.searched[0].words()) == getattr(expected, "whole", False)
 
 
 @pytest.mark.parametrize(

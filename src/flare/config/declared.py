@@ -168,8 +168,8 @@ def changed(options: Options, values: Mapping[str, Any]) -> Options:
 
 
 def _option(code: Callable[..., Any], parameter: inspect.Parameter) -> Option:
-    """The option that a parameter declares. Its type is that of its default, or, where that is None, of its annotation;
-    in an `Annotated` one, a text is its meaning, `Limits` are its limits."""
+    """The option that a parameter declares. Its type is that of its default, or, where that is None, of its annotation
+    (a whole default of a number is a number); in an `Annotated` one, a text is its meaning, `Limits` are its limits."""
     if is_dataclass(code):
         for each in fields(code):
             if each.name == parameter.name and "limits" in each.metadata:
@@ -177,7 +177,8 @@ def _option(code: Callable[..., Any], parameter: inspect.Parameter) -> Option:
     hint, notes = _hint(code, parameter.name)
     doc = next((note for note in notes if isinstance(note, str)), "")
     limits = next((note for note in notes if isinstance(note, Limits)), NO_LIMITS)
-    option = option_of(parameter.name, parameter.default, doc=doc, limits=limits)
+    a_number = float if hint is float and type(parameter.default) is int else None  # `share: float = 1`
+    option = option_of(parameter.name, parameter.default, doc=doc, limits=limits, kind=a_number)
     if parameter.default is not None:
         return option
     named = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) else (hint,)
