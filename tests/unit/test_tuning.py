@@ -22,7 +22,7 @@ from flare.tuning import space as space_module
 from flare.tuning.goals import Aim, Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
 from flare.tuning.judge import Judgement
 from flare.tuning.sampler import MIN_COMPLETE, START_UP, ask, importances
-from flare.tuning.sections import judged_rows, search_in_words, verdict
+from flare.tuning.sections import judged_rows, lead, search_in_words, verdict
 from flare.tuning.space import Space
 from flare.tuning.study import Tuning, begin_tuning
 from flare.tuning.trial import best_of, read_trials, write_trials
@@ -417,6 +417,7 @@ def test_winner_and_start_are_compared_in_pairs() -> None:
         "With fresh seeds the winner takes 0.5 [0.5, 0.5] times the simulated time of the start."
     )
     assert judged_rows(judgement(start, best))[0][-1] == "3 of 3"
+    assert lead(judgement(start, best)).endswith("reaches the target with 3 of 3 fresh seeds, the start with 3 of 3.")
 
 
 def test_seeds_that_miss_the_target_are_said_and_not_compared_by_time() -> None:
@@ -425,6 +426,7 @@ def test_seeds_that_miss_the_target_are_said_and_not_compared_by_time() -> None:
     assert judged_rows(told)[-1][:3] == ["target reached", "1 of 3", "2 of 3"]
     none = judgement([outcome(0), outcome(1)], [reached(0, 3.0), reached(1, 3.0)])
     assert "reached by the winner with 2 of 2, by the start with 0 of 2 seeds" in verdict(none)
+    assert lead(none) == verdict(none)  # it says so already
 
 
 def test_a_target_that_no_trial_reaches_is_said() -> None:
