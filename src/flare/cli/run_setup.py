@@ -12,7 +12,7 @@ from flare.config import Config, DataConfig, override
 from flare.data.catalogue import CATALOGUE
 from flare.data.fetch import cache_state, fetch
 from flare.sweeps import Task, begin
-from flare.sweeps.entries import TextEntry, of_pairs, policies_in_vain, refuse_twins
+from flare.sweeps.entries import TextEntry, of_pairs, policies_in_vain, refuse_equals, refuse_twins
 from flare.sweeps.parts import check_parts
 
 
@@ -31,6 +31,7 @@ def combinations(
     refuse_twins([(entry.name(whole.seed), str(entry)) for entry in named], "name it once")
     shared = of_pairs(whole, [(entry.method, entry.policy) for entry in named], texts)
     configs = [_with_own(one, entry) for one, entry in zip(shared, named, strict=True)]
+    refuse_equals([(one, str(entry)) for one, entry in zip(configs, named, strict=True)])
     if (in_vain := policies_in_vain(configs)) is not None:
         say(f"warning: {in_vain}", stderr=True)
     numbers = range(whole.seed, whole.seed + seeds)
@@ -46,7 +47,7 @@ def _with_own(shared: Config, entry: TextEntry) -> Config:
     try:
         return override(shared, entry.settings)
     except ValueError as error:
-        raise ValueError(f"--entry {entry}: {str(error).removeprefix('--set ')}") from None
+        raise ValueError(f"--entry {entry}: {str(error).removeprefix('--set ')}{entry.meant_options()}") from None
 
 
 def _words(text: str) -> list[str]:

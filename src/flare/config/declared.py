@@ -138,16 +138,22 @@ def read(thing: Named, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def of_each(
-    registry: Registry[Any], names: Sequence[str], given: Options, texts: Mapping[str, str] | None = None
+    registry: Registry[Any],
+    names: Sequence[str],
+    given: Options,
+    texts: Mapping[str, str] | None = None,
+    setting: str = "",
 ) -> dict[str, Options]:
     """The options of each of several policies, or methods, that are compared: those of the given that it has, changed
-    by texts. ValueError for an option that none of them has."""
+    by texts. ValueError for an option that none of them has; `setting` is where the given are written, for it."""
     known = {name: settable(registry.find(name)) for name in names}
     said = texts or {}
     unknown = next((one for one in (*given, *said) if not any(one in each for each in known.values())), None)
     if unknown is not None:
+        remedy = f"; it is {setting}.{unknown:.80} of your settings (the file, or --set): take it out there"
         raise ValueError(
-            f"none of the {registry.plural} has an option {unknown!r:.80} (their options: {listed(registry, names)})"
+            f"none of the {registry.plural} has an option {unknown!r:.80} (their options: {listed(registry, known)})"
+            + (remedy if setting and unknown not in said else "")
         )
     return {
         name: changed(
