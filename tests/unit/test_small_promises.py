@@ -103,7 +103,9 @@ def test_an_option_that_no_compared_policy_has_is_said_to_be_of_the_settings(
 
 def test_a_short_simulated_time_is_no_zero(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     fast = ["--set", "run.rounds=1", "--set", "wireless.deadline_s=0.3", "--set", "wireless.payload_bits=1000"]
-    code, said, lines = command(capsys, "compare", "--entry", "flare:cp", *OPTIONS, *fast, "--out", str(tmp_path / "all"))
+    code, said, lines = command(
+        capsys, "compare", "--entry", "flare:cp", *OPTIONS, *fast, "--out", str(tmp_path / "all")
+    )
     assert code == 0
     assert re.search(r" [1-9][\d.]* ms ", said)
     assert re.search(r"round 1 +[1-9][\d.]* ms ", lines)

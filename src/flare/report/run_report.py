@@ -65,9 +65,7 @@ def write_page(
         raise type(error)(f"{out}: the report cannot be written: {error.strerror or error}") from None
 
 
-def report_page(
-    runs: Sequence[RunNumbers], *, first: Sequence[Section] = (), opening: Opening | None = None
-) -> str:
+def report_page(runs: Sequence[RunNumbers], *, first: Sequence[Section] = (), opening: Opening | None = None) -> str:
     """The page, as text; see `write_page`."""
     grouped, left_out = group_runs(runs)
     groups, ranked = in_order(grouped)

@@ -113,7 +113,9 @@ def refuse_equals(named: Sequence[tuple[Config, str]]) -> None:
     for place, (config, called) in enumerate(named):
         for other, earlier in named[:place]:
             if config == other:
-                raise ValueError(f"the entries '{earlier}' and '{called}' have the same settings; leave one of them out")
+                raise ValueError(
+                    f"the entries '{earlier}' and '{called}' have the same settings; leave one of them out"
+                )
 
 
 def with_pair(whole: Config, method: str, policy: str) -> Config:
