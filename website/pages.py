@@ -112,6 +112,7 @@ def on_files(files: Files, config: Any) -> Files:
     add("gallery.md", gallery(sorted((ROOT / "docs/results/figures").glob("*.png"))))
     add("reference.md", reference())
     add("site.css", STYLE)
+    add("iframe-worker.js", (ROOT / "website/iframe-worker.js").read_text())
     for path in NOTEBOOKS:
         text, pictures = notebook_page(path)
         add(f"notebooks/{path.stem}.md", text)

@@ -6,11 +6,13 @@ import csv
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flare.scheduling import POLICIES, policy
 from tests.browser.conftest import Served
 from tests.browser.looking import assert_readable
 
@@ -241,3 +243,43 @@ def test_in_dark_and_light_wide_and_narrow_all_can_be_read_and_has_a_name(
     other = "light" if scheme == "dark" else "dark"
     page.locator("#theme").click()
     assert page.evaluate("document.documentElement.dataset.theme") == other
+
+
+def test_a_number_of_devices_that_cannot_be_is_said_beside_the_field(cell: Any) -> None:
+    devices, told = cell.get_by_label("Devices", exact=True), cell.locator(".controls .field-error", has_text="devices")
+    for wrong in ("0", "-5", "2.5", "20000"):
+        devices.fill(wrong)
+        devices.press("Enter")
+        assert told.inner_text() == f"{wrong} is no number of devices: a whole number from 1 to 10,000"
+        assert cell.locator(".map .device").count() == 40
+    devices.fill("12")
+    solved_again(cell, lambda: devices.press("Enter"))
+    assert told.count() == 0
+    assert cell.locator(".map .device").count() == 12
+
+
+def test_of_two_policies_it_says_whose_the_map_is(cell: Any) -> None:
+    assert cell.locator(".whose").inner_text() == ""
+    solved_again(cell, lambda: cell.get_by_role("button", name="Compare").click())
+    first = cell.get_by_label("Policy", exact=True).input_value()
+    assert cell.locator(".whose").inner_text() == f"The map shows the first policy, {first}."
+
+
+@pytest.fixture
+def by_steps() -> Iterator[str]:
+    """A policy by utility: that of a device is its steps."""
+    policy("by-steps")(lambda problem: problem.tau.astype(float))
+    yield "by-steps"
+    del POLICIES["by-steps"]
+
+
+def test_a_policy_by_utility_has_its_own_proof(by_steps: str, page: Any, served: Served) -> None:
+    cell = opened(page, f"{served.address}/")
+    solved_again(cell, lambda: cell.get_by_label("Policy", exact=True).select_option(by_steps))
+    assert re.search(r"utility [\d.]+: proven to be the greatest that fits", summary(cell))
+
+
+def test_the_button_of_the_colours_says_what_it_does(cell: Any) -> None:
+    cell.get_by_role("button", name="Use dark colours").click()
+    assert cell.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert cell.locator("#theme").inner_text() == "☼ Use light"

@@ -97,3 +97,11 @@ def test_start_stop_resume(page: Any, served: Any, patient: None) -> None:
     finally:
         for _ in range(2):  # the second time it is ended at once
             page.request.post(f"{served.address}/api/runs/stop", data={"run": "started"})
+
+
+def test_that_a_run_is_started_is_said_beside_start(page: Any, served: Any) -> None:
+    page.route("**/api/new-run/start", lambda route: route.fulfill(json={"run": "runs/mine"}))
+    page.goto(f"{served.address}/#/new")
+    page.get_by_role("button", name="Start", exact=True).click()
+    said = page.get_by_label("Command", exact=True).get_by_text("runs/mine is started; it appears among the runs")
+    expect(said).to_be_in_viewport()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,27 @@ def test_names_are_text_and_a_phone_shows_all(page: Any, served: Any) -> None:
     expect(page.locator(".run-title")).to_have_text(f"odd/{name}")
     assert page.locator("img[src='x']").count() == 0
     assert page.evaluate(WIDE) <= 0
+
+
+def test_runs_of_different_lengths_are_compared_within_a_phone(page: Any, served: Any) -> None:
+    other = replace(CONFIG, learning=replace(CONFIG.learning, method="fedavg"))
+    written(served.folder / "uneven" / "a", 4)
+    written(served.folder / "uneven" / "b", 8, config=other)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{served.address}/#/runs?run=uneven/a&run=uneven/b")
+    expect(page.locator(".runs-compare")).to_contain_text("Compared after 4 rounds, where")
+    assert page.evaluate(WIDE) <= 0
+
+
+def test_zooming_moves_nothing(page: Any, served: Any, compared: Path) -> None:
+    page.goto(f"{served.address}/#/runs?run=compared/flare-exact-seed0&x=time")
+    plot, out = page.locator(".chart .u-over"), page.get_by_role("button", name="Zoom out")
+    expect(plot).to_be_visible()
+    expect(out).to_be_hidden()
+    box, legend = plot.bounding_box(), page.locator(".curve-legend").bounding_box()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 40, steps=4)
+    page.mouse.up()
+    expect(out).to_be_visible()
+    assert (plot.bounding_box(), page.locator(".curve-legend").bounding_box()) == (box, legend)

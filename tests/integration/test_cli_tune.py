@@ -123,6 +123,10 @@ def test_the_report_has_the_judgement_the_search_and_what_mattered(done: Path) -
     assert places == sorted(places)
     for name in ("importance", "best-so-far", "effect-of-0", "effect-of-1", "effect-of-2"):
         assert f'id="{name}' in page, name
+    head = page.partition("<main>")[0]
+    assert "<h1>Tuning: least simulated time to " in head
+    assert '<p class="lead">With fresh seeds the winner ' in head
+    assert "has the best test accuracy" not in head
     assert "best settings (trial" in page
     assert "start settings" in page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,9 @@ def test_an_entry_may_have_settings_of_its_own() -> None:
         ("flare:cp,learning.locl_lr=0.1", "local_lr"),
         ("flare:cp,learning.local_lr=-1", "learning.local_lr is -1"),
         ("flare:cp,scheduling.options.frobs=1", "frobs"),
+        ("flare:cp,learning.local_lr=0.1,learning.local_lr=0.2", "sets learning.local_lr twice"),
+        ("flare:ps,num_selected=3", "an option of it is written scheduling.options.num_selected=3"),
+        ("fedprox:cp,prox_mu=0.1", "an option of it is written learning.options.prox_mu=0.1"),
     ],
 )
 def test_an_entry_that_cannot_be_ends_with_words(
@@ -77,6 +81,34 @@ def test_two_entries_of_one_pair_are_compared(capsys: pytest.CaptureFixture[str]
     code, _, said = command(capsys, "compare", *twins, *OPTIONS, "--out", str(tmp_path / "twins"))
     assert code == 2
     assert "two entries are called" in said
+    for other in ("0.20", "2e-1"):
+        twins = ["--entry", "flare:cp,learning.local_lr=0.2", "--entry", f"flare:cp,learning.local_lr={other}"]
+        code, _, said = command(capsys, "compare", *twins, *OPTIONS, "--out", str(tmp_path / "twins"))
+        assert code == 2
+        assert "have the same settings" in " ".join(said.split())
+
+
+def test_an_option_that_no_compared_policy_has_is_said_to_be_of_the_settings(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    settings = tmp_path / "my.toml"
+    settings.write_text('[scheduling]\npolicy = "ps"\n[scheduling.options]\nnum_selected = 2\n')
+    given = ["--entry", "flare:cp", "--entry", "fedavg:cp", *OPTIONS, "--out", str(tmp_path / "all")]
+    code, _, said = command(capsys, "compare", str(settings), *given)
+    assert code == 2
+    words = " ".join(said.split())
+    assert "(their options: cp: none); it is scheduling.options.num_selected of your settings" in words
+    assert not (tmp_path / "all").exists()
+
+
+def test_a_short_simulated_time_is_no_zero(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    fast = ["--set", "run.rounds=1", "--set", "wireless.deadline_s=0.3", "--set", "wireless.payload_bits=1000"]
+    code, said, lines = command(
+        capsys, "compare", "--entry", "flare:cp", *OPTIONS, *fast, "--out", str(tmp_path / "all")
+    )
+    assert code == 0
+    assert re.search(r" [1-9][\d.]* ms ", said)
+    assert re.search(r"round 1 +[1-9][\d.]* ms ", lines)
 
 
 # Probes

@@ -53,6 +53,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
       "--block", "180kHz", "--max-devices", "4"]),
     ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7, "policy": "random", "seed": 5, "round": 2},
      ["--deadline", "2s", "--payload", "10Mbit", "--policy", "random", "--seed", "5", "--round", "2"]),
+    ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7, "policy": "greedy", "options": {"max_devices": 2}},
+     ["--deadline", "2s", "--payload", "10Mbit", "--policy", "greedy", "-o", "max_devices=2"]),
 ])  # fmt: skip
 def test_the_answer_is_what_the_command_line_prints(
     client: Client, capsys: pytest.CaptureFixture[str], table: str, more: dict[str, Any], options: list[str]
@@ -79,7 +81,7 @@ def test_every_policy_that_one_round_tells_enough_is_answered(client: Client) ->
 
 
 @pytest.mark.parametrize(("change", "field", "words"), [
-    ({"devices": []}, "devices", "at least 1"),
+    ({"devices": []}, "devices", "is empty; give at least 1"),
     ({"devices": [{"tau": 1}]}, "devices", "compute_s"),
     ({"devices": [{"tau": 0, "compute_s": 1, "snr_hz": 1}]}, "devices[0].tau", "at least 1"),
     ({"devices": [*DEVICES, {"name": "d", "tau": 1, "compute_s": 1}]}, "devices[3].snr_hz", "missing"),
@@ -90,7 +92,9 @@ def test_every_policy_that_one_round_tells_enough_is_answered(client: Client) ->
     ({"devices": [{**DEVICES[0], "tau": "3"}]}, "devices[0].tau", "number"),
     ({"devices": [{**DEVICES[0], "cpu_hz": 1e9}]}, "devices", "twice"),
     ({"bandwidth_hz": 0}, "bandwidth_hz", "greater than 0"),
-    ({"bandwidth_hz": 1e16}, "bandwidth_hz", "less than"),
+    ({"bandwidth_hz": 1e16}, "bandwidth_hz", "at most"),
+    ({"bandwidth_hz": "10MHz"}, "bandwidth_hz", "must be a number; it is '10MHz', so write 10000000, a number in Hz"),
+    ({"deadline_s": "soon"}, "deadline_s", "write a number in s, without the unit"),
     ({"bandwith_hz": 1}, "bandwith_hz", "did you mean 'bandwidth_hz'"),
     ({"deadline_s": None}, "deadline_s", "number"),
     ({"gamma": True}, "gamma", "number"),
@@ -100,7 +104,10 @@ def test_every_policy_that_one_round_tells_enough_is_answered(client: Client) ->
     ({"options": []}, "options", "object"),
     ({"must": [3]}, "must", "0 to 2"),
     ({"must": [0], "never": [0]}, "", "must and in never"),
-    ({"max_devices": 0}, "max_devices", "greater than or equal to 1"),
+    ({"max_devices": 0}, "max_devices", "must be at least 1; it is 0"),
+    ({"must": ["z"]}, "must", "there is no device 'z'"),
+    ({"must": [1.5]}, "must[0]", "the name of a device, or its number"),
+    ({"max_devices": 1.5}, "max_devices", "must be a whole number; it is 1.5"),
     ({"block_hz": 2e7}, "block_hz", "whole band"),
     ({"devices": [{"tau": 1, "compute_s": 0, "snr_hz": 1}] * 51}, "devices", "at most 50"),
 ])  # fmt: skip
@@ -114,7 +121,9 @@ def test_a_refusal_names_the_field_and_says_why(client: Client, change: dict[str
 
 def test_what_is_missing_and_what_is_no_json_is_said(client: Client) -> None:
     for name in ("devices", "bandwidth_hz", "deadline_s", "payload_bits"):
-        refused(client.post("/api/schedule", {key: value for key, value in EXAMPLE.items() if key != name}), 422, name)
+        assert f"{name} is missing; give it" in refused(
+            client.post("/api/schedule", {key: value for key, value in EXAMPLE.items() if key != name}), 422, name
+        )
     for text in TEXTS:
         body = text.encode("utf-8", "surrogatepass")
         answer = client.ask("POST", "/api/schedule", content=body, headers={"Content-Type": "application/json"})
@@ -167,6 +176,13 @@ def test_who_is_given_up_keeps_its_place_until_it_ends() -> None:
         assert await Worker(Limits(max_at_once=1)).compute(slow) == "done"
 
     asyncio.run(all_of_it())
+
+
+def test_devices_that_must_or_must_not_send_are_given_by_name_or_number(client: Client) -> None:
+    by_number = client.post("/api/schedule", {**EXAMPLE, "must": [2], "never": [0]}).json()
+    by_name = client.post("/api/schedule", {**EXAMPLE, "must": ["c"], "never": ["a"]}).json()
+    assert by_name == by_number
+    assert [one["selected"] for one in by_name["devices"]][::2] == [False, True]
 
 
 def test_nobody_sends_is_an_answer(client: Client) -> None:

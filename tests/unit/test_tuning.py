@@ -23,7 +23,7 @@ from flare.tuning import space as space_module
 from flare.tuning.goals import Aim, Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
 from flare.tuning.judge import Judgement
 from flare.tuning.sampler import MIN_COMPLETE, START_UP, ask, importances
-from flare.tuning.sections import judged_rows, search_in_words, verdict
+from flare.tuning.sections import judged_rows, lead, search_in_words, verdict
 from flare.tuning.space import Space
 from flare.tuning.study import Tuning, begin_tuning, refuse_foreign
 from flare.tuning.trial import best_of, read_trials, write_trials
@@ -107,12 +107,15 @@ def test_a_part_takes_those_options_along_that_it_has() -> None:
         ("uplink.bits=3..5", Range("uplink.bits", 3.0, 5.0, whole=True)),
         ("learning.method=fedavg,fedprox", Choice("learning.method", ("fedavg", "fedprox"))),
         ("learning.options.prox_mu=0.01..1", Range("learning.options.prox_mu", 0.01, 1.0, log=True)),
+        ("learning.options.prox_mu=1..4", Range("learning.options.prox_mu", 1.0, 4.0)),
+        ("scheduling.options.max_devices=2..4", Range("scheduling.options.max_devices", 2.0, 4.0, whole=True)),
         ("wireless.deadline_s=20ms,0.03", Choice("wireless.deadline_s", (0.02, 0.03))),
     ],
 )
 def test_ranges_and_choices_as_they_are_written(text: str, expected: Choice | Range) -> None:
     space = space_of(START, read_search([text]), ["all"])
     assert space.searched == (expected,)
+    assert ("whole numbers" in space.searched[0].words()) == getattr(expected, "whole", False)
 
 
 @pytest.mark.parametrize(
@@ -469,6 +472,7 @@ def test_winner_and_start_are_compared_in_pairs() -> None:
         "With fresh seeds the winner takes 0.5 [0.5, 0.5] times the simulated time of the start."
     )
     assert judged_rows(judgement(start, best))[0][-1] == "3 of 3"
+    assert lead(judgement(start, best)).endswith("reaches the target with 3 of 3 fresh seeds, the start with 3 of 3.")
 
 
 def test_seeds_that_miss_the_target_are_said_and_not_compared_by_time() -> None:
@@ -477,6 +481,7 @@ def test_seeds_that_miss_the_target_are_said_and_not_compared_by_time() -> None:
     assert judged_rows(told)[-1][:3] == ["target reached", "1 of 3", "2 of 3"]
     none = judgement([outcome(0), outcome(1)], [reached(0, 3.0), reached(1, 3.0)])
     assert "reached by the winner with 2 of 2, by the start with 0 of 2 seeds" in verdict(none)
+    assert lead(none) == verdict(none)  # it says so already
 
 
 def test_a_target_that_no_trial_reaches_is_said() -> None:

@@ -24,6 +24,7 @@ from flare.rounds.why_nobody import why_nobody_sends
 from flare.simulation import Simulation
 from flare.sweeps.entries import run_name
 from flare.text import json_number
+from flare.units import human
 
 
 def outcome(run: RunNumbers) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def print_outcome(one: dict[str, Any]) -> None:
     """Say how a run ended."""
     tested = "" if one["test_accuracy"] is None else f", test accuracy {100 * one['test_accuracy']:.2f} %"
     rounds = f"{one['rounds']} round{'' if one['rounds'] == 1 else 's'}"
-    say(f"{one['status']} after {rounds} and {one['clock_s']:.1f} simulated seconds{tested}.")
+    say(f"{one['status']} after {rounds} and {human(one['clock_s'], 's', 4)} of simulated time{tested}.")
     print_nobody(one)
     say(f"The run is in {one['folder']}; draw it with: flare report {one['folder']}")
 
@@ -86,7 +87,7 @@ def print_table(runs: Sequence[RunNumbers], page: Path) -> None:
             table,
             group.full_name,
             *(percent(one) for one in (line.final, line.best)),
-            f"{line.clock_s.mean:.0f} s",
+            human(line.clock_s.mean, "s", 3),
             f"{line.devices:.1f}",
             "–" if math.isnan(line.tau) else f"{line.tau:.2f}",
             "–" if math.isnan(line.gap) else f"{100.0 * line.gap:.0f} %",

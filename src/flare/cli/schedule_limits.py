@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flare.cli.console import MAX_ROWS
 from flare.scheduling import RoundProblem, checks
-from flare.text import did_you_mean
+from flare.scheduling.known_round import devices_named
 
 
 def limited(
@@ -38,17 +37,5 @@ def one_limit(max_devices: int | None, options: dict[str, dict[str, Any]]) -> An
 
 
 def _listed(option: str, given: list[str] | None, names: list[str]) -> list[int]:
-    """The devices that an option, given once or more often, lists with commas between: by name, or by number (of the
-    row, from 0) where none has it as its name."""
-    place = {str(device): device for device in range(len(names))} | {name: at for at, name in enumerate(names)}
-    asked = [one.strip() for text in given or () for one in text.split(",")]
-    for one in asked:
-        if one not in place:
-            some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            hint = did_you_mean(one, names) if len(names) <= MAX_ROWS else "."
-            raise ValueError(f"{option}: there is no device {one!r:.80}{hint} The devices are {some:.200}")
-    devices = [place[one] for one in asked]
-    twice = [name for at, name in enumerate(asked) if devices[at] in devices[:at]]
-    if twice:
-        raise ValueError(f"{option}: device {twice[0]!r:.80} is listed twice; list it once")
-    return devices
+    """The devices that an option, given once or more often, lists with commas between."""
+    return devices_named([one.strip() for text in given or () for one in text.split(",")], names, option)

@@ -138,16 +138,22 @@ def read(thing: Named, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def of_each(
-    registry: Registry[Any], names: Sequence[str], given: Options, texts: Mapping[str, str] | None = None
+    registry: Registry[Any],
+    names: Sequence[str],
+    given: Options,
+    texts: Mapping[str, str] | None = None,
+    setting: str = "",
 ) -> dict[str, Options]:
     """The options of each of several policies, or methods, that are compared: those of the given that it has, changed
-    by texts. ValueError for an option that none of them has."""
+    by texts. ValueError for an option that none of them has; `setting` is where the given are written, for it."""
     known = {name: settable(registry.find(name)) for name in names}
     said = texts or {}
     unknown = next((one for one in (*given, *said) if not any(one in each for each in known.values())), None)
     if unknown is not None:
+        remedy = f"; it is {setting}.{unknown:.80} of your settings (the file, or --set): take it out there"
         raise ValueError(
-            f"none of the {registry.plural} has an option {unknown!r:.80} (their options: {listed(registry, names)})"
+            f"none of the {registry.plural} has an option {unknown!r:.80} (their options: {listed(registry, known)})"
+            + (remedy if setting and unknown not in said else "")
         )
     return {
         name: changed(
@@ -168,8 +174,8 @@ def changed(options: Options, values: Mapping[str, Any]) -> Options:
 
 
 def _option(code: Callable[..., Any], parameter: inspect.Parameter) -> Option:
-    """The option that a parameter declares. Its type is that of its default, or, where that is None, of its annotation;
-    in an `Annotated` one, a text is its meaning, `Limits` are its limits."""
+    """The option that a parameter declares. Its type is that of its default, or, where that is None, of its annotation
+    (a whole default of a number is a number); in an `Annotated` one, a text is its meaning, `Limits` are its limits."""
     if is_dataclass(code):
         for each in fields(code):
             if each.name == parameter.name and "limits" in each.metadata:
@@ -177,7 +183,8 @@ def _option(code: Callable[..., Any], parameter: inspect.Parameter) -> Option:
     hint, notes = _hint(code, parameter.name)
     doc = next((note for note in notes if isinstance(note, str)), "")
     limits = next((note for note in notes if isinstance(note, Limits)), NO_LIMITS)
-    option = option_of(parameter.name, parameter.default, doc=doc, limits=limits)
+    a_number = float if hint is float and type(parameter.default) is int else None  # `share: float = 1`
+    option = option_of(parameter.name, parameter.default, doc=doc, limits=limits, kind=a_number)
     if parameter.default is not None:
         return option
     named = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) else (hint,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -49,13 +50,23 @@ def read_runs(folders: Sequence[Path]) -> list[RunNumbers]:
     return [read_run(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
 
 
-def write_page(runs: Sequence[RunNumbers], out: Path, *, first: Sequence[Section] = ()) -> None:
+@dataclass(frozen=True)
+class Opening:
+    """How a page begins that is of more than a comparison: its title, and what came out, as texts."""
+
+    title: str
+    lead: str
+
+
+def write_page(
+    runs: Sequence[RunNumbers], out: Path, *, first: Sequence[Section] = (), opening: Opening | None = None
+) -> None:
     """Write the report of runs into a file, which appears whole or not at all; OSError where it cannot be written.
 
     `first` are sections that come before all others; with them, of more than `MAX_PICTURED` groups there is only the
-    table.
+    table. `opening` stands in the place of what is best of the comparison.
     """
-    page = report_page(runs, first=first)
+    page = report_page(runs, first=first, opening=opening)
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         write_whole(out, page.encode("utf-8"))
@@ -63,16 +74,17 @@ def write_page(runs: Sequence[RunNumbers], out: Path, *, first: Sequence[Section
         raise type(error)(f"{out}: the report cannot be written: {error.strerror or error}") from None
 
 
-def report_page(runs: Sequence[RunNumbers], *, first: Sequence[Section] = ()) -> str:
+def report_page(runs: Sequence[RunNumbers], *, first: Sequence[Section] = (), opening: Opening | None = None) -> str:
     """The page, as text; see `write_page`."""
     grouped, left_out = group_runs(runs)
     groups, ranked = in_order(grouped)
+    begins = opening or Opening(title(groups), "")
     pictured = _sections(groups, ranked) if not first or len(groups) <= MAX_PICTURED else []
     lines = [summarise(group) for group in groups]
     body = "\n".join(
         [
-            f"<header>\n<h1>{escape(title(groups))}</h1>",
-            headline(groups, lines, ranked),
+            f"<header>\n<h1>{escape(begins.title)}</h1>",
+            headline(groups, lines, ranked, begins.lead),
             remarks_on(groups, lines, left_out),
             "</header>\n<main>",
             *(section_html(each, groups) for each in first),
@@ -83,7 +95,7 @@ def report_page(runs: Sequence[RunNumbers], *, first: Sequence[Section] = ()) ->
             "</main>",
         ]
     )
-    return document(title(groups), body)
+    return document(begins.title, body)
 
 
 def contents(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[Section]]:

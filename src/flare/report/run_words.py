@@ -30,9 +30,12 @@ def title(groups: Sequence[Group]) -> str:
     return f"{names} on {data}"
 
 
-def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
-    """What came out best and what was run, as HTML; groups and their lines best first."""
-    if all(math.isnan(line.final.mean) for line in lines):
+def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking], lead: str = "") -> str:
+    """What came out best and what was run, as HTML; groups and their lines best first. `lead` is a text that stands in
+    the place of the former."""
+    if lead:
+        first = escape(lead)
+    elif all(math.isnan(line.final.mean) for line in lines):
         all_lost = all(run.diverged for group in groups for run in group.runs)
         first = "Every run diverged." if all_lost else "No run has a final test accuracy yet."
     elif len(groups) == 1:

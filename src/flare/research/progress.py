@@ -19,6 +19,7 @@ from flare.records.manifest import is_run_folder
 from flare.rounds import RoundRecord, RunStatus
 from flare.sweeps import Callback, Task
 from flare.text import printable
+from flare.units import human
 
 MAX_ROWS = 12
 """Runs that are shown one by one: a screen has room for no more."""
@@ -89,7 +90,7 @@ def facts_of(record: RoundRecord, accuracy: float) -> str:
     """What is said of a round beside its number."""
     loss = math.nan if record.train_loss is None else record.train_loss
     seen = "" if math.isnan(accuracy) else f"  accuracy {accuracy:.3f}"
-    return f"{record.clock_s:8.1f} s  {len(record.selected):3d} devices{seen}  loss {loss:.3f}"
+    return f"{human(record.clock_s, 's'):>8}  {len(record.selected):3d} devices{seen}  loss {loss:.3f}"
 
 
 def _in_notebook() -> bool:

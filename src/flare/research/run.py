@@ -17,6 +17,7 @@ from flare.research.tables import Columns, device_columns, round_columns, warn_u
 from flare.rounds import RoundRecord
 from flare.sweeps.entries import name_of
 from flare.text import html_table
+from flare.units import human
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,7 +178,7 @@ class Run:
     @property
     def _progress(self) -> str:
         rounds = f"{self.num_rounds} round{'' if self.num_rounds == 1 else 's'}"
-        return f"{self.status} after {rounds} and {self.clock_s:.1f} simulated seconds"
+        return f"{self.status} after {rounds} and {human(self.clock_s, 's')} of simulated time"
 
     @property
     def _place(self) -> str:

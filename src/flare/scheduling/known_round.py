@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from flare.scheduling.schedule import Schedule
 from flare.scheduling.scheduler import solve
 from flare.scheduling.showing import as_dict
 from flare.scheduling.table import DeviceTable
+from flare.text import did_you_mean
 from flare.types import Floats
 from flare.wireless.cell import CellRound
 from flare.wireless.rate import upload_energy_j
@@ -26,6 +28,8 @@ NO_HARDWARE = (
     "goes by speeds and powers of devices or sets them, and the table does not say what they have; give it the columns "
     "cpu_hz, cycles_per_sample and power_dbm"
 )
+
+_MAX_SEARCHED = 1000  # devices among which the name that was meant is looked for
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,22 @@ class KnownRound:
         for device, energy in zip(whole["devices"], self.energy_j(answer, detail).tolist(), strict=True):
             device["energy_j"] = energy if math.isfinite(energy) else None
         return whole
+
+
+def devices_named(asked: Sequence[str], names: Sequence[str], where: str) -> list[int]:
+    """The numbers of devices that are listed by name, or by number (of the row, from 0) where none has it as its name.
+    ValueError, which begins with `where`, for one that there is not, and for one that is listed twice."""
+    place = {str(device): device for device in range(len(names))} | {name: at for at, name in enumerate(names)}
+    for one in asked:
+        if one not in place:
+            some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+            hint = did_you_mean(one, names) if len(names) <= _MAX_SEARCHED else "."
+            raise ValueError(f"{where}: there is no device {one!r:.80}{hint} The devices are {some:.200}")
+    devices = [place[one] for one in asked]
+    twice = [name for at, name in enumerate(asked) if devices[at] in devices[:at]]
+    if twice:
+        raise ValueError(f"{where}: device {twice[0]!r:.80} is listed twice; list it once")
+    return devices
 
 
 def with_bound(answer: Schedule, bound: float, asked: RoundProblem) -> Schedule:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from flare.scheduling.problem import ABSURD, WIDEST_HZ
 from flare.studio.answers import FieldError, path_of
 from flare.text import did_you_mean
+from flare.units import parse, quantity_of
 
 T = TypeVar("T")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -47,8 +49,10 @@ class Round(TypedDict):
     gamma: NotRequired[Annotated[float, Field(ge=0.0, le=ABSURD, description="weight of participation; default 10")]]
     policy: NotRequired[Annotated[str, Field(max_length=64, description="who chooses; default exact")]]
     options: NotRequired[Annotated[dict[str, Any], Field(description="options of the policy by name")]]
-    must: NotRequired[Annotated[list[int], Field(description="numbers of devices that have to send, from 0")]]
-    never: NotRequired[Annotated[list[int], Field(description="numbers of devices that must not send")]]
+    must: NotRequired[
+        Annotated[list[int | str], Field(description="devices that have to send: names, or numbers from 0")]
+    ]
+    never: NotRequired[Annotated[list[int | str], Field(description="devices that must not send, likewise")]]
     max_devices: NotRequired[Annotated[int, Field(ge=1, description="how many may send at most")]]
     block_hz: NotRequired[
         Annotated[Positive, Field(description="width of a resource block, of which all get whole ones")]
@@ -80,15 +84,60 @@ def parsed(adapter: TypeAdapter[T], body: bytes) -> T:
         return adapter.validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=True)[0]
-    field = path_of(first["loc"])
+    location = first["loc"][:-1] if first["loc"][-1:] in (("int",), ("str",)) else first["loc"]  # kinds of one value
+    field = path_of(location)
     if first["type"] == "json_invalid":
         raise FieldError("", f"the body is not JSON: {first['msg']}", 400)
     if first["type"] == "extra_forbidden":
-        name = str(first["loc"][-1])
-        known = _fields_beside(adapter, first["loc"])
+        name = str(location[-1])
+        known = _fields_beside(adapter, location)
         raise FieldError(field, f"there is no field {name!r:.80}{did_you_mean(name, known)} Fields: {', '.join(known)}")
-    given = "" if first["type"] == "missing" else f" (it is {_short(first.get('input'))})"
-    raise FieldError(field, f"{field or 'the body'}: {first['msg']}{given}")
+    raise FieldError(field, f"{field or 'the body'} {_in_words(first, field)}")
+
+
+_RULES = {
+    "missing": "is missing; give it",
+    "too_short": "is empty; give at least 1",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "string_type": "must be text in quotes",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list, [...]",
+    "dict_type": "must be an object, {{...}}",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must have at least {min_length} characters",
+}
+"""What pydantic calls a mistake, and what it is called here."""
+_UNITS = {"_hz": "Hz", "_s": "s", "_bits": "bit", "_m": "m", "_dbm": "dBm", "_db": "dB", "_dbm_per_mhz": "dBm/MHz"}
+
+
+def _in_words(mistake: ErrorDetails, field: str) -> str:
+    """What is wrong with a field, to be read behind its name."""
+    kind, given = mistake["type"], mistake.get("input")
+    rule = _RULES.get(kind)
+    words = f"cannot be used: {mistake['msg']}" if rule is None else rule.format(**mistake.get("ctx", {}))
+    if kind == "int_type" and mistake["loc"][-1] == "int":
+        words = "must be the name of a device, or its number"
+    if kind in ("missing", "too_short"):
+        return words
+    return f"{words}; it is {_short(given)}{_without_unit(field, given) if kind == 'float_type' else ''}"
+
+
+def _without_unit(field: str, given: Any) -> str:
+    """What to write for a text with a unit, such as "10MHz", where a number is wanted."""
+    unit, quantity = next((unit for end, unit in _UNITS.items() if field.endswith(end)), ""), quantity_of(field)
+    if quantity is None or not isinstance(given, str):
+        return ""
+    try:
+        return f", so write {parse(given, quantity):.12g}, a number in {unit}"
+    except ValueError:
+        return f"; write a number in {unit}, without the unit"
 
 
 def _short(value: Any) -> str:

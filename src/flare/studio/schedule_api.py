@@ -14,7 +14,7 @@ from starlette.responses import Response
 from flare.config import WirelessConfig
 from flare.scheduling import POLICIES, RoundProblem, Schedule
 from flare.scheduling.explain import explain
-from flare.scheduling.known_round import KnownRound, known_from_table, with_bound
+from flare.scheduling.known_round import KnownRound, devices_named, known_from_table, with_bound
 from flare.scheduling.table import COLUMNS, DeviceTable, Surroundings, table_of
 from flare.studio.answers import FieldError, answer
 from flare.studio.requests import Batch, Device, Round, parsed, schema_of
@@ -107,15 +107,16 @@ def scheduled(asked: Round, limits: Limits, where: str = "") -> dict[str, Any]:
 def best_answer(
     this: KnownRound, policy: str, options: dict[str, Any], limits: Limits, *, seed: int, index: int, where: str = ""
 ) -> Schedule:
-    """The schedule of a policy with a proven bound: its own, or that of `exact`, which is asked for it."""
+    """The schedule of a policy with a proven bound: its own, or that of `exact`, which is asked for it with the same
+    `max_devices`, for that is of the round."""
     try:
         found = this.ask(policy, options, seed=seed, index=index)
     except ValueError as error:
         raise FieldError(f"{where}policy", str(error)) from None
     if policy == "exact":
         return found
-    bound = this.ask("exact", {"time_limit_s": limits.proof_seconds}, seed=seed, index=index).lower_bound
-    return with_bound(found, bound, this.problem)
+    same = {"time_limit_s": limits.proof_seconds, "max_devices": options.get("max_devices")}
+    return with_bound(found, this.ask("exact", same, seed=seed, index=index).lower_bound, this.problem)
 
 
 def _policy(asked: Round, limits: Limits, where: str) -> tuple[str, dict[str, Any]]:
@@ -172,13 +173,20 @@ def _problem(asked: Round, table: DeviceTable, where: str) -> RoundProblem:
             payload_bits=asked.get("payload_bits"),
             deadline_s=asked.get("deadline_s"),
         )
-        names = ("must", "never", "max_devices", "block_hz")
+        names = ("max_devices", "block_hz")
         more: dict[str, Any] = {name: asked[name] for name in names if name in asked}  # type: ignore[literal-required]
+        more |= {name: _listed(asked[name], table.names, name) for name in ("must", "never") if name in asked}  # type: ignore[literal-required]
         return replace(problem, **more) if more else problem
     except ValueError as error:
-        first = str(error).partition(" ")[0]
+        first = str(error).partition(" ")[0].rstrip(":")
         name = _OF_PROBLEM.get(first, first)
         raise FieldError(f"{where}{name}" if name in Round.__annotations__ else where.rstrip("."), str(error)) from None
+
+
+def _listed(given: Sequence[int | str], names: Sequence[str], field: str) -> list[int]:
+    """The numbers of devices that are given by number or by name."""
+    by_name = devices_named([one for one in given if isinstance(one, str)], names, field)
+    return [one for one in given if isinstance(one, int)] + by_name
 
 
 def _table(devices: Sequence[Device], around: Surroundings, where: str) -> DeviceTable:

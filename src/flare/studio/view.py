@@ -44,6 +44,8 @@ def view_of(
         "objective": schedule.objective,
         "lower_bound": schedule.lower_bound,
         "gap": schedule.gap,
+        "utility": schedule.utility,
+        "utility_bound": schedule.utility_bound,
         "latency_s": schedule.latency_s,
         "broadcast_s": schedule.broadcast_s,
     }

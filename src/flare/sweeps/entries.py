@@ -4,16 +4,16 @@ is called."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from flare.config import OTA, Config, override
-from flare.config.declared import of_each
+from flare.config import OTA, Config, Options, override
+from flare.config.declared import of_each, settable
 from flare.config.options import NO_OPTIONS
 from flare.rounds.air import BEST
-from flare.sweeps.parts import METHOD, PARTS, POLICY, dealt
+from flare.sweeps.parts import METHOD, PARTS, POLICY, Part, dealt
 
 
 def run_name(method: str, policy: str, seed: int) -> str:
@@ -56,11 +56,23 @@ class TextEntry:
     def read(cls, text: str, where: str = "") -> TextEntry:
         """From a text; ValueError, which names `where`, for what is none."""
         first, *settings = _BETWEEN_SETTINGS.split(text)
-        for each in settings:
-            name = each.partition("=")[0].strip()
+        named = [each.partition("=")[0].strip() for each in settings]
+        for place, name in enumerate(named):
+            if name in named[:place]:
+                raise ValueError(f"{where}'{text}' sets {name} twice; set it once")
             if name in _NOT_OF_AN_ENTRY:
                 raise ValueError(f"{where}'{text}' sets {name}, {_NOT_OF_AN_ENTRY[name]}")
         return cls(*pair_of(first.strip(), where), tuple(settings))
+
+    def meant_options(self) -> str:
+        """What to write for settings that are no settings but options of its policy or method; "" where none is."""
+        found = [
+            f"{part.section}.{part.table}.{each.strip()}"
+            for each in self.settings
+            for part, thing in ((POLICY, self.policy), (METHOD, self.method))
+            if each.partition("=")[0].strip() in settable(part.registry.find(thing))
+        ]
+        return f"; an option of it is written {', '.join(found)}" if found else ""
 
     def name(self, seed: int) -> str:
         """What its run with a seed is called, and its folder: with the last words of its settings, which tell it from
@@ -90,14 +102,16 @@ def of_entries(whole: Config, entries: Sequence[TextEntry], texts: Sequence[str]
     ValueError where two are alike, or one cannot be: then it says which, behind `where`."""
     refuse_twins([(entry.name(whole.seed), str(entry)) for entry in entries], "name it once")
     shared = of_pairs(whole, [(entry.method, entry.policy) for entry in entries], texts)
-    return [_with_own(one, entry, where) for one, entry in zip(shared, entries, strict=True)]
+    configs = [_with_own(one, entry, where) for one, entry in zip(shared, entries, strict=True)]
+    refuse_equals([(one, str(entry)) for one, entry in zip(configs, entries, strict=True)])
+    return configs
 
 
 def _with_own(shared: Config, entry: TextEntry, where: str) -> Config:
     try:
         return override(shared, entry.settings)
     except ValueError as error:
-        raise ValueError(f"{where}{entry}: {str(error).removeprefix('--set ')}") from None
+        raise ValueError(f"{where}{entry}: {str(error).removeprefix('--set ')}{entry.meant_options()}") from None
 
 
 def refuse_twins(named: Sequence[tuple[str, str]], remedy: str) -> None:
@@ -109,6 +123,16 @@ def refuse_twins(named: Sequence[tuple[str, str]], remedy: str) -> None:
     for place, (_, called) in enumerate(named):
         if names[place] in names[:place]:
             raise ValueError(f"two entries are called '{called}'; each is run once, so {remedy}")
+
+
+def refuse_equals(named: Sequence[tuple[Config, str]]) -> None:
+    """ValueError where two entries have the very same settings; `named` are those of each and what users call it."""
+    for place, (config, called) in enumerate(named):
+        for other, earlier in named[:place]:
+            if config == other:
+                raise ValueError(
+                    f"the entries '{earlier}' and '{called}' have the same settings; leave one of them out"
+                )
 
 
 def with_pair(whole: Config, method: str, policy: str) -> Config:
@@ -141,9 +165,13 @@ def of_pairs(whole: Config, pairs: Sequence[tuple[str, str]], texts: Sequence[st
         if part in named:  # each pair has its own
             continue
         name = part.name(whole)
-        whole = part.set(whole, name, of_each(part.registry, [name], part.options(whole), own[part])[name])
-    options = {part: of_each(part.registry, names, part.options(whole), own[part]) for part, names in named.items()}
+        whole = part.set(whole, name, _of_each(part, [name], whole, own[part])[name])
+    options = {part: _of_each(part, names, whole, own[part]) for part, names in named.items()}
     return [
         METHOD.set(POLICY.set(whole, policy, options[POLICY][policy]), method, options[METHOD][method])
         for method, policy in pairs
     ]
+
+
+def _of_each(part: Part, names: Sequence[str], whole: Config, texts: Mapping[str, str]) -> dict[str, Options]:
+    return of_each(part.registry, names, part.options(whole), texts, f"{part.section}.{part.table}")

@@ -10,13 +10,13 @@ import numpy as np
 
 from flare.atomic import write_whole
 from flare.config import to_toml
-from flare.report.run_report import write_page
+from flare.report.run_report import Opening, write_page
 from flare.research.sweep_results import PAGE, setting_column, write_results
 from flare.research.tables import Columns, texts
 from flare.sweeps.grid import value_text
 from flare.tuning.goals import Outcome, value_of
 from flare.tuning.judge import Judgement
-from flare.tuning.sections import tuning_sections
+from flare.tuning.sections import lead, tuning_sections
 from flare.tuning.study import Tuning
 from flare.tuning.trial import Trial
 
@@ -77,7 +77,8 @@ def write_report(
     tuning: Tuning, trials: Sequence[Trial], judged: Judgement, shares: Mapping[str, float], out: Path
 ) -> Path:
     """Write the report: of the tuning, then all that a report has of the runs of winner and start."""
-    write_page(judged.runs, out / PAGE, first=tuning_sections(tuning, trials, judged, shares))
+    opening = Opening(f"Tuning: {tuning.aim.words()}", lead(judged))
+    write_page(judged.runs, out / PAGE, first=tuning_sections(tuning, trials, judged, shares), opening=opening)
     return out / PAGE
 
 

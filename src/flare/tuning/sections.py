@@ -80,6 +80,16 @@ def verdict(judged: Judgement) -> str:
     return " ".join(said)
 
 
+def lead(judged: Judgement) -> str:
+    """The verdict, and with how many fresh seeds the target was reached: how the report begins."""
+    said, best, start = verdict(judged), judged.reached(judged.best), judged.reached(judged.start)
+    if not judged.aim.has_target or "the target was reached by" in said:
+        return said
+    if judged.is_start:
+        return f"{said} They reach the target with {start} fresh seeds."
+    return f"{said} The winner reaches the target with {best} fresh seeds, the start with {start}."
+
+
 def _main(judged: Judgement) -> Quantity:
     """The quantity that was tuned for; the accuracy where hardly a pair has reached the target."""
     by_goal = {"time": 0, "energy": 1, "accuracy": -1}[str(judged.aim.goal)]

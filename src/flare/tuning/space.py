@@ -4,7 +4,7 @@ Texts, as `--search` takes them:
 
     learning.local_lr=0.01..0.3:log     a range, on a logarithmic or a linear scale
     wireless.deadline_s=200ms..1s       with units
-    uplink.bits=2..8                    whole numbers, where the setting is one
+    uplink.bits=2..8                    whole numbers, where the setting or the option is one
     learning.method=flare,fedavg        a choice
     scheduling.policy                   as it is by default
 """
@@ -18,6 +18,7 @@ from typing import Any, final
 
 from flare.config import OTA, Config, with_settings
 from flare.config.declared import settable
+from flare.config.option import REFUSED, Option
 from flare.config.toml import split_settings
 from flare.learning.tau_bar import TAU_BARS
 from flare.rounds.privacy import refuse_unshared
@@ -104,7 +105,7 @@ class Range:
 
     def words(self) -> str:
         """The range in words."""
-        scale = ", logarithmic" if self.log else ""
+        scale = (", whole numbers" if self.whole else "") + (", logarithmic" if self.log else "")
         return f"{value_text(self.tried()[0])} to {value_text(self.tried()[1])}{scale}"
 
 
@@ -290,9 +291,22 @@ def _held(start: Config, name: str, value: Any) -> Any:
         if name in _NAMES:
             _NAMES[name].registry.find(value)
             return value
-        return setting_in(with_settings(start, {name: value}), name)
+        held = setting_in(with_settings(start, {name: value}), name)
     except ValueError as error:
         raise ValueError(f"--search {name}: {error}") from None
+    option = _declared(start, name)
+    converted = REFUSED if option is None else option.converted(held)
+    return held if converted is REFUSED else converted  # what is refused is told with all else that a run cannot have
+
+
+def _declared(start: Config, name: str) -> Option | None:
+    """The option that a setting is, as the start's part declares it or else the first that has it; None: it is none."""
+    table, _, option = name.rpartition(".")
+    part = _TABLES.get(table)
+    for having in () if part is None else (part.name(start), *part.registry):
+        if part is not None and option in (known := settable(part.registry.find(having))):
+            return known[option]
+    return None
 
 
 def _check_each(start: Config, each: Searched) -> None:

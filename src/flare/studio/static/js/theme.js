@@ -9,10 +9,10 @@ export function theme() {
 }
 
 function apply(button) {
-  const now = theme();
+  const now = theme(), other = now === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = now;
-  button.textContent = now === "dark" ? "☾ dark" : "☼ light";
-  button.setAttribute("aria-label", `Colours: ${now}; switch to ${now === "dark" ? "light" : "dark"}`);
+  button.textContent = `${other === "dark" ? "☾" : "☼"} Use ${other}`;
+  button.setAttribute("aria-label", `Use ${other} colours`);
   document.dispatchEvent(new CustomEvent("themechange", { detail: now }));
 }
 

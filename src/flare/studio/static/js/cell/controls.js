@@ -118,14 +118,18 @@ function roundControls(act) {
 function cellControls(about, act) {
   const seedId = uid("seed"), manyId = uid("devices");
   const seed = el("input", { type: "number", id: seedId, min: 0, step: 1, onchange: () => act.seed(Math.max(0, Math.floor(Number(seed.value)) || 0)) });
-  const many = el("input", { type: "number", id: manyId, min: 1, max: about.limits.max_devices, step: 1,
-    onchange: () => act.devices(Math.min(about.limits.max_devices, Math.max(1, Math.floor(Number(many.value)) || 1))) });
+  const most = about.limits.max_devices, told = uid("error"), error = el("span", { class: "error field-error", id: told, role: "alert" });
+  const many = el("input", { type: "number", id: manyId, min: 1, max: most, step: 1, "aria-describedby": told, onchange: () => {
+    const number = many.valueAsNumber, right = Number.isInteger(number) && number >= 1 && number <= most;
+    error.textContent = right ? "" : `${many.value || "nothing"} is no number of devices: a whole number from 1 to ${most.toLocaleString("en")}`;
+    if (right) act.devices(number);
+  } });
   return {
-    node: el("div", { class: "choice" }, el("label", { for: manyId }, "Devices"), many, el("label", { for: seedId }, "Seed"), seed),
+    node: el("div", { class: "choice" }, el("label", { for: manyId }, "Devices"), many, el("label", { for: seedId }, "Seed"), seed, error),
     show(state) {
       const drawn = state.source.kind === "cell";
       many.disabled = !drawn || Boolean(state.source.wireless.trace) || Boolean(state.source.wireless.tau_values);
-      if (document.activeElement !== many) many.value = drawn ? state.source.wireless.num_devices ?? 40 : state.source.devices.length;
+      if (document.activeElement !== many && !error.textContent) many.value = drawn ? state.source.wireless.num_devices ?? 40 : state.source.devices.length;
       if (document.activeElement !== seed) seed.value = state.seed;
     },
   };

@@ -55,6 +55,7 @@ export function summaryOf(view) {
     fact(`${view.num_selected} of ${view.devices.length}`, "send"),
     fact(num(view.objective, 4), "objective"),
     el("span", { class: `proof ${view.proven ? "proven" : ""}` }, proofOf(view)),
+    ...(view.utility === null || view.utility === undefined ? [] : [el("span", { class: "proof" }, utilityOf(view))]),
     el("span", { class: "ends" }, ends),
   ];
 }
@@ -65,6 +66,12 @@ export function proofOf(view) {
   if (view.gap === null) return "no bound";
   if (view.gap < 1e-9) return "gap 0: reaches the proven bound";
   return `gap ${num(100 * Math.max(0, view.gap), 2)} % to the proven bound ${num(view.lower_bound, 4)}`;
+}
+
+/** The sum that a policy by utility makes as great as it can, and how sure that is. */
+function utilityOf({ utility, utility_bound: bound }) {
+  const proof = bound === utility ? "proven to be the greatest that fits" : `at most ${num(100 * Math.max(0, bound / utility - 1), 2)} % under the greatest that fits`;
+  return `utility ${num(utility, 6)}: ${proof}`;
 }
 
 function fact(value, what) {

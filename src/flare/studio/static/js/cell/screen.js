@@ -33,11 +33,12 @@ class CellScreen {
     this.right = results(select);
     this.list = table(select);
     this.map = el("div", { class: "map-holder" });
+    this.whose = el("p", { class: "soft whose" });
     this.wrong = el("p", { class: "error", role: "alert", hidden: true });
     this.top.node.append(this.wrong);
     clear(root, this.top.node,
       el("section", { class: "panel cell-panel", "aria-label": "The cell" }, this.map,
-        el("p", { class: "legend" }, mark("sends"), "sends ", mark("waits"), "left out ", mark("cannot"), "cannot in time"),
+        el("p", { class: "legend" }, mark("sends"), "sends ", mark("waits"), "left out ", mark("cannot"), "cannot in time"), this.whose,
         el("p", { id: "map-keys", class: "unseen" }, KEYS), this.picked.node),
       this.right.node, this.strip.node, this.list.node);
     this.lit = light(root, () => this.views);
@@ -120,6 +121,7 @@ class CellScreen {
   drawAll() {
     const { views, state } = this;
     if (views.length === 0) return;
+    this.whose.textContent = views.length > 1 ? `The map shows the first policy, ${views[0].policy}.` : "";
     drawMap(this.map, views[0], {
       selected: state.selected,
       onSelect: (index) => this.select(index),

@@ -77,8 +77,9 @@ class NewRunScreen {
       oninput: () => { this.name = this.nameField.value.trim(); this.changed(); } });
     this.nameWrong = el("p", { class: "error field-wrong", id: "name-wrong" });
     this.wrong = el("p", { class: "error", role: "status" });
+    this.began = el("p", { class: "began", role: "status" });
     this.foot = el("section", { class: "panel new-foot", "aria-label": "Command" },
-      el("div", { class: "foot-line" }, el("label", { for: this.nameField.id }, "Folder of the run"), this.nameField, this.nameWrong, el("span", { class: "space" }), this.wrong, this.start),
+      el("div", { class: "foot-line" }, el("label", { for: this.nameField.id }, "Folder of the run"), this.nameField, this.nameWrong, el("span", { class: "space" }), this.wrong, this.began, this.start),
       el("div", { class: "command" }, el("span", { class: "soft" }, "The same in a terminal:"), this.command, this.copied));
   }
 
@@ -325,10 +326,11 @@ class NewRunScreen {
   async startRun() {
     this.start.disabled = true;
     this.start.textContent = "Starting …";
+    this.began.textContent = "";
     try {
       const told = await this.api.post("/api/new-run/start", this.asked());
       this.context.announce(`${told.run} is started.`);
-      this.note.textContent = `${told.run} is started; it appears among the runs in a moment.`;
+      this.began.textContent = `${told.run} is started; it appears among the runs in a moment.`;
       this.nameField.value = this.name = "";
       this.jobs.look();
       this.jobsRoot.hidden = false;

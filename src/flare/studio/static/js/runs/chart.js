@@ -2,6 +2,7 @@
 
 import uPlot from "../../vendor/uplot/uPlot.esm.js";
 import { clear, el } from "../dom.js";
+import { num } from "../format.js";
 import { look, pale } from "./looks.js";
 import { place, shown } from "./words.js";
 
@@ -45,8 +46,8 @@ export function chart(root, { onHover, onPick, onZoom }) {
       padding: [10, 14, 0, 4],
       scales: { x: { time: false }, y: { range: (self, low, high) => yRange(what.metric, low, high) } },
       axes: [
-        { ...axis, label: what.x_label, labelSize: 20, size: 38, values: (self, ticks) => ticks.map((tick) => tickOf(what.x, tick)) },
-        { ...axis, label: what.label, labelSize: 24, size: 62, values: (self, ticks) => ticks.map((tick) => shown(what.metric, tick).replace(".0 %", " %")) },
+        { ...axis, label: titleOf(what.x, what.x_label), labelSize: 20, size: 38, values: (self, ticks) => ticks.map((tick) => tickOf(what.x, tick)) },
+        { ...axis, label: titleOf(what.metric, what.label), labelSize: 24, size: 62, values: (self, ticks) => ticks.map((tick) => shown(what.metric, tick).replace(".0 %", " %")) },
       ],
       cursor: { y: false, drag: { x: true, y: false, dist: 6 }, points: { size: (self, at) => (at % 3 === 1 ? 8 : 0) } },
       hooks: {
@@ -168,7 +169,13 @@ function yRange(metric, low, high) {
   return [low >= 0 ? Math.max(0, low - room) : low - room, top];
 }
 
+/** The title of an axis: without the unit where the ticks have theirs. */
+function titleOf(name, label) {
+  return name === "time" ? label : label.replace(/ \((s|J|bit)\)$/, "");
+}
+
 function tickOf(x, tick) {
+  if (x === "time") return num(tick, 6);
   if (x === "rounds") return Number.isInteger(tick) ? tick.toLocaleString("en") : "";
   return place(x, tick);
 }

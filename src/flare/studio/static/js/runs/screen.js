@@ -73,8 +73,8 @@ class RunsScreen {
         onclick: () => this.choose({ x: value }) }, text)));
     this.seeds = el("button", { type: "button", "aria-pressed": String(this.together), onclick: () => this.choose({ together: !this.together }) }, "Seeds together");
     this.live = el("button", { type: "button", class: "live", "aria-pressed": "true", onclick: () => this.pause(!this.paused) }, "Live");
-    this.out = el("button", { type: "button", hidden: true, onclick: () => this.zoomTo(null, null) }, "Zoom out");
-    this.scroller = el("input", { type: "range", min: 0, max: 1000, value: 0, hidden: true, "aria-label": "Scroll along the run", class: "scroller",
+    this.out = el("button", { type: "button", class: "away", onclick: () => this.zoomTo(null, null) }, "Zoom out");
+    this.scroller = el("input", { type: "range", min: 0, max: 1000, value: 0, "aria-label": "Scroll along the run", class: "scroller away",
       oninput: () => this.scroll(this.scroller.valueAsNumber / 1000) });
     this.state = el("p", { class: "soft curve-state", role: "status" });
     this.legend = el("ul", { class: "curve-legend" });
@@ -317,8 +317,7 @@ class RunsScreen {
 
   drawZoom() {
     const zoomed = this.zoom.begin !== null && this.whole !== undefined;
-    this.out.hidden = !zoomed;
-    this.scroller.hidden = !zoomed;
+    for (const one of [this.out, this.scroller]) one.classList.toggle("away", !zoomed);  // its place stays: nothing moves
     if (!zoomed) return;
     const { begin, end } = this.zoom, [low, high] = this.whole, room = high - low - (end - begin);
     if (document.activeElement !== this.scroller) this.scroller.value = room > 0 ? (1000 * (begin - low)) / room : 0;
