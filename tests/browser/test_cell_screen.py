@@ -132,6 +132,36 @@ def test_sliders_policies_rounds_and_two_policies_side_by_side(cell: Any) -> Non
     assert int(cell.get_by_role("spinbutton", name="Round").input_value()) >= 2
 
 
+SLOW_ROUNDS = """() => {
+  const ask = window.fetch, every = window.setInterval, late = { 1: 150, 3: 400 };
+  window.setInterval = (act, ms) => every(act, ms / 10);
+  window.asked = [];
+  window.fetch = async (path, options) => {
+    const round = /rounds\\/(\\d+)$/.exec(path)?.[1];
+    if (round !== undefined) window.asked.push(round);
+    const answer = await ask(path, options);
+    await new Promise((resolve) => setTimeout(resolve, late[round] ?? 0));
+    return answer;
+  };
+}"""
+
+
+def test_of_two_rounds_of_a_run_the_one_asked_for_last_is_shown(page: Any, served: Served) -> None:
+    scene = {"wireless": {}, "policies": [{"policy": "exact"}]}
+    view = page.request.post(f"{served.address}/api/cell", data=scene).json()["views"][0]
+    page.route("**/api/runs/some/rounds/*", lambda route: route.fulfill(json=view))
+    opened(page, f"{served.address}/#/cell?run=some&round=0")
+    page.evaluate(SLOW_ROUNDS)
+    field = page.get_by_role("spinbutton", name="Round")
+    for number in ("1", "2"):
+        field.fill(number)
+        field.press("Enter")
+    page.wait_for_timeout(300)
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_timeout(300)  # ticks of the clock, in which round 3 is not there yet
+    assert page.evaluate("window.asked") == ["1", "2", "3"]
+
+
 def test_all_of_it_works_by_keyboard_alone(cell: Any) -> None:
     names = set()
     for _ in range(60):

@@ -33,6 +33,14 @@ def test_wrong_values_say_so_beside_the_field_and_the_command_follows(page: Any,
     page.get_by_role("button", name="Add a pair to compare").click()
     page.get_by_label("seeds").fill("3")
     expect(command).to_contain_text("flare compare --entry flare:ps --seeds 3")
+    page.get_by_label("Own settings of pair 1").fill("learning.local_lr=-1")
+    expect(page.locator("#entries-wrong")).to_contain_text("learning.local_lr")
+    page.get_by_label("Own settings of pair 1").fill("learning.local_lr=0.1")
+    expect(command).to_contain_text("flare compare --entry flare:ps,learning.local_lr=0.1 --seeds 3")
+    page.get_by_label("seeds").fill("1001")
+    expect(page.locator(".field", has=page.get_by_label("seeds"))).to_contain_text(
+        "must be a whole number, from 1 to 1000"
+    )
     page.get_by_role("button", name="All settings").click()
     page.get_by_label("setting", exact=True).fill("learning.lr=1")
     page.get_by_role("button", name="Set", exact=True).click()

@@ -67,6 +67,35 @@ def test_a_run_that_goes_on_grows_and_can_be_paused(page: Any, served: Any) -> N
         expect(page.locator(".runs-round h2")).to_contain_text("of 5")
 
 
+def test_a_refusal_to_tell_news_is_shown(page: Any, served: Any, compared: Path) -> None:
+    told = {"status": 422, "json": {"error": {"field": "", "message": "no news for <b>you</b>"}}}
+    page.route("**/api/events", lambda route: route.fulfill(**told))
+    page.goto(f"{served.address}/#/runs?run=compared")
+    expect(page.get_by_role("alert")).to_have_text("Runs are not shown as they grow: no news for <b>you</b>")
+    expect(page.get_by_role("button", name="Not live")).to_be_visible()
+
+
+def test_a_list_that_is_left_asks_for_nothing_more(page: Any, served: Any) -> None:
+    page.goto(f"{served.address}/#/new")
+    made = """async ({ stops }) => {
+      const { list } = await import("/static/js/runs/list.js");
+      const root = document.body.appendChild(document.createElement("div"));
+      let asked = 0;
+      const made = list(root, { onPick() {}, needSparklines() { asked += 1; } });
+      const rounds = { rounds: 1, planned_rounds: 1, progress: 1, changed: 0 };
+      const line = { id: "a", name: "a", group: "", state: "finished", ...rounds };
+      const seen = new Promise((resolve) => new IntersectionObserver(resolve).observe(root));
+      made.show(new Map([["a", line]]));
+      await seen;
+      if (stops) made.stop();
+      await new Promise((resolve) => setTimeout(resolve, 150));
+      root.remove();
+      return asked;
+    }"""
+    assert page.evaluate(made, {"stops": False}) == 1
+    assert page.evaluate(made, {"stops": True}) == 0
+
+
 def test_everything_is_reached_with_the_keyboard(page: Any, served: Any, compared: Path) -> None:
     page.goto(f"{served.address}/#/runs?run=compared/flare-exact-seed0")
     page.get_by_label("Find runs").fill("compared")

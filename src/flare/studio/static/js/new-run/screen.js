@@ -4,6 +4,7 @@
 import { clear, el, uid } from "../dom.js";
 import { copy, field } from "./field.js";
 import { jobs } from "./jobs.js";
+import { pairs } from "./pairs.js";
 
 const KEPT = "flare-new-run";
 const CHECK_MS = 250;
@@ -137,10 +138,14 @@ class NewRunScreen {
     return this.settingOf(name)?.default ?? "";
   }
 
+  seedsMustBe() {
+    return `a whole number, from 1 to ${this.form.max_seeds}`;
+  }
+
   /** Several runs at once: seeds, and pairs of method and policy. */
   severalSection() {
     const seeds = { key: "seeds", doc: "how many runs, with the seeds that follow; their means get an interval from three on", kind: "whole", default: "1",
-      choices: [], also: [], must_be: "a whole number, from 1 to 1000", example: null };
+      choices: [], also: [], must_be: this.seedsMustBe(), example: null };
     const made = field(seeds, { value: this.seeds === 1 ? null : String(this.seeds), onChange: (text) => {
       this.seeds = text === null ? 1 : Number(text);
       this.changed();
@@ -148,41 +153,18 @@ class NewRunScreen {
     made.name = "seeds";
     made.common = true;
     this.fields.set("seeds", made);
-    this.pairs = el("div", { class: "pairs" });
-    this.pairsWrong = el("p", { class: "error field-wrong", id: "entries-wrong" });
-    this.drawPairs();
-    const add = el("button", { type: "button", onclick: () => {
-      this.entries.push([this.values.get("learning.method") ?? "flare", this.values.get("scheduling.policy") ?? "exact"].join(":"));
-      this.drawPairs();
-      this.changed();
-      this.pairs.lastElementChild?.querySelector("select").focus();
-    } }, "Add a pair to compare");
+    const names = (setting) => this.parts.get(setting).things.map((each) => each.name);
+    const now = (setting) => this.values.get(setting) ?? this.defaultOf(setting);
+    this.pairs = pairs(this.entries, {
+      methods: names("learning.method"),
+      policies: names("scheduling.policy"),
+      another: () => `${now("learning.method")}:${now("scheduling.policy")}`,
+      onChange: () => this.changed(),
+    });
     const own = this.form.sections.find((section) => !section.name).settings.map((setting) => this.fieldOf(setting, setting.name).node);
     return el("section", { class: "panel new-section", id: uid("section"), "data-title": "Runs", "data-name": "*" },
       el("h2", {}, el("span", {}, "Runs")), el("p", { class: "soft" }, "One run, or several that are compared seed by seed: seeds, and pairs of method and policy."),
-      el("div", { class: "fields" }, own[0], made.node, own.slice(1), el("div", { class: "field several" }, el("div", { class: "field-head" }, el("span", { class: "label" }, "method : policy")),
-        this.pairs, add, this.pairsWrong, el("p", { class: "field-help soft" }, "Without a pair, those of the settings below are run."))));
-  }
-
-  drawPairs() {
-    const things = (setting) => this.parts.get(setting).things.map((each) => each.name);
-    const select = (names, value, label, onchange) => {
-      const all = names.includes(value) ? names : [...names, value];
-      return el("select", { "aria-label": label, onchange, value: null }, all.map((name) => el("option", { value: name, selected: name === value }, name)));
-    };
-    clear(this.pairs, ...this.entries.map((entry, place) => {
-      const [method, policy] = entry.split(":");
-      const put = (at, text) => {
-        const now = this.entries[place].split(":");
-        now[at] = text;
-        this.entries[place] = now.join(":");
-        this.changed();
-      };
-      return el("div", { class: "pair" },
-        select(things("learning.method"), method, `Method of pair ${place + 1}`, (event) => put(0, event.target.value)), ":",
-        select(things("scheduling.policy"), policy, `Policy of pair ${place + 1}`, (event) => put(1, event.target.value)),
-        el("button", { type: "button", class: "quiet", "aria-label": `Remove pair ${entry}`, onclick: () => { this.entries.splice(place, 1); this.drawPairs(); this.changed(); } }, "×"));
-    }));
+      el("div", { class: "fields" }, own[0], made.node, own.slice(1), this.pairs.node));
   }
 
   /** A setting by its name, as on the command line: for what was copied from elsewhere. */
@@ -288,8 +270,8 @@ class NewRunScreen {
 
   async check() {
     const mine = ++this.turn;
-    if (!Number.isInteger(this.seeds) || this.seeds < 1 || this.seeds > 1000) {
-      this.errors = { seeds: "seeds must be a whole number, from 1 to 1000" };
+    if (!Number.isInteger(this.seeds) || this.seeds < 1 || this.seeds > this.form.max_seeds) {
+      this.errors = { seeds: `seeds must be ${this.seedsMustBe()}` };
       this.drawErrors();
       return;
     }
@@ -311,7 +293,7 @@ class NewRunScreen {
       made.error(this.errors[name]);
       if (this.errors[name]) made.node.hidden = false;
     }
-    this.pairsWrong.textContent = this.errors.entries ?? "";
+    this.pairs.error(this.errors.entries);
     this.nameWrong.textContent = this.errors.name ?? "";
     const known = new Set([...this.fields.keys(), "entries", "name"]);
     const others = Object.entries(this.errors).filter(([name]) => !known.has(name));
