@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from flare.config import Config, override
 from flare.records.run import RunNumbers, run_of
 from flare.report.curves import time_to_accuracy_s
-from flare.report.effect_sections import effect_sections
+from flare.report.effect_sections import differences_in_words, effect_sections
 from flare.report.effects import SweptRun, effects_of
 from flare.report.panels import panel_html
 from flare.rounds import RoundRecord
@@ -123,3 +123,21 @@ def test_sections_without_a_test_say_so(record: RoundRecord) -> None:
     for section in effect_sections(FACTORS, untested, target=0.0):
         assert "<svg" not in "".join(map(panel_html, section.panels))
         assert "–" in section.after
+
+
+def test_values_that_are_alike_are_no_best(record: RoundRecord) -> None:
+    levels = list(product(range(3), range(2)))
+    alike = [SweptRun(run(record, seed, [None, 0.5 + 0.1 * each[1]]), each) for each in levels for seed in SEEDS]
+    deadline, policy = effects_of(FACTORS, alike, target=0.0)
+    assert [differences_in_words(deadline, place)[0] for place in range(3)] == ["no difference"] * 3
+    assert (deadline.winner, policy.winner) == (-1, 1)
+    assert differences_in_words(policy, 1) == ("best", "")
+    same = [replace(each, run=run(record, each.run.config.seed, [None, 0.5])) for each in alike]
+    _, second = effect_sections(FACTORS, same, target=0.0)
+    assert any("no difference between its values" in panel_html(panel) for panel in second.panels)
+    two = [
+        replace(each, run=run(record, each.run.config.seed, [None, 0.4])) if each.levels[0] == 0 else each
+        for each in alike
+    ]
+    deadline, _ = effects_of(FACTORS, two, target=0.0)
+    assert [differences_in_words(deadline, place)[0] for place in (1, 2)] == ["best, tied"] * 2

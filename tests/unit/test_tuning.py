@@ -16,6 +16,7 @@ from flare.config import Config, Options, with_settings
 from flare.config.options import NO_OPTIONS
 from flare.records.lines import sealed
 from flare.records.run import RunNumbers, run_of
+from flare.report.panels import panel_html
 from flare.rounds import RoundRecord
 from flare.sweeps import Place, Task, run_tasks
 from flare.tuning import Choice, Range, State, Trial, figures, make_tuning, read_search, space_of
@@ -23,7 +24,7 @@ from flare.tuning import space as space_module
 from flare.tuning.goals import Aim, Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
 from flare.tuning.judge import Judgement
 from flare.tuning.sampler import MIN_COMPLETE, START_UP, ask, importances
-from flare.tuning.sections import judged_rows, lead, search_in_words, verdict
+from flare.tuning.sections import judged_rows, lead, search_in_words, tuning_sections, verdict
 from flare.tuning.space import Space
 from flare.tuning.study import Tuning, begin_tuning, refuse_foreign
 from flare.tuning.trial import best_of, read_trials, write_trials
@@ -511,3 +512,21 @@ def test_pictures_show_the_best_so_far_and_every_trial_by_its_value(told: list[T
     missed = [replace(trial, score=Score(Standing.MISSED, 0.1)) for trial in trials]
     assert figures.measured(missed, TIME) == "best test accuracy"
     assert figures.values_of(missed, TIME)[0] == trials[0].accuracy
+
+
+def test_a_logarithmic_axis_has_several_labels_and_one_point_is_no_picture() -> None:
+    rate = Range("learning.local_lr", 0.02, 0.9, log=True)
+    trials = [
+        Trial(number, {"learning.local_lr": 0.02 * 2**number}, State.COMPLETE, Score(Standing.REACHED, time_s),
+              (reached(0, time_s),))
+        for number, time_s in enumerate((0.2, 1.0, 4.0, 15.0))
+    ]  # fmt: skip
+    figure = figures.effect(rate, trials, TIME)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        ticks = zip(axis.get_ticklocs(minor=True), axis.get_ticklabels(minor=True), strict=True)
+        ticks = [*ticks, *zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)]
+        assert sum(low <= place <= high and bool(label.get_text()) for place, label in ticks) >= 3
+    alone = tuning_sections(tuning_of(search={"learning.local_lr": (0.02, 0.9)}), trials[:1], judgement([], []), {})
+    assert any("one trial alone" in panel_html(panel) for panel in alone[-1].panels)

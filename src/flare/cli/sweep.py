@@ -167,8 +167,8 @@ def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float)
             table.add_column(heading, justify="right", no_wrap=True)
         for place, level in enumerate(effect.levels):
             times: list[Any] = [human(level.to_target_s, "s", 3)] if target else []
-            cells = (percent(level.accuracy), *differences_in_words(level), *times, str(level.num_runs))
-            add_row(table, level.label, *cells, style="bold" if place == effect.best else None)
+            cells = (percent(level.accuracy), *differences_in_words(effect, place), *times, str(level.num_runs))
+            add_row(table, level.label, *cells, style="bold" if place == effect.winner else None)
         console().print(table)
     say(
         "Means over seeds and all other swept settings; differences to the best value over pairs of runs that differ "

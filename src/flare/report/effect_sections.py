@@ -11,7 +11,7 @@ from matplotlib.ticker import NullFormatter
 
 from flare.report import run_figures as draw
 from flare.report.curves import MIN_SEEDS, Curve
-from flare.report.effects import Effect, LevelEffect, SweptRun, effects_of, mean_accuracy, tested
+from flare.report.effects import Effect, SweptRun, effects_of, mean_accuracy, tested
 from flare.report.page import table
 from flare.report.panels import Panel, Section, nothing
 from flare.report.run_words import percent, points
@@ -61,19 +61,23 @@ def _table(effect: Effect, target: float) -> str:
         [
             escape(level.label),
             f"<b>{percent(level.accuracy)}</b>",
-            *differences_in_words(level),
+            *differences_in_words(effect, place),
             *([human(level.to_target_s, "s", 3), f"{level.num_reached} of {level.num_runs}"] if target else []),
             human(level.clock_s, "s", 3),
             human(level.energy_j, "J", 3),
             f"{level.num_runs}" + (f", {level.num_diverged} diverged" if level.num_diverged else ""),
         ]
-        for level in effect.levels
+        for place, level in enumerate(effect.levels)
     ]
-    return table(f"Effect of {effect.factor.name}", header, rows, best=effect.best)
+    return table(f"Effect of {effect.factor.name}", header, rows, best=effect.winner)
 
 
-def differences_in_words(level: LevelEffect) -> tuple[str, str]:
-    """Cells of a table: how far a value is from the best, and in how many pairs it is ahead of it."""
+def differences_in_words(effect: Effect, place: int) -> tuple[str, str]:
+    """Cells of a table: how far a value is from the best, and in how many pairs it is ahead of it. Where several are as
+    good as the best, none is called so."""
+    level, equals = effect.levels[place], effect.as_good_as_best()
+    if equals[place] and sum(equals) > 1:
+        return "no difference" if all(equals) else "best, tied", ""
     if level.difference is None:
         return "best", ""
     return points(level.difference), f"{level.won} of {level.pairs}" if level.pairs else "–"
@@ -122,6 +126,8 @@ def _difference_panel(name: str, effect: Effect) -> Panel:
     shown = [level for level in effect.levels if level.difference is not None and level.difference.count]
     if not shown:
         return nothing(f"{effect.factor.name}: no two runs are a pair.")
+    if all(effect.as_good_as_best()):
+        return nothing(f"{effect.factor.name}: no difference between its values.")
     best = effect.levels[effect.best].label
     rows = [(100.0 * each.difference.mean, 100.0 * each.difference.half) for each in shown if each.difference]
     return Panel(

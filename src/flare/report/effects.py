@@ -57,6 +57,9 @@ class LevelEffect:
     energy_j: float
 
 
+_SAME = 1e-12  # accuracies that differ by less are the same, but for rounding
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Effect:
@@ -70,6 +73,16 @@ class Effect:
         """The number of the value with the best mean accuracy; -1 where no accuracy is known."""
         means = [level.accuracy.mean for level in self.levels]
         return int(np.nanargmax(means)) if np.isfinite(means).any() else -1
+
+    def as_good_as_best(self) -> list[bool]:
+        """Of each value, whether its mean accuracy is that of the best value; the best is one of them."""
+        most = max((level.accuracy.mean for level in self.levels if level.accuracy.count), default=math.nan)
+        return [math.isclose(level.accuracy.mean, most, rel_tol=0.0, abs_tol=_SAME) for level in self.levels]
+
+    @property
+    def winner(self) -> int:
+        """The number of the value that is better than all others; -1 where there is none."""
+        return self.best if sum(self.as_good_as_best()) == 1 else -1
 
 
 def effects_of(factors: Sequence[Factor], runs: Sequence[SweptRun], target: float) -> list[Effect]:

@@ -175,7 +175,7 @@ def _problem(asked: Round, table: DeviceTable, where: str) -> RoundProblem:
         )
         names = ("max_devices", "block_hz")
         more: dict[str, Any] = {name: asked[name] for name in names if name in asked}  # type: ignore[literal-required]
-        more |= {name: _listed(asked[name], table.names, name) for name in ("must", "never") if name in asked}  # type: ignore[literal-required]
+        more |= {name: _listed(asked[name], table.names, name) for name in ("must", "never") if name in asked}
         return replace(problem, **more) if more else problem
     except ValueError as error:
         first = str(error).partition(" ")[0].rstrip(":")

@@ -149,8 +149,8 @@ def _medians(axes: Axes, each: Choice, trials: Sequence[Trial], values: Floats) 
 
 
 def _minor(ratio: float) -> FuncFormatter | NullFormatter:
-    """Labels between powers of ten, where the axis has hardly one of them."""
-    if ratio > 50.0:
+    """Labels between powers of ten, where the axis may have but one of them."""
+    if ratio > 100.0:
         return NullFormatter()
     return FuncFormatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "1235" else "")
 
@@ -162,7 +162,7 @@ def _finish(figure: Figure, axes: Axes, values: Floats, percent: bool) -> None:
     elif len(known) and known.min() > 0.0 and known.max() >= _LOG_FROM * known.min():
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_formatter(_minor(known.max() / known.min()))
     if not len(known):
         axes.set_yticks([])
     axes.grid()

@@ -221,6 +221,9 @@ def _effect(number: int, each: Searched, trials: Sequence[Trial], aim: Aim) -> P
     known = [trial for trial in trials if each.name in trial.params]
     if not any(trial.state is State.COMPLETE for trial in known):
         return nothing(f"{each.name}: no trial with a value of it was carried out to its end.")
+    values = draw.values_of(known, aim)
+    if sum(map(math.isfinite, values)) == 1 and len(known) == 1:
+        return nothing(f"{each.name}: one trial alone has a value of it, {value_text(known[0].params[each.name])}.")
     return Panel(
         f"effect-of-{number}",
         f"Trials by {each.name}",
