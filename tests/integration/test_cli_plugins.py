@@ -66,6 +66,8 @@ def test_every_example_of_a_plugin_runs(file: str, arguments: list[str], tmp_pat
 
 COMMANDS = {  # the least that each needs beside --plugin
     "schedule": ["--cell", "paper"],
+    "studio": [".", "--no-browser", "--port", "0"],
+    "serve": ["--port", "0"],
     "run": [],
     "compare": [],
     "sweep": [str(EXAMPLES.parent / "sweep.toml"), "--out", "swept"],

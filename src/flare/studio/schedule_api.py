@@ -174,7 +174,7 @@ def _problem(asked: Round, table: DeviceTable, where: str) -> RoundProblem:
             deadline_s=asked.get("deadline_s"),
         )
         names = ("max_devices", "block_hz")
-        more: dict[str, Any] = {name: asked[name] for name in names if name in asked}  # type: ignore[literal-required]
+        more: dict[str, Any] = {name: asked[name] for name in names if name in asked}
         more |= {name: _listed(asked[name], table.names, name) for name in ("must", "never") if name in asked}
         return replace(problem, **more) if more else problem
     except ValueError as error:
