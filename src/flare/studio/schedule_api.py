@@ -173,9 +173,9 @@ def _problem(asked: Round, table: DeviceTable, where: str) -> RoundProblem:
             payload_bits=asked.get("payload_bits"),
             deadline_s=asked.get("deadline_s"),
         )
-        names = ("max_devices", "block_hz")
-        more: dict[str, Any] = {name: asked[name] for name in names if name in asked}
-        more |= {name: _listed(asked[name], table.names, name) for name in ("must", "never") if name in asked}
+        given: dict[str, Any] = {**asked}
+        more = {name: given[name] for name in ("max_devices", "block_hz") if name in given}
+        more |= {name: _listed(given[name], table.names, name) for name in ("must", "never") if name in given}
         return replace(problem, **more) if more else problem
     except ValueError as error:
         first = str(error).partition(" ")[0].rstrip(":")
