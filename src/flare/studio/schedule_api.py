@@ -174,7 +174,7 @@ def _problem(asked: Round, table: DeviceTable, where: str) -> RoundProblem:
             deadline_s=asked.get("deadline_s"),
         )
         given: dict[str, Any] = {**asked}
-        more = {name: given[name] for name in ("max_devices", "block_hz") if name in given}
+        more: dict[str, Any] = {name: given[name] for name in ("max_devices", "block_hz") if name in given}
         more |= {name: _listed(given[name], table.names, name) for name in ("must", "never") if name in given}
         return replace(problem, **more) if more else problem
     except ValueError as error:
