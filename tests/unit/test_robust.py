@@ -29,7 +29,7 @@ from flare.report.run_groups import group_runs
 from flare.report.run_words import headline, remarks_on
 from flare.rng import stream
 from flare.rounds import BaseStation, RoundRecord
-from flare.rounds.robust import ClippedMean, Clipping, Heard, typical_norm
+from flare.rounds.robust import ClippedMean, Clipping, Heard, as_believed, typical_norm, votes_of
 from flare.scheduling.history import History
 from flare.simulation import Member, Simulation, drive, resume
 from flare.simulation.attackers import attackers_of
@@ -37,6 +37,8 @@ from tests.driving import settings_of_method
 from tests.fleets import FakeGrid, Node, cell_app, running
 from tests.hostile import flare as command
 from tests.method_rounds import OF_ANY_MODEL
+from tests.unit.test_flower_strategy import SOUND, node, records, run, told, trained, update
+from tests.unit.test_flower_strategy import settings as settings_of
 
 RULE = LocalRule(lr=0.1, steps=2)
 COMMON = (
@@ -122,11 +124,13 @@ def history_of(norms: list[float], since: list[float] | None = None) -> History:
 
 
 def test_the_typical_length_has_one_vote_of_each_device_heard_of_late() -> None:
-    assert typical_norm(history_of([1.0, 2.0, 9.0])) == 2.0
-    assert typical_norm(history_of([1.0, 100.0])) == 1.0  # the lower of two
-    assert typical_norm(history_of([1.0, 2.0, 9.0, 9.0], [1.0, 20.0, 21.0, np.inf])) == 1.0
-    assert typical_norm(history_of([0.0, 0.0, 0.0, 4.0, np.nan])) == 4.0
-    assert np.isnan(typical_norm(History.empty(3)))
+    assert typical_norm([1.0, 9.0, 2.0]) == 2.0
+    assert typical_norm([1.0, 100.0]) == 1.0  # the lower of two
+    assert typical_norm([0.0, 0.0, 0.0, 4.0, np.nan, np.inf]) == 4.0
+    assert np.isnan(typical_norm([]))
+    known = history_of([1.0, 2.0, 9.0, 9.0], [1.0, 20.0, 21.0, np.inf])
+    assert votes_of(known) == {0: 1.0, 1: 2.0}
+    assert votes_of(known, np.array([1, 3, 7])) == {1: 2.0}
 
 
 def heard(device: int, *numbers: float, change: Tensor | None = None) -> Heard:
@@ -136,10 +140,11 @@ def heard(device: int, *numbers: float, change: Tensor | None = None) -> Heard:
 
 
 def test_a_long_update_keeps_its_direction_and_a_short_one_its_bits() -> None:
-    clipping = Clipping(3.0, history_of([1.0, 1.0, 1.0]), 10)
+    clipping = Clipping(3.0, history_of([1.0, 1.0, 1.0, 1.0]), 10)
     short, long = heard(0, 0.6, 2.8), heard(1, 30.0, -40.0)
     assert clipping.take(short, RULE) == [short]
-    (taken,) = clipping.take(long, RULE)
+    assert clipping.take(long, RULE) == []  # others of this round may be as long
+    (taken,) = clipping.rest()
     assert taken.norm == 3.0
     assert taken.update.delta.tolist() == pytest.approx([1.8, -2.4], rel=1e-6)
     assert (taken.update.norm, taken.update.loss) == (50.0, 0.5)  # what the device made
@@ -154,6 +159,21 @@ def test_in_a_first_round_the_updates_are_held_and_vote() -> None:
     taken = {each.device: each.update.delta.tolist() for each in clipping.rest()}
     assert taken == {0: [1.0, 0.0], 1: [2.0, 0.0], 2: [1.5, 0.0], 3: [0.5, 0.0]}  # the lower median is 1
     assert clipping.clipped == [1]
+
+
+def test_where_most_of_a_round_are_longer_than_ever_before_they_are_not_clipped() -> None:
+    """One device was there alone and sent next to nothing; four others come, and one of them sends very much."""
+    clipping = Clipping(3.0, history_of([1e-20]), 10)
+    for device, length in enumerate((1.0, 1.1, 0.9, 1e6), start=1):
+        assert clipping.take(heard(device, length), RULE) == []
+    assert {each.device: each.norm for each in clipping.rest()} == pytest.approx({1: 1.0, 2: 1.1, 3: 0.9, 4: 3.0})
+    assert clipping.clipped == [4]
+
+
+def test_policies_see_no_update_that_is_longer_than_believed() -> None:
+    known = history_of([1.0, 1.0, 1e6, np.nan])
+    assert as_believed(known, 3.0).update_norm[:3].tolist() == [1.0, 1.0, 3.0]
+    assert as_believed(known, 0.0) is known
 
 
 def test_no_more_are_held_than_there_is_room_for() -> None:
@@ -231,7 +251,7 @@ SHORT = (
 )
 
 
-def test_who_was_clipped_is_recorded_and_the_history_has_what_was_believed() -> None:
+def test_who_was_clipped_is_recorded_and_the_history_has_what_was_decoded() -> None:
     member, records = driven(*SHORT, "learning.clip=2", "learning.attack_scale=1000")
     attackers = set(attackers_of(member.simulation.config).tolist())
     assert len(attackers) == 2
@@ -244,7 +264,9 @@ def test_who_was_clipped_is_recorded_and_the_history_has_what_was_believed() -> 
         ]
         assert record.clipped == long
         assert attackers & set(record.sent) <= set(record.clipped)
-    assert np.nanmax(member.state.history.update_norm) <= max(each.norm_limit or 0.0 for each in records)
+    lengths = {device: norm for each in records for device, norm in zip(each.sent, each.update_norm, strict=True)}
+    history = member.state.history
+    assert {device: history.update_norm[device] for device in lengths} == lengths
 
 
 def test_the_report_says_who_attacked_and_how_many_updates_were_clipped() -> None:
@@ -446,3 +468,43 @@ def test_the_flipped_updates_of_one_node_of_four_are_outvoted(three: tuple[Simul
     flipped = {**nodes, FIRST: lying(nodes[FIRST], lambda update: -2.0 * update)}
     assert reached_by(simulation, flipped, "learning.robust=median") >= alone - 0.03
     assert reached_by(simulation, flipped) < alone - 0.03  # clipping does not help
+
+
+def test_one_node_cannot_vote_again_under_other_numbers_or_names(tmp_path: Path) -> None:
+    """It claims one device after another, or comes back as another node, and sends next to nothing each time."""
+
+    def rotating(message: Message) -> list[Message]:
+        if message.metadata.message_type == "query":
+            claims.append(4 + len(claims) % 4)
+            return [told(message, SOUND | {"device": float(claims[-1])})]
+        return [trained(message, update(1e-18))]
+
+    def rejoining(message: Message) -> list[Message]:
+        if message.metadata.message_type == "query":
+            return [told(message, SOUND)]
+        del nodes[message.metadata.dst_node_id]
+        nodes[message.metadata.dst_node_id + 1] = rejoining
+        return [trained(message, update(1e-18))]
+
+    claims: list[int] = []
+    for attacker in (rotating, rejoining):
+        nodes = {each: node(said=SOUND | {"device": float(each)}) for each in range(4)}
+        nodes[100] = attacker
+        folder = tmp_path / attacker.__name__
+        run(nodes, settings_of("run.rounds=10"), folder)
+        assert all(each["clipped"] == [] and len(each["sent"]) == 5 for each in records(folder))
+
+
+def test_who_was_alone_at_first_cannot_hold_the_others_down(tmp_path: Path) -> None:
+    nodes = {1: node(value=1e-18)}
+    first = nodes[1]
+
+    def others_join(message: Message) -> list[Message]:
+        nodes.update({each: node() for each in (2, 3, 4, 5)} if message.metadata.message_type != "query" else {})
+        return first(message)
+
+    nodes[1] = others_join
+    run(nodes, settings_of("run.rounds=3"), tmp_path / "run")
+    told = records(tmp_path / "run")
+    assert [len(each["sent"]) for each in told] == [1, 5, 5]
+    assert [each["clipped"] for each in told] == [[], [], []]

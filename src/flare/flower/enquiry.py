@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
+import numpy as np
 from flwr.serverapp import Grid
 
 from flare.flower.asking import without_taken
@@ -11,8 +13,9 @@ from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import Mailbox
 from flare.flower.nodes import query_messages, read_queries
-from flare.flower.resources import Resources
+from flare.flower.resources import observation
 from flare.flower.under_way import FleetRun
+from flare.rounds.observation import Observation
 
 
 def enquire(
@@ -24,11 +27,12 @@ def enquire(
     max_steps: int,
     patience_s: float,
     timeout_s: float,
-) -> tuple[dict[int, int], dict[int, Resources]]:
-    """Ask nodes what they can do, for `patience_s` at most: the node of each device that is there, and its resources.
+) -> tuple[dict[int, int], Observation]:
+    """Ask nodes what they can do, for `patience_s` at most: the node of each device that is there, and what these
+    report.
 
     Nodes that are at work are asked nothing, and given up after `timeout_s`; where devices compute across rounds, what
-    such a node said last counts.
+    such a node said last counts. The lengths of earlier updates count of the devices whose nodes are connected.
     """
     index, mail, config = run.state.rounds_done, run.mail, run.station.config
     connected = list(grid.get_node_ids())
@@ -45,7 +49,10 @@ def enquire(
     if run.station.asynchronous:
         run.said = said = {**{node: run.said[node] for node in mail.busy}, **said}
     nodes = fleet.enrol(said, faults)
-    return nodes, {device: said[node] for device, node in nodes.items()}
+    known = {device: said[node] for device, node in nodes.items()}
+    voters = [fleet.device_of[node] for node in connected if node in fleet.device_of]
+    seen = observation(known, fleet.size, config.wireless)
+    return nodes, replace(seen, voters=np.array(sorted(voters), dtype=np.intp))
 
 
 def wait_for_nodes(grid: Grid, mail: Mailbox, min_nodes: int, timeout_s: float) -> None:

@@ -29,7 +29,6 @@ from flare.flower.fleet import Fleet
 from flare.flower.mailbox import AskedGradient, Mailbox
 from flare.flower.nodes import gradient_message, gradients, take_in
 from flare.flower.radio import Grants, Radio, radio_named
-from flare.flower.resources import observation
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
 from flare.flower.settings import refuse_other_loop, refuse_out_of_range, refuse_settings
@@ -210,7 +209,7 @@ class FlareStrategy(Strategy):
         began = time.monotonic()
         run.deadline.max_s = self._timeout_s
         station = run.station.with_deadline(run.deadline.planned_s)
-        nodes, known = enquire(
+        nodes, seen = enquire(
             grid,
             run,
             self._fleet,
@@ -219,8 +218,8 @@ class FlareStrategy(Strategy):
             patience_s=self._patience_s("query"),
             timeout_s=self._timeout_s,
         )
-        run.present = len(known)
-        plan = plan_round(station, run.state, observation(known, self._fleet.size, station.config.wireless))
+        run.present = seen.num_present
+        plan = plan_round(station, run.state, seen)
         if plan is not None:
             self._grants.give(plan.selected.tolist(), plan.bandwidth_hz, plan.payload_bits / plan.upload_s)
         reader = self._reader(run, plan)

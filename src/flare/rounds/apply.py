@@ -34,7 +34,7 @@ from flare.uplink.air import air_key
 @final
 class Arrivals:
     """Takes in the updates of a round. Each can be forgotten when it was added: memory does not grow with their number,
-    but for what a robust reducer holds, and clipping in a first round (`flare.rounds.robust`).
+    but for what a robust reducer holds, and clipping of what looks too long (`flare.rounds.robust`).
 
     `rules` says how each selected device steps (`local_rules`); only those devices may send, each once.
     """
@@ -45,8 +45,11 @@ class Arrivals:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
         self._air: AirMean | None = None
         self._reducer = self._new_reducer(plan) if plan is not None and rules else None
-        self._clipping = Clipping(station.clip, state.history, station.max_held)
+        self._clipping = Clipping(
+            station.clip, state.history, station.max_held, None if plan is None else plan.seen.voters
+        )
         self._sent: dict[int, Told] = {}
+        self._decoded_norm: dict[int, float] = {}  # of each update as it was heard, before it was clipped
         self._own_norm: dict[int, float] = {}  # of each update before it was sent, for the record
         self._times: dict[int, tuple[float | None, float | None]] = {}  # measured
 
@@ -76,16 +79,17 @@ class Arrivals:
         self._own_norm[device] = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
         self._times[device] = (compute_s, upload_s)
         heard = Heard(device, update, self._heard_norm(device, update))
+        self._decoded_norm[device] = heard.norm
         for each in self._clipping.take(heard, self._rules[device]):
             self._take(each)
 
     def _take(self, heard: Heard) -> None:
         """Take in an update as it is believed."""
         assert self._reducer is not None
-        device, update, norm = heard
+        device, update, _ = heard
         self._reducer.add(device, self._rules[device], update)
         sketch = self._sketched(device, update)
-        self._sent[device] = Told(update.loss, update.squared_loss, norm, sketch)  # its vector is not kept
+        self._sent[device] = Told(update.loss, update.squared_loss, self._decoded_norm[device], sketch)
 
     def _heard_norm(self, device: int, update: Update) -> float:
         """The length of an update as the base station knows it: of what it decoded; nan over the air, where it hears

@@ -43,6 +43,7 @@ class Observation:
     label_counts: Floats | None = None  # (present, classes), where the run shares them
     mean_snr_hz: Floats | None = None  # snr_hz without fading; None where nothing fades, or the mean is not known
     speeds: Speeds | None = None  # None: nobody measured
+    voters: Indices | None = None  # whose earlier updates say how long one usually is; None: all that were heard
 
     @property
     def num_present(self) -> int:

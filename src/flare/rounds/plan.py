@@ -23,7 +23,7 @@ from flare.rounds.history import informed, with_energy
 from flare.rounds.method_answers import checked_reference, checked_rules, checked_steps
 from flare.rounds.observation import Observation
 from flare.rounds.probing import Answered, Question, asked, asks, unanswered
-from flare.rounds.robust import ClippedMean
+from flare.rounds.robust import ClippedMean, as_believed
 from flare.rounds.state import RunState
 from flare.rounds.weighing import lost_updates, mean_of
 from flare.scheduling import POLICIES, Hardware, Probed, RoundProblem, Schedule, solve
@@ -272,7 +272,7 @@ def question_of(
     """
     if not asks(station) or seen.num_present == 0:
         return None
-    history = informed(state.history, seen).of(seen.devices)
+    history = as_believed(informed(state.history, seen), station.clip, seen.voters).of(seen.devices)
     return asked(station, state.rounds_done, seen, known or problem_of(station, seen), history)
 
 
@@ -325,7 +325,7 @@ def _schedule(
             problem,
             scheduling.policy,
             rng=stream(seed, "policy", state.rounds_done),
-            history=history.of(seen.devices),
+            history=as_believed(history, station.clip, seen.voters).of(seen.devices),
             memory=state.memory.recall(seen),
             hardware=_hardware(station, seen, problem),
             probed=probed,

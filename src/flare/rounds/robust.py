@@ -1,11 +1,16 @@
 """Updates that are not believed as they are: longer ones are clipped, and a few wrong ones are outvoted.
 
 Clipping (`learning.clip`). The typical length is the median of the last updates of the devices that were heard in the
-last 20 rounds: a device has one vote, however often it sends, and of an even number the lower of the two in the middle
-counts. An update longer than `clip` times that is shortened to it, its direction kept. So one vote is one number of the
-history, which is in every checkpoint, and updates are taken in one at a time. Where nobody has been heard yet, in the
-first round, the updates of the round vote themselves: they are held until all have come, or 64 of them, or as many as
-there is room for.
+last 20 rounds: a device has one vote, the length that was decoded, however often it sends, and of an even number the
+lower of the two in the middle counts. On real nodes only devices vote whose node is connected: one node that takes one
+number after another, or comes back under new names, has one vote.
+
+An update longer than `clip` times the typical length is held until all have come, or 64 such, or as many as there is
+room for. Then the median is taken again with the lengths of this round in place of the older ones of the same devices,
+the greater of the two medians counts, and what is still too long is shortened, its direction kept. In both a device has
+one vote, so that a minority of them moves neither out of the range of the others; and where few were heard before, or
+long ago, it is this round that counts. So a vote is one number of the history, which is in every checkpoint, and all
+other updates are taken in one at a time. Where nobody has been heard yet, in the first round, all are held.
 
 Where devices also send something else, it is bounded too. Gradients (FedLin) are clipped by the median of their own
 round. A control variate (SCAFFOLD) of a device that moved by delta changes by -c - delta / (tau eta_l), so that the
@@ -18,7 +23,7 @@ no more devices are selected than fit into `learning.robust_bytes`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, final
 
@@ -33,7 +38,7 @@ from flare.learning.methods.base import Method, method_takes_mean
 from flare.learning.robust import MEDIAN, TrimmedMean
 from flare.scheduling import POLICIES
 from flare.scheduling.history import History
-from flare.types import Floats
+from flare.types import Indices
 
 NONE, AUTO = "none", "auto"
 FLEET_CLIP = 3.0
@@ -41,7 +46,7 @@ FLEET_CLIP = 3.0
 RECENT_ROUNDS = 20
 """How many rounds the length of an update counts."""
 MOST_VOTES = 64
-"""How many updates are held at most for the median of a round that no history knows."""
+"""How many updates of a round are held at most until the limit is known."""
 _BYTES_OF_A_WEIGHT = 4
 _LEAST_UPDATES = 3  # with fewer there is no majority
 _SPARSE = ("topk", "ternary")
@@ -77,18 +82,30 @@ def robust_mean(learning: LearningConfig) -> Callable[[], Mean] | None:
     return lambda: TrimmedMean(trim)
 
 
-def typical_norm(history: History) -> float:
-    """The lower median of the lengths of the devices' last updates; nan where nobody was heard in the last rounds.
+def votes_of(history: History, voters: Indices | None = None) -> dict[int, float]:
+    """The lengths of the last updates of the devices that were heard in the last rounds; of the `voters` among them,
+    where these are given."""
+    heard = np.flatnonzero(history.rounds_since_sent <= RECENT_ROUNDS)
+    if voters is not None:
+        heard = np.intersect1d(heard, voters)
+    return dict(zip(heard.tolist(), history.update_norm[heard].tolist(), strict=True))
+
+
+def typical_norm(votes: Iterable[float]) -> float:
+    """The lower median of lengths of updates; nan where there are none.
 
     Updates of length zero have no vote: they would let nothing through.
     """
-    recent = history.update_norm[history.rounds_since_sent <= RECENT_ROUNDS]
-    return _lower_median(recent)
+    known = sorted(each for each in votes if 0.0 < each < math.inf)
+    return known[(len(known) - 1) // 2] if known else math.nan
 
 
-def _lower_median(norms: Floats) -> float:
-    votes = np.sort(norms[np.isfinite(norms) & (norms > 0.0)])
-    return float(votes[(len(votes) - 1) // 2]) if len(votes) else math.nan
+def as_believed(history: History, clip: float, voters: Indices | None = None) -> History:
+    """The history that policies see: no update in it is longer than one that would not be clipped now."""
+    limit = clip * typical_norm(votes_of(history, voters).values()) if clip else math.nan
+    if math.isnan(limit):
+        return history
+    return replace(history, update_norm=np.minimum(history.update_norm, limit))
 
 
 @final
@@ -96,18 +113,21 @@ class Clipping:
     """Hands on the updates of a round, one at a time, and shortens those that are too long.
 
     `limit` is the greatest length: infinite where nothing is clipped, nan until it is known. `clipped` are the devices
-    whose update, or change of control, was shortened.
+    whose update, or change of control, was shortened. `voters` are the devices whose earlier updates count; None: all.
     """
 
-    def __init__(self, clip: float, history: History, max_held: int) -> None:
+    def __init__(self, clip: float, history: History, max_held: int, voters: Indices | None = None) -> None:
         self._clip, self._max_held = clip, min(max_held, MOST_VOTES)
-        self.limit = clip * typical_norm(history) if clip else math.inf
+        self._votes = votes_of(history, voters) if clip else {}
+        self.limit = clip * typical_norm(self._votes.values()) if clip else math.inf
         self.clipped: list[int] = []
         self._held: list[tuple[Heard, LocalRule]] = []
+        self._settled = False  # whether updates of this round have had their say
 
     def take(self, heard: Heard, rule: LocalRule) -> list[Heard]:
         """The updates that can be taken in now: this one, or none yet, or all that were held with it."""
-        if not math.isnan(self.limit):
+        self._votes[heard.device] = heard.norm
+        if self._settled or math.isinf(self.limit) or heard.norm <= self.limit:
             return [self._believed(heard, rule)]
         self._held.append((_kept(heard), rule))
         return self.rest() if len(self._held) >= self._max_held else []
@@ -115,15 +135,15 @@ class Clipping:
     def rest(self) -> list[Heard]:
         """The updates that are still held, when no more will come or there is no room for more."""
         held, self._held = self._held, []
-        if held and math.isnan(self.limit):
-            self.limit = self._clip * _lower_median(np.array([heard.norm for heard, _ in held]))
-            if math.isnan(self.limit):  # all are zero, or none is finite
-                return [heard for heard, _ in held]
+        if held and not self._settled:
+            now = self._clip * typical_norm(self._votes.values())
+            self.limit = now if math.isnan(self.limit) else max(self.limit, now)
+            self._settled = not math.isnan(self.limit)  # not where all are zero, or none is finite
         return [self._believed(heard, rule) for heard, rule in held]
 
     def _believed(self, heard: Heard, rule: LocalRule) -> Heard:
         """An update no longer than the limit. What is not finite cannot be shortened, and stays."""
-        if math.isinf(self.limit):
+        if not math.isfinite(self.limit):
             return heard
         device, update, norm = heard
         delta, change = update.delta, _bounded_change(update, rule, self.limit)
