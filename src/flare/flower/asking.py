@@ -48,7 +48,7 @@ class Asking:
         """From a checkpoint; ValueError where it does not say who was asked."""
         try:
             self.last_asked = {int(node): int(index) for node, index in numbers.items()}
-        except (TypeError, AttributeError, ValueError) as error:
+        except (TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ValueError(f"what it says of the nodes that were asked cannot be read ({error})") from None
 
 

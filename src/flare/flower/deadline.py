@@ -31,6 +31,9 @@ LAST = 5
 ROOM = 1.1
 """The deadline over the time that the wanted share of the devices took."""
 
+MAX_S = 1e9
+"""No deadline of a checkpoint is longer, but for that of the settings."""
+
 
 @final
 @dataclass
@@ -96,11 +99,12 @@ class Deadline:
         try:
             least_s = float(numbers["least_s"])
             times_s = {int(device): [float(each) for each in times] for device, times in numbers["times_s"].items()}
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ValueError(f"what it says of the deadline cannot be read ({error})") from None
         told = [least_s, *(each for times in times_s.values() for each in times)]
-        if not all(0.0 < each < math.inf for each in told) or not all(times_s.values()):
-            raise ValueError("its deadline goes by times that are not finite numbers greater than 0")
+        most_s = max(MAX_S, self.least_s)
+        if not all(0.0 < each <= most_s for each in told) or not all(times_s.values()):
+            raise ValueError(f"its deadline goes by times that are not numbers greater than 0, up to {most_s:g} s")
         self.least_s, self.times_s = least_s, times_s
 
 

@@ -157,12 +157,14 @@ class Fleet:
         try:
             self.device_of = {int(node): int(device) for node, device in numbers["device_of"].items()}
             self.size = int(numbers["size"])
+            if self.size != numbers["size"]:
+                raise ValueError(f"{numbers['size']} is no number of devices")
             for node, delays in numbers.get("delays_s", {}).items():
                 self.uplink(int(node)).delays_s = {int(then): _finite(delay_s) for then, delay_s in delays}
             for node, rates in numbers.get("uplink", {}).items():
                 told = {int(then): (_finite(rate, MIN_BPS), bool(sure)) for then, rate, sure in rates}
                 self.uplink(int(node)).rates = told
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ValueError(f"what it says of the fleet cannot be read ({error})") from None
         devices = self.device_of.values()
         if len(set(devices)) < len(devices) or not all(0 <= device < self.size for device in devices):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from flare.flower.arrays import Layout
 from flare.flower.asking import Asking
 from flare.flower.deadline import Deadline
 from flare.flower.fleet import Fleet
+from flare.flower.settings import MAX_NORM
 from flare.records import RunFolder, Snapshot
 from flare.records.manifest import is_run_folder
 from flare.records.run_keeper import RunKeeper, refuse_other_driver
@@ -48,9 +48,11 @@ def state_in(station: BaseStation, snapshot: Snapshot) -> RunState:
     fleet.restore(numbers.get("fleet"))
     if state.history.num_devices > fleet.size:
         raise ValueError(f"its history is of {state.history.num_devices} devices, its fleet of {fleet.size}")
+    if fleet.size > max(state.history.num_devices, fleet.max_devices):
+        raise ValueError(f"its fleet is of {fleet.size} devices, its history of {state.history.num_devices}")
     norm = numbers.get("first_norm")
-    if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0.0 <= norm < math.inf:
-        raise ValueError(f"its first_norm is {norm!r:.40}; it must be a number")
+    if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0.0 <= norm <= MAX_NORM:
+        raise ValueError(f"its first_norm is {norm!r:.40}; it must be a number from 0 to {MAX_NORM:g}")
     if "deadline" in numbers:
         Deadline.of(station.config).restore(numbers["deadline"])
     if "asked" in numbers:

@@ -14,6 +14,8 @@ from flare.rounds.base_station import codec_of, downlink_codec_of, policy_option
 from flare.scheduling import POLICIES, lacks_number
 
 Value = bool | int | float | str
+MAX_NORM = 1e100
+"""Longer than any vector of numbers of 32 bits."""
 
 
 def from_run_config(run_config: Mapping[str, Value], *, base: Config | None = None) -> Config:
