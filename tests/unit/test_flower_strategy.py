@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import math
+import re
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -728,6 +729,8 @@ def test_settings_that_a_fleet_cannot_have_are_refused_at_once(more: list[str], 
     [
         ("max_update_norm", math.nan),
         ("max_update_norm", -1.0),
+        ("max_update_norm", 1e200),
+        ("max_update_norm", 10**400),
         ("max_steps", 0),
         ("query_timeout_s", 0.0),
         ("query_timeout_s", math.nan),
@@ -738,8 +741,16 @@ def test_settings_that_a_fleet_cannot_have_are_refused_at_once(more: list[str], 
     ],
 )
 def test_parameters_out_of_range_are_refused_at_once(parameter: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"{parameter} is {value!r}; it must be"):
+    with pytest.raises(ValueError, match=re.escape(f"{parameter} is {value!r:.40}; it must be")):
         FlareStrategy(settings(), **{parameter: value})  # type: ignore[arg-type]
+
+
+def test_the_greatest_limit_of_a_norm_lets_every_sound_update_pass(tmp_path: Path) -> None:
+    nodes = {1: node(), 2: node(value=math.inf)}
+    run(nodes, settings("run.rounds=1"), tmp_path / "run", max_update_norm=1e100)
+    (one,) = records(tmp_path / "run")
+    assert one["sent"] == [0]
+    assert [each["why"] for each in one["faults"]] == ["its update holds numbers that are not finite"]
 
 
 def test_a_start_that_is_not_finite_is_refused() -> None:

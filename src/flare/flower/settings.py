@@ -120,3 +120,5 @@ def refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
             raise ValueError(f"{name} is {value!r:.40}; it must be a number greater than 0")
+        if value > MAX_NORM:
+            raise ValueError(f"{name} is {value!r:.40}; it must be a number up to {MAX_NORM:g}")

@@ -50,9 +50,9 @@ class Reader:
         to be used."""
         vector = self._decoded(answer, part, self._codec_of(device)) if self.coded else self._flat(answer)
         max_norm = self.max_norm if part is Part.UPDATE else self.max_norm / self.station.config.learning.local_lr
-        squared = float(torch.dot(vector, vector))
-        if squared <= max_norm**2:  # false of nan too: then it is looked at closely
-            return vector, math.sqrt(squared)
+        norm = math.sqrt(float(torch.dot(vector, vector)))
+        if norm <= max_norm and norm < math.inf:  # false of nan too: then it is looked at closely
+            return vector, norm
         norm = float(torch.linalg.vector_norm(vector.double()))
         if not math.isfinite(norm):
             raise ValueError(f"its {_WORDS[part]} holds numbers that are not finite")
