@@ -154,3 +154,41 @@ def test_what_tc_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", refuse)
     with pytest.raises(OSError, match=r"tc cannot shape eth1: RTNETLINK answers: Operation not permitted; it needs"):
         TcRadio({0: Link("eth1")}).release(0)
+
+
+def test_a_node_without_a_link_is_left_out_and_the_run_goes_on(tmp_path: Path, asked: list[list[str]]) -> None:
+    radio = TcRadio({0: Link("eth0"), 1: Link("eth1")})
+    config = settings("run.rounds=2", "wireless.deadline_s=5")
+    FlareStrategy(config, folder=tmp_path / "run", poll_s=0.001, radio=radio).start(fleet(), trained_arrays(module()))
+    for each in records(tmp_path / "run"):
+        assert each["sent"] == [0, 1]
+        assert [fault["why"] for fault in each["faults"]] == [
+            "it is device 2, of which the radio has no link; give it one"
+        ]
+    assert {command[4] for command in asked} == {"eth0", "eth1"}
+
+
+def test_a_rate_below_what_tc_can_is_raised_and_said(asked: list[list[str]], caplog: pytest.LogCaptureFixture) -> None:
+    TcRadio({0: Link("eth1")}).grant(0, 1e6, 1.5)
+    assert "8bit" in asked[0]
+    assert "device 0 is granted 1.5 bit/s; its link is shaped to 8" in caplog.text
+
+
+@pytest.mark.parametrize("radio", [None, 5, object(), {"grant": 1}])
+def test_what_is_no_radio_is_refused_at_once(radio: Any) -> None:
+    with pytest.raises(ValueError, match=r"radio is .*; it must be .* or an object with grant and release"):
+        FlareStrategy(settings(), radio=radio)
+
+
+def test_links_that_cannot_be_are_refused_at_once() -> None:
+    for links in (None, 5):
+        with pytest.raises(ValueError, match=f"links is {links}; it must have the Link of each device"):
+            TcRadio(links)  # type: ignore[arg-type]
+    for name in ("", "a\0b", "-b", "a/b", "a b", 5, None):
+        with pytest.raises(ValueError, match="the interface of a link is"):
+            Link(name)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the namespace of a link is"):
+        Link("eth0", "")
+    for text in ("tc:\0{device}", "tc:../../{device}/eth0", "tc:-b{device}/eth0"):
+        with pytest.raises(ValueError, match="of a link is"):
+            FlareStrategy(settings(), radio=text)

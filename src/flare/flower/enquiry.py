@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ def enquire(
     fleet: Fleet,
     faults: Faults,
     *,
+    serves: Callable[[int], bool],
     max_steps: int,
     patience_s: float,
     timeout_s: float,
@@ -32,7 +34,8 @@ def enquire(
     report.
 
     Nodes that are at work are asked nothing, and given up after `timeout_s`; where devices compute across rounds, what
-    such a node said last counts. The lengths of earlier updates count of the devices whose nodes are connected.
+    such a node said last counts. Devices that the radio does not serve are left out. The lengths of
+    earlier updates count of the devices whose nodes are connected.
     """
     index, mail, config = run.state.rounds_done, run.mail, run.station.config
     connected = list(grid.get_node_ids())
@@ -49,6 +52,8 @@ def enquire(
     if run.station.asynchronous:
         run.said = said = {**{node: run.said[node] for node in mail.busy}, **said}
     nodes = fleet.enrol(said, faults)
+    for device in [each for each in nodes if not serves(each)]:
+        faults.note(nodes.pop(device), "query", f"it is device {device}, of which the radio has no link; give it one")
     known = {device: said[node] for device, node in nodes.items()}
     voters = [fleet.device_of[node] for node in connected if node in fleet.device_of]
     seen = observation(known, fleet.size, config.wireless)

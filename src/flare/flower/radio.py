@@ -18,17 +18,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
+from flare.flower.faults import log
 from flare.types import Floats
 
 FRAME_BYTES = 1514
 """The longest frame of an interface with the usual MTU of 1500: what a token bucket must hold at least."""
+MIN_BPS = 8.0
+"""The least rate of a link: tc counts whole bytes a second."""
 _LATE_S = 0.002  # how late a timer of the kernel may fire, and the bucket still lose nothing
 _LONGEST_QUEUE_S = 2.0  # how long a packet may wait for its tokens, before it is dropped
 _TC_TIMEOUT_S = 10.0
 
 
 class Radio(Protocol):
-    """What gives devices their part of the band. An error that it raises ends the run, which can be continued."""
+    """What gives devices their part of the band. An error that it raises ends the run, which can be continued.
+
+    It may have a third method, `serves(device) -> bool`: devices that it does not serve are left out of the rounds.
+    """
 
     def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
         """From now on the device sends on so much bandwidth, at the rate that its channel has there."""
@@ -56,6 +62,12 @@ class Link:
     interface: str
     namespace: str | None = None
 
+    def __post_init__(self) -> None:
+        for what, name in (("interface", self.interface), ("namespace", self.namespace)):
+            sound = isinstance(name, str) and bool(name) and name.isprintable() and not set(name) & set(" /")
+            if not (sound and not str(name).startswith("-")) and not (what == "namespace" and name is None):
+                raise ValueError(f"the {what} of a link is {name!r:.40}; it must be the name of one, such as eth0")
+
 
 @final
 class TcRadio:
@@ -77,12 +89,22 @@ class TcRadio:
                 if not isinstance(link, Link):
                     raise ValueError(f"the link of device {device} is {link!r:.60}; give a flare.flower.radio.Link")
             links = dict(links)
+        elif not callable(links):
+            raise ValueError(f"links is {links!r:.40}; it must have the Link of each device, or be a function of it")
         if idle_bps is not None:
             _checked_rate(idle_bps, "idle_bps")
         self._links, self._idle_bps = links, idle_bps
 
+    def serves(self, device: int) -> bool:
+        """Whether the device has a link."""
+        return not isinstance(self._links, Mapping) or device in self._links
+
     def grant(self, device: int, bandwidth_hz: float, rate_bps: float) -> None:
-        """Shape the device's interface to the rate; ValueError where it has none, OSError where tc refuses."""
+        """Shape the device's interface to the rate, or to 8 bit/s, the least that tc can, where it is lower; ValueError
+        where the device has no link, OSError where tc refuses."""
+        if not isinstance(rate_bps, bool) and 0.0 < rate_bps < MIN_BPS:
+            log.warning("device %d is granted %.3g bit/s; its link is shaped to %g", device, rate_bps, MIN_BPS)
+            rate_bps = MIN_BPS
         self._shape(device, _checked_rate(rate_bps, f"the rate of device {device}"))
 
     def release(self, device: int) -> None:
@@ -119,6 +141,11 @@ class Grants:
         """Whether the network gives each device its grant, and no more."""
         return not isinstance(self._radio, NoRadio)
 
+    def serves(self, device: int) -> bool:
+        """Whether the radio can give the device anything."""
+        says = getattr(self._radio, "serves", None)
+        return True if says is None else bool(says(device))
+
     def give(self, devices: Sequence[int], bandwidth_hz: Floats, rate_bps: Floats) -> None:
         """Take back what holds, and grant each device its share."""
         self.take_back()
@@ -134,6 +161,17 @@ class Grants:
         finally:
             if self._devices:
                 self.take_back()
+
+
+def radio_of(given: Radio | str) -> Radio:
+    """The radio that a strategy is given, an object or a text; ValueError where it is none."""
+    if isinstance(given, str):
+        return radio_named(given)
+    if not all(callable(getattr(given, name, None)) for name in ("grant", "release")):
+        raise ValueError(
+            f'radio is {given!r:.40}; it must be "none", "tc:eth{{device}}", or an object with grant and release'
+        )
+    return given
 
 
 def radio_named(text: str) -> Radio:
@@ -153,6 +191,7 @@ def radio_named(text: str) -> Radio:
         named = [part.replace("{device}", str(device)) for part in (interface, namespace)]
         return Link(named[0], named[1] or None)
 
+    link(0)  # refuses names that cannot be
     return TcRadio(link)
 
 
@@ -169,14 +208,14 @@ def token_bucket(rate_bps: float) -> list[str]:
     """The words by which `tc` makes a link of this rate."""
     return [
         "tbf",
-        *("rate", f"{max(8, round(rate_bps))}bit"),
+        *("rate", f"{round(rate_bps)}bit"),
         *("burst", f"{bucket_bytes(rate_bps)}b"),
         *("latency", f"{_LONGEST_QUEUE_S:g}s"),
     ]
 
 
 def _checked_rate(rate_bps: float, what: str) -> float:
-    if isinstance(rate_bps, bool) or not isinstance(rate_bps, int | float) or not 8.0 <= rate_bps < 1e12:
+    if isinstance(rate_bps, bool) or not isinstance(rate_bps, int | float) or not MIN_BPS <= rate_bps < 1e12:
         raise ValueError(f"{what} is {rate_bps!r:.40}; it must be a number of bit/s from 8 to 1e12")
     return float(rate_bps)
 

@@ -28,7 +28,7 @@ from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import AskedGradient, Mailbox
 from flare.flower.nodes import gradient_message, gradients, take_in
-from flare.flower.radio import Grants, Radio, radio_named
+from flare.flower.radio import Grants, Radio, radio_of
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
 from flare.flower.settings import refuse_other_loop, refuse_out_of_range, refuse_settings
@@ -127,7 +127,7 @@ class FlareStrategy(Strategy):
         self.max_steps = max_steps
         self.max_update_norm = max_update_norm
         self.poll_s = poll_s
-        self.radio: Radio = radio_named(radio) if isinstance(radio, str) else radio
+        self.radio = radio_of(radio)
         self._grants = Grants(self.radio)
         self._fleet = Fleet(config.wireless.num_devices)
         self._faults = Faults()
@@ -214,6 +214,7 @@ class FlareStrategy(Strategy):
             run,
             self._fleet,
             self._faults,
+            serves=self._grants.serves,
             max_steps=self.max_steps,
             patience_s=self._patience_s("query"),
             timeout_s=self._timeout_s,
