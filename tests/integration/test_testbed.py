@@ -121,6 +121,7 @@ def test_commands_of_the_page(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "run_testbed", run_testbed)
     monkeypatch.setattr(run, "read_testbed", lambda folder: (folder.mkdir(parents=True), delivered())[1])
+    monkeypatch.setattr(network, "NOTES", tmp_path / "notes")
     monkeypatch.setattr(network, "clean", lambda: network.Cleaned([], 0))
     program, *words = shlex.split(line.removeprefix("sudo "))
     assert program == "flare"

@@ -56,8 +56,11 @@ def bed(
 
     load_named(plugin)
     if clean:
-        gone = network.clean()
+        with network.alone():
+            gone = network.clean()
         say(f"{len(gone.namespaces)} namespaces and {gone.processes} programs of a testbed were taken down.")
+        for name in gone.left:
+            say(f"{name} is left as it is: no testbed is known to have made it (ip netns delete {name} removes it).")
         return
     if read is not None:
         folder, told = read, run.read_testbed(read)

@@ -1,17 +1,24 @@
 """The network of the testbed: a namespace for the server, one for each device, and a virtual link between them.
 
-All names begin with `flare-testbed`, so that what a killed testbed left can be found and taken down by `clean`: the
-namespaces are ours, and whatever runs in them was started there by a testbed.
+All names begin with `flare-testbed`, so that what a killed testbed left can be found and taken down by `clean`. A name
+says little, though: it may have been bound to another network since, that of the machine even. So the inode of each
+namespace is noted when it is made, and only in namespaces that still are what was noted programs are ended: whatever
+runs there was started by a testbed. One testbed at a time holds the lock of the machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import filelock
 
 PREFIX = "flare-testbed"
 SERVER = f"{PREFIX}-server"
@@ -21,6 +28,10 @@ PROBE = f"{PREFIX}-probe-{os.getpid()}"
 UPLINK = "uplink"
 """The interface of a device, in its namespace; what leaves through it is shaped."""
 MAX_DEVICES = 200
+NOTES = Path("/run") / PREFIX
+"""The folder of the lock, and of the inode of each namespace that a testbed made."""
+_NAMED = Path("/run/netns")  # where `ip netns` keeps its names
+_PROC = Path("/proc")
 _OURS = re.compile(rf"{PREFIX}-(server|probe-\d+|\d+)")
 _TIMEOUT_S = 20.0
 _POLITE_S = 5.0  # how long programs may take to end when they are asked to
@@ -41,21 +52,42 @@ def server_address(device: int) -> str:
     return f"10.203.{device}.1"
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lock of the machine; ValueError where a testbed has it, or the rights are missing."""
+    try:
+        NOTES.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = filelock.FileLock(NOTES / "lock")
+        held.acquire(timeout=0.0)
+    except filelock.Timeout:
+        raise ValueError("a testbed is running on this machine: wait for it, or end it with Ctrl-C") from None
+    except OSError as error:
+        raise ValueError(
+            f"the testbed cannot use {NOTES} ({error.strerror or error}): it needs Linux and the rights of root "
+            "(CAP_NET_ADMIN and CAP_SYS_ADMIN)"
+        ) from None
+    try:
+        yield
+    finally:
+        held.release()
+
+
 def refuse_second() -> None:
     """ValueError where a testbed is up: there is one on a machine, and `clean` would take down the other's."""
     if found := [name for name in ours() if "probe" not in name]:
         raise ValueError(
             f"a testbed is up on this machine, or one was killed and left {found[0]}: wait for it, or take it down "
-            "with flare testbed --clean"
+            f"with flare testbed --clean (or, if that leaves it, ip netns delete {found[0]})"
         )
 
 
-def build(num_devices: int) -> None:
-    """Set up the network; OSError where the system refuses. What is half built is taken down by `clean`."""
-    _add(SERVER)
+def build(num_devices: int, made: list[str]) -> None:
+    """Set up the network, and add the name of each namespace to `made` before it is there, so that one is not forgotten
+    when this is interrupted; OSError where the system refuses."""
+    add(SERVER, made)
     for device in range(num_devices):
         own = namespace(device)
-        _add(own)
+        add(own, made)
         ip("link", "add", UPLINK, "netns", own, "type", "veth", "peer", "name", far_end(device), "netns", SERVER)
         ip("-n", SERVER, "addr", "add", f"{server_address(device)}/30", "dev", far_end(device))
         ip("-n", own, "addr", "add", f"10.203.{device}.2/30", "dev", UPLINK)
@@ -65,9 +97,41 @@ def build(num_devices: int) -> None:
         ip("-n", own, "link", "set", UPLINK, "up")
 
 
-def _add(name: str) -> None:
+def add(name: str, made: list[str] | None = None) -> None:
+    """Make a namespace, and note which one it is."""
+    if made is not None:
+        made.append(name)
     ip("netns", "add", name)
+    NOTES.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (NOTES / name).write_text(f"{_inode(_NAMED / name)}\n")
     ip("-n", name, "link", "set", "lo", "up")
+
+
+def delete(name: str) -> None:
+    """Remove a namespace, and what was noted of it."""
+    ip("netns", "delete", name)
+    (NOTES / name).unlink(missing_ok=True)
+
+
+def _inode(path: Path) -> int | None:
+    """Which namespace a file stands for; None: it cannot be told."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+def is_made_by_us(name: str) -> bool:
+    """Whether a name stands for the namespace that a testbed made under it, and not for that of the machine or ours."""
+    try:
+        noted = int((NOTES / name).read_text())
+    except (OSError, ValueError):
+        return False
+    return noted == _inode(_NAMED / name) and not _is_of_machine(name)
+
+
+def _is_of_machine(name: str) -> bool:
+    return _inode(_NAMED / name) in {None, *(_inode(_PROC / who / "ns" / "net") for who in ("1", "self"))}
 
 
 def ip(*words: str) -> str:
@@ -95,15 +159,18 @@ class Cleaned:
 
     namespaces: list[str]
     processes: int
+    left: list[str] = field(default_factory=list)  # names of a testbed's kind that stand for what no testbed made
 
 
-def clean() -> Cleaned:
-    """End every program in the namespaces of a testbed, and remove them with their links."""
-    names = ours()
-    ended = _end_programs(names)
-    for name in names:
-        ip("netns", "delete", name)
-    return Cleaned(names, ended)
+def clean(made: list[str] | None = None) -> Cleaned:
+    """End every program in the namespaces of a testbed, and remove them with their links. `made` are the names that
+    this process has given: no others are touched then."""
+    names = [name for name in ours() if made is None or name in made]
+    sound = [name for name in names if is_made_by_us(name) or (made is not None and not _is_of_machine(name))]
+    ended = _end_programs(sound)
+    for name in sound:
+        delete(name)
+    return Cleaned(sound, ended, [name for name in names if name not in sound])
 
 
 def _end_programs(names: list[str]) -> int:

@@ -41,7 +41,7 @@ def missing() -> str | None:
 def _refused() -> str | None:
     """What the system says to a namespace with a shaped link, which is removed at once."""
     try:
-        network.ip("netns", "add", network.PROBE)
+        network.add(network.PROBE)
     except OSError as error:
         return f"this machine does not allow network namespaces ({error}); {NEEDS}"
     try:
@@ -54,7 +54,7 @@ def _refused() -> str | None:
         return f"this machine does not allow virtual links ({error}); {NEEDS}"
     finally:
         with contextlib.suppress(OSError):
-            network.ip("netns", "delete", network.PROBE)
+            network.delete(network.PROBE)
     return None
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ Say = Callable[[str], None]
 MAX_FACTS_BYTES = 1_000_000
 FACTS = "testbed.json"
 """The file of what was run, on what machine and when."""
+_NAME = re.compile(r"[\w.+-]*\w[\w.+-]*")  # of a run, which is a folder
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,26 @@ def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
     The network is taken down however this ends, but for a kill that asks nobody: then `network.clean` does it.
     """
     rights.refuse()
-    network.refuse_second()  # before anything that takes down what there is
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; give a new folder for the files of the testbed")
     folder = folder.resolve()
+    if not str(folder).isprintable() or set(str(folder)) & set("'\"\\"):
+        raise ValueError(f"{str(folder)!r:.200} has quotes, backslashes or unprintable characters; give another folder")
+    with network.alone():
+        network.refuse_second()
+        return _run_alone(settings, folder, say)
+
+
+def _run_alone(settings: Settings, folder: Path, say: Say) -> Results:
+    """Carry out the comparison on a machine on which no other testbed is."""
     folder.mkdir(parents=True, exist_ok=True)
     programs = Programs(folder, settings.tls)
     began, load = time.time(), os.getloadavg()[0]
+    made: list[str] = []
     with _ended_in_order():
         try:
             say(f"setting up {settings.devices} devices, each in a network namespace of its own")
-            network.build(settings.devices)
+            network.build(settings.devices, made)
             programs.begin(settings.devices)
             guard = _calibrated(settings, programs, say)
             for policy in settings.policies:
@@ -66,8 +77,9 @@ def run_testbed(settings: Settings, folder: Path, say: Say) -> Results:
                 programs.carry_out(policy, settings.config(policy, guard=guard))
             programs.end_capture()
         finally:
-            network.clean()
-            programs.reap()
+            with _undisturbed():
+                network.clean(made)
+                programs.reap()
     facts = {
         "runs": [*([CALIBRATION] if settings.calibration_rounds else []), *settings.policies],
         "guard": guard,
@@ -91,7 +103,11 @@ def read_testbed(folder: Path) -> Results:
         names = json.loads(read_small(folder / FACTS, MAX_FACTS_BYTES))["runs"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / FACTS} is damaged ({error})") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+        raise ValueError(f"{folder / FACTS} is damaged (its runs are {names!r:.80}; they must be names)")
     compared = [name for name in names if name != CALIBRATION]
+    if not compared:
+        raise ValueError(f"{folder / FACTS} names no run that could be compared")
     return Results({name: read_deliveries(folder, name) for name in names}, compared)
 
 
@@ -131,15 +147,36 @@ def _calibrated(settings: Settings, programs: Programs, say: Say) -> str | None:
     return guard
 
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """SIGTERM ends the testbed as Ctrl-C does: everything is taken down."""
+    """SIGTERM, and SIGHUP of a terminal that is closed, end the testbed as Ctrl-C does: everything is taken down."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    with _handled(interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No signal ends this: a second Ctrl-C is not heard."""
+    with _handled(lambda signum, frame: None):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(how: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals that end programs so; one that was ignored before, as SIGHUP under nohup, still is."""
+    before = {each: signal.getsignal(each) for each in _ENDING}
+    before = {each: known for each, known in before.items() if known is not signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, how)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, known in before.items():
+            signal.signal(each, known)
