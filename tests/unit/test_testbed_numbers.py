@@ -369,26 +369,6 @@ def test_a_program_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert str(rights.missing()).startswith("the program ip is not here")
 
 
-def test_what_is_left_of_a_testbed_is_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Namespaces of others are left alone, however alike they are called."""
-    asked: list[tuple[str, ...]] = []
-    listed = (
-        "flare-testbed-1 (id: 3)\nflare-testbed-server\nflare-testbed-12\nmy-flare-testbed-1\nflare-testbed-x\nvpn\n"
-    )
-
-    def ip(*words: str) -> str:
-        asked.append(words)
-        return listed if words == ("netns", "list") else ""
-
-    monkeypatch.setattr(network, "ip", ip)
-    gone = network.clean()
-    assert gone.namespaces == ["flare-testbed-1", "flare-testbed-12", "flare-testbed-server"]
-    assert gone.processes == 0
-    assert [words[2] for words in asked if words[1] == "delete"] == gone.namespaces
-    with pytest.raises(ValueError, match=r"a testbed is up on this machine, or one was killed.*--clean"):
-        network.refuse_second()
-
-
 def test_a_folder_that_is_no_testbed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, said = flare(capsys, "testbed", "--read", str(tmp_path))
     assert code == 2
@@ -396,3 +376,31 @@ def test_a_folder_that_is_no_testbed(capsys: pytest.CaptureFixture[str], tmp_pat
     (tmp_path / "testbed.json").write_text(json.dumps({"runs": 3})[:-1])
     with pytest.raises(ValueError, match="damaged"):
         read_testbed(tmp_path)
+
+
+@pytest.mark.parametrize("runs", [5, None, [{}], [], ["../cm"], [".."], [CALIBRATION], "cm"])
+def test_runs_that_are_no_names(runs: object, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "testbed.json").write_text(json.dumps({"runs": runs}))
+    code, _, said = flare(capsys, "testbed", "--read", str(tmp_path))
+    assert code == 2
+    assert "testbed.json is damaged (its runs are" in said.replace("\n", " ") or "names no run" in said.replace(
+        "\n", " "
+    )
+
+
+@pytest.mark.parametrize("change", [
+    {"what": []}, {"time_s": "x"}, {"time_s": 1e300}, {"time_s": math.nan}, {"round": 1.5}, {"device": None},
+    {"busy_s": -1.0}, {"run": {}},
+])  # fmt: skip
+def test_moments_that_cannot_be_are_named(change: dict[str, object], tmp_path: Path) -> None:
+    sound = vars(Moment(SENT, "cm", 0, 1, 1.5))
+    (tmp_path / "moments.jsonl").write_text(json.dumps(sound) + "\n" + json.dumps(sound | change) + "\n")
+    with pytest.raises(ValueError, match=rf"line 2 is no moment of a testbed \({next(iter(change))} is "):
+        list(read_moments(tmp_path / "moments.jsonl"))
+
+
+@pytest.mark.parametrize("content", [b"", b"ab"])
+def test_a_file_without_a_frame_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "frames.bin").write_bytes(content)
+    with pytest.raises(ValueError, match=r"frames.bin holds no frame"):
+        read_frames(tmp_path / "frames.bin")

@@ -48,8 +48,11 @@ _SERVER_END = re.compile(r"node(\d+)")
 
 
 def read_frames(path: Path) -> Frames:
-    """The frames in a file, in the order of time; one that was half written when the program was killed is left out."""
+    """The frames in a file, in the order of time; one that was half written when the program was killed is left out.
+    ValueError where there is none."""
     content = path.read_bytes()
+    if len(content) < FRAME.itemsize:
+        raise ValueError(f"{path} holds no frame: nothing was seen on the links, or it is damaged")
     frames = np.frombuffer(content[: len(content) // FRAME.itemsize * FRAME.itemsize], dtype=FRAME)
     return frames[np.argsort(frames["time_ns"], kind="stable")]
 

@@ -15,6 +15,9 @@ from typing import Any
 SENT, TRAINED, FETCHED = "sent", "trained", "fetched"
 """The server has sent out the work of a device; the device has done it; the server has its answer in hand."""
 
+MAX_S = 1e10
+"""The latest time that a moment can have, some centuries after 1970."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -43,6 +46,18 @@ def read_moments(path: Path) -> Iterator[Moment]:
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
             told: dict[str, Any] = json.loads(line)
-            yield Moment(**told)
-        except (ValueError, TypeError) as error:
+            yield _checked(Moment(**told))
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{path}: line {number} is no moment of a testbed ({error})") from None
+
+
+def _checked(moment: Moment) -> Moment:
+    """ValueError where a part of a moment is not what it must be."""
+    for name, kind in (("what", str), ("run", str), ("round", int), ("device", int)):
+        if type(value := getattr(moment, name)) is not kind:
+            raise ValueError(f"{name} is {value!r:.40}")
+    for name in ("time_s", "began_s", "busy_s"):
+        value = getattr(moment, name)
+        if type(value) not in (int, float) or not 0.0 <= value <= MAX_S:
+            raise ValueError(f"{name} is {value!r:.40}; it must be a number of seconds")
+    return moment
