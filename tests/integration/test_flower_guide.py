@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from flare.config import override
 from flare.records import RunFolder
 from flare.simulation import Member, Simulation, drive
 from tests.flower_processes import ROOT, World, last_weights, listens, wait_until, world
@@ -121,7 +122,8 @@ def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
     follow(place, "On a laptop")
     folder = RunFolder.open(place.folder / "out" / "laptop")
     simulated = []
-    member = Member(Simulation(folder.config))
+    clipped = override(folder.config, ["learning.clip=3"])  # "auto" is that on nodes, and off in a simulation
+    member = Member(Simulation(clipped))
     drive([member], callback=lambda _, record: simulated.append(record.to_json()))
     recorded = folder.records()
     assert len(recorded) == folder.config.run.rounds == 10
@@ -132,6 +134,7 @@ def test_on_a_laptop_the_run_is_that_of_the_simulator(place: World) -> None:
         assert ours["bandwidth_hz"] == pytest.approx(theirs["bandwidth_hz"], rel=1e-11)
         assert ours["lr"] == theirs["lr"]
         assert ours["test_accuracy"] == pytest.approx(theirs["test_accuracy"], abs=1e-6)
+        assert ours["clipped"] == theirs["clipped"]
         assert ours["faults"] == []
     weights, wanted = last_weights(folder.path), member.state.weights
     assert torch.linalg.vector_norm(weights - wanted) < 1e-6 * torch.linalg.vector_norm(wanted)
