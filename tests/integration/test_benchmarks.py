@@ -40,8 +40,9 @@ def test_the_benchmark_of_the_flower_strategy_writes_numbers_and_a_page(tmp_path
     done = ready_python.run(command, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "flower.json").read_text())["rows"]
-    assert [(row["nodes"], row["policy"]) for row in rows] == [(5, "exact"), (5, "all")]
-    assert [row["sent"] for row in rows if row["policy"] == "all"] == [5]
+    cases = [(asked, policy) for asked in (5, 3) for policy in ("exact", "all")]
+    assert [(row["nodes"], row["asked"], row["policy"]) for row in rows] == [(5, *case) for case in cases]
+    assert [row["sent"] for row in rows if row["policy"] == "all"] == [5, 3]
     assert "| strategy |" in (tmp_path / "flower.md").read_text()
 
 

@@ -56,8 +56,8 @@ def test_only_what_a_testbed_made_is_taken_down(machine: Machine, capsys: pytest
     """Names of others, however alike, and our names for others' networks: that of the machine, and one made anew."""
     for name in (ONE, SERVER, "flare-testbed-2"):
         network.add(name)
+    (machine.named / "kept").hardlink_to(machine.named / "flare-testbed-2")  # so that its inode is not used again
     (machine.named / "flare-testbed-2").unlink()
-    (machine.named / "kept").touch()  # so that its inode is not used again
     (machine.named / "flare-testbed-2").touch()
     (machine.named / OTHER).hardlink_to(machine.own)
     (network.NOTES / OTHER).write_text(str(machine.own.stat().st_ino))
@@ -115,11 +115,13 @@ def test_a_second_signal_does_not_stop_the_taking_down(
 
     monkeypatch.setattr(programs.Programs, "begin", begin)
     monkeypatch.setattr(network, "delete", delete)
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may have had it ignored
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     with pytest.raises(KeyboardInterrupt):
         run.run_testbed(QUICK, tmp_path / "bed", lambda words: None)
     assert os.listdir(machine.named) == []
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    signal.signal(signal.SIGHUP, hang_up)
 
 
 @pytest.mark.parametrize("name", ["it's", 'a"b', "a\\b", "a\nb"])

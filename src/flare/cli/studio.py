@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,7 @@ def _serve(
             f"The service answers at {address} (its page says how to ask)" if service else f"The studio is at {address}"
         )
         say(f"{what}; Ctrl-C ends it.")
+        sys.stdout.flush()  # who reads it through a pipe waits for this line
         if browser:
             serving.open_browser(address)
 
