@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
@@ -146,6 +148,15 @@ def deviation(bench: Bench, engine: BatchedEngine, count: int, batch: int) -> di
     return {"median": statistics.median(apart), "largest": max(apart)}
 
 
+def giga_operations(bench: Bench, batch: int) -> float:
+    """Multiplications and additions of a device-step, in 1e9: those of the matrix products alone."""
+    x, y = torch.zeros(batch, *SHAPES[bench.name]), torch.zeros(batch, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counted:
+        functional.cross_entropy(bench.module(x), y).backward()  # type: ignore[no-untyped-call]
+    bench.module.zero_grad()
+    return 1e-9 * float(counted.get_total_flops())
+
+
 def ceilings(device: str) -> dict[str, float]:
     """What the machine can do: copied bytes (read and written) and float32 matrix products."""
     if device == "cpu":
@@ -176,11 +187,63 @@ def run(bench: Bench, variant: str, options: argparse.Namespace, results: dict[s
         if variant != "grouped":
             key = f"{bench.name}, {variant}"
             results["deviation"][key] = deviation(bench, engine, 16, options.batch)
+            results["giga_operations"][bench.name] = giga_operations(bench, options.batch)
             even = bench.jobs(options.jobs[0], options.batch, uneven=False)
             results["kernels"][key] = kernels(engine, even, bench.device)
     except Exception:
         results["errors"].append(f"{bench.name}, {variant}: {traceback.format_exc()}")
         print(results["errors"][-1], flush=True)
+
+
+def roofline(results: dict[str, Any], key: str, rows: list[dict[str, Any]]) -> str:
+    """How near the work is to what the machine can do."""
+    giga = results["giga_operations"][key.split(", ")[0]]
+    everything = sum(row["us_per_device_step"] for row in rows)
+    ours = sum(row["us_per_device_step"] for row in rows if row["kernel"] == "_product")
+    text = f"Matrix products of {giga:.2f} GFLOP a device-step: {1e3 * giga / everything:.0f} TFLOP/s over all kernels"
+    if ours:
+        text += f", {1e3 * giga / ours:.0f} in the products, which take {ours / everything:.0%} of the time"
+    before_us = results.get("products_before_us", {}).get(key)
+    if ours and before_us:
+        text += f" (before: {1e3 * giga / before_us:.0f} TFLOP/s)"
+    peak = results["ceilings"].get("float32_tflop_per_s")
+    return f"{text}. A large product of PyTorch's in float32 does {peak:.0f}." if peak else f"{text}."
+
+
+def with_earlier(results: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """Results with those of an earlier run on the same machine: `before` has the rows that were measured again, and
+    what was not measured again stands among the others and says so."""
+    now = {_what(row) for row in results["rows"]}
+    kept = [row | {"earlier": True} for row in earlier["rows"] if _what(row) not in now]
+    before = [row for row in earlier["rows"] if _what(row) in now]
+    products = {
+        key: sum(row["us_per_device_step"] for row in rows if row["kernel"] == "_product")
+        for key, rows in earlier["kernels"].items()
+    }
+    return results | {
+        "rows": [*results["rows"], *kept],
+        "before": [*results.get("before", []), *before],
+        "products_before_us": results.get("products_before_us", {}) | products,
+    }
+
+
+def _what(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["model"], row["variant"], row["jobs"], row["uneven"]
+
+
+def progress(results: dict[str, Any]) -> list[str]:
+    """A table of what was measured before and now; nothing where there is no before."""
+    now = {_what(row): row for row in results["rows"]}
+    rows = [
+        f"| {row['model']} | {row['variant']} | {'uneven' if row['uneven'] else 'even'} | "
+        f"{row['ms_per_device_step']:.4f} | {now[_what(row)]['ms_per_device_step']:.4f} | "
+        f"{row['peak_gib']:.1f} | {now[_what(row)]['peak_gib']:.1f} |"
+        for row in results.get("before", [])
+    ]
+    if not rows:
+        return []
+    head = ["", "## Before and now", "", "| model | variant | steps | ms before | ms now | GiB before | GiB now |"]
+    return [*head, "| --- | --- | --- | ---: | ---: | ---: | ---: |", *rows]
 
 
 def report(results: dict[str, Any]) -> str:
@@ -191,9 +254,10 @@ def report(results: dict[str, Any]) -> str:
         f"Made by `benchmarks/engine.py`; the numbers are in `engine.json`. Machine: {results['machine']}. {ceiling}",
         "",
         f"Batch {results['batch']}. Even: 3 steps for each device; uneven: exponential with mean 3. `grouped` is the",
-        "same engine with vmap, which makes grouped convolutions. Goal for mnist-cnn with 480 devices: at most",
-        "0.045 ms, 0.02 as the aim. `plain` is PyTorch alone, `compiled` by its compiler, `own` (the default) with our",
-        "own matrix products; `tf32` rounds their factors to 10 bits.",
+        "same engine with vmap, which makes grouped convolutions. Goals for 480 devices with uneven steps:",
+        "mnist-cnn 0.020 ms, cifar-cnn 0.05 ms. `plain` is PyTorch alone, `compiled` by its compiler, `own` (the",
+        "default) with our own matrix products; `tf32` rounds their factors to 10 bits. Rows that say `earlier` are of",
+        "an earlier run on the same machine.",
         "",
         "| model | variant | devices | steps | ms for each device-step | against grouped | first call | memory |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |",
@@ -204,8 +268,10 @@ def report(results: dict[str, Any]) -> str:
     for row in results["rows"]:
         peer = peers.get((row["model"], row["jobs"]))
         ratio = f"{peer / row['ms_per_device_step']:.1f} x" if peer else "-"
+        variant = f"{row['variant']} (earlier)" if row.get("earlier") else row["variant"]
+        steps = "uneven" if row["uneven"] else "even"
         lines.append(
-            f"| {row['model']} | {row['variant']} | {row['jobs']} | {'uneven' if row['uneven'] else 'even'} | "
+            f"| {row['model']} | {variant} | {row['jobs']} | {steps} | "
             f"{row['ms_per_device_step']:.4f} ({row['least_ms']:.4f} - {row['most_ms']:.4f}) | {ratio} | "
             f"{row['first_call_s']:.1f} s | {row['peak_gib']:.1f} GiB |"
         )
@@ -216,12 +282,14 @@ def report(results: dict[str, Any]) -> str:
         "",
     ]
     lines += [f"- {key}: {apart['median']:.1e}, {apart['largest']:.1e}" for key, apart in results["deviation"].items()]
+    lines += progress(results)
     for key, rows in results["kernels"].items():
         lines += ["", f"## {key}: time by kernel, even steps", "", "| kernel | us | calls |", "| --- | ---: | ---: |"]
         lines += [
             f"| `{row['kernel'][:100]}` | {row['us_per_device_step']:.3f} | {row['calls']} |" for row in rows[:20]
         ]
         lines.append(f"| all listed | {sum(row['us_per_device_step'] for row in rows):.2f} | |")
+        lines += ["", roofline(results, key, rows)]
     lines += ["", *(f"Failed: {error.splitlines()[-1]} ({error.splitlines()[0]})" for error in results["errors"])]
     return "\n".join([*lines, ""])
 
@@ -231,6 +299,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes on the CPU, as a check that everything runs")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
     parser.add_argument("--jobs", type=int, nargs="+", default=[480], help="how many devices train at once")
+    parser.add_argument("--before", type=Path, nargs="*", default=[], help="engine.json of earlier runs, to compare")
     parser.add_argument("--batch", type=int, default=40, help="samples in a batch")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--models", nargs="+", default=list(SHAPES), choices=list(SHAPES))
@@ -252,18 +321,21 @@ def main() -> None:
         "machine": f"{machine}, Python {platform.python_version()}, torch {torch.__version__}",
         "batch": options.batch,
         "ceilings": ceilings(device),
-        **{"rows": [], "deviation": {}, "kernels": {}, "errors": []},
+        **{"rows": [], "deviation": {}, "giga_operations": {}, "kernels": {}, "errors": []},
     }
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.models:
         bench = Bench(name, device, samples=100 if options.quick else 10_000)
         for variant in options.variants:
             run(bench, variant, options, results)
-            (options.out / "engine.json").write_text(json.dumps(results, indent=2) + "\n")
-            (options.out / "engine.md").write_text(report(results))
+            told = results
+            for path in options.before:
+                told = with_earlier(told, json.loads(path.read_text()))
+            (options.out / "engine.json").write_text(json.dumps(told, indent=2) + "\n")
+            (options.out / "engine.md").write_text(report(told))
             if device != "cpu":
                 torch.cuda.empty_cache()
-    print(report(results))
+    print((options.out / "engine.md").read_text())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/testbed.py
 
-needs Linux and the rights of root, a machine that does nothing else, and about 45 minutes. What has been measured stays
+needs Linux and the rights of root, a machine that does nothing else, and about 40 minutes. What has been measured stays
 in out/testbed, and is not measured again when the program was interrupted.
 """
 

@@ -115,11 +115,10 @@ def alone_s(problem: RoundProblem) -> np.ndarray:
 
 
 def fading_rounds(problem: RoundProblem, num_rounds: int) -> list[RoundProblem]:
-    """Rounds in which the channels come and go; devices that are identical stay so."""
+    """A round, and more in which its channels come and go; devices that are identical stay so."""
     phase = np.log(problem.snr_hz)
-    return [
-        changed(problem, snr_hz=problem.snr_hz * (1.0 + 0.4 * np.sin(1.7 * turn + phase))) for turn in range(num_rounds)
-    ]
+    gains = [1.0 + 0.4 * np.sin(1.7 * turn + phase) for turn in range(1, num_rounds)]
+    return [problem, *(changed(problem, snr_hz=problem.snr_hz * gain) for gain in gains)]
 
 
 def _exactly_one_meets() -> RoundProblem:

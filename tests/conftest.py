@@ -8,6 +8,8 @@ Tests that wait for other programs stand one after another in a few parts, and l
 
 from __future__ import annotations
 
+import gc
+import html
 import os
 
 import pytest
@@ -17,22 +19,26 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 SECONDS = {
-    "test_docs": 60.0,
-    "test_experiments": 45.0,
-    "test_extreme_cells": 36.0,
-    "test_cli_reproduce": 30.0,
-    "test_cli_run": 22.0,
-    "test_notebooks": 21.0,
-    "test_run_report": 20.0,
-    "test_benchmarks": 17.0,
-    "test_schedule_plot": 16.0,
-    "test_cli_hostile": 15.0,
-    "test_cli": 14.0,
-    "test_killed_runs": 12.0,
-    "test_cli_sweep": 11.0,
-    "test_cli_cost": 9.0,
+    "test_docs": 38.0,
+    "test_extreme_cells": 32.0,
+    "test_cli_reproduce": 31.0,
+    "test_experiments": 28.0,
+    "test_notebooks": 20.0,
+    "test_run_report": 15.0,
+    "test_benchmarks": 13.0,
+    "test_studio_guide": 12.0,
+    "test_cli_run": 11.0,
+    "test_cli_tune": 11.0,
+    "test_schedule_plot": 11.0,
+    "test_robust": 9.0,
+    "test_cli": 8.0,
+    "test_killed_runs": 8.0,
     "test_batched": 8.0,
-    "test_trials": 7.0,
+    "test_cli_hostile": 8.0,
+    "test_cli_sweep": 8.0,
+    "test_trials": 8.0,
+    "test_cli_cost": 6.0,
+    "test_report_in_browser": 6.0,
 }
 """What the files take that take long: of computing, roughly, the longest first."""
 
@@ -41,6 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put them into the order of this file."""
     parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = [item for part in dealt(items, parts, parts - (os.cpu_count() or 1)) for item in part]
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking again and again over all that is imported, which stays to the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def dealt(items: list[pytest.Item], parts: int, waiting_parts: int) -> list[list[pytest.Item]]:
@@ -56,10 +69,13 @@ def dealt(items: list[pytest.Item], parts: int, waiting_parts: int) -> list[list
     waits = {item: mark.kwargs["seconds"] for item in items if (mark := item.get_closest_marker("waits"))}
     for item in sorted(waits, key=lambda item: -waits[item]):
         deal([item], waits[item], max(waiting_parts, 1))
-    others = [item for item in items if item not in waits]
+    short: list[pytest.Item] = []
+    long: dict[str, list[pytest.Item]] = {name: [] for name in SECONDS}
+    for item in items:
+        if item not in waits:
+            long.get(item.path.stem, short).append(item)
     for name, seconds in SECONDS.items():
-        deal([item for item in others if item.path.stem == name], seconds, parts)
-    short = [item for item in others if item.path.stem not in SECONDS]
+        deal(long[name], seconds, parts)
     left = len(items)
     for number, part in enumerate(made):  # up to the length at which xdist cuts
         room = max(left // (parts - number) - len(part), 0)
@@ -67,3 +83,13 @@ def dealt(items: list[pytest.Item], parts: int, waiting_parts: int) -> list[list
         del short[:room]
         left -= len(part)
     return made
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have empty pictures, with their names and what they say of themselves: for tests of the words around."""
+
+    def empty(name: str, alt: str, draw: object) -> str:
+        return f'<svg id="{name}" role="img" aria-label="{html.escape(alt)}"></svg>'
+
+    monkeypatch.setattr("flare.report.panels.inline_svg", empty)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
+import pytest
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_ins_message
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor, nn
@@ -23,6 +24,19 @@ from flare.types import Indices
 from flare.wireless.cell import Cell
 
 Node = Callable[[Message], "list[Message]"]  # the answers to a message: one, none, or too many
+
+
+@pytest.fixture
+def node_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is that of a node, as far as Flower looks. Imported where it is used."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def node_context(**config: Any) -> Context:
+    """What Flower gives an app on a node with this node-config, whose names are written with underscores here."""
+    named = {name.replace("_", "-"): value for name, value in config.items()}
+    return Context(run_id=1, node_id=5, node_config=named, state=RecordDict(), run_config={})
 
 
 class FakeGrid(Grid):
@@ -55,6 +69,9 @@ class FakeGrid(Grid):
 
     def _pulled(self, message_id: str) -> list[Message]:
         if message_id in self.given:
+            # Here, because a data base is imported with it.
+            from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_ins_message
+
             return [create_message_error_unavailable_ins_message(message_id, 1)]
         answers = self.answers.pop(message_id, [])
         if answers:

@@ -12,23 +12,19 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from torch import Tensor
 
 import flare
 from flare.records.checkpoints import checkpoints, read_checkpoint
+from tests import ready_flower
 from tests.way_out import WayOut, way_out
 
 ROOT = Path(__file__).resolve().parents[1]
-_NOT_A_USERS = (
-    "FLWR_",
-    "RAY_",
-    "UV_",
-    "PYTHON",
-    "OMP_",
-    "MKL_",
-)  # variables that a developer or a Makefile may have set
+_NOT_A_USERS = ("FLWR_", "RAY_", "UV_", "PYTHON", "PYTEST_", "OMP_", "MKL_")
+"""Variables that a developer, a Makefile or the tests may have set."""
 _MARK = "FLARE_TEST_MARK"
 
 
@@ -46,6 +42,7 @@ class World:
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     exported: dict[str, str] = field(default_factory=dict)  # what the user has put into the environment
+    ready: bool = False  # Flower's programs begin with everything imported
 
     def __post_init__(self) -> None:
         self.settings.parent.mkdir(parents=True)
@@ -63,7 +60,6 @@ class World:
         A home, the port of the SuperLink in the background and the way out are the test's own: its programs neither
         meet those of another test or of the developer, nor reach anything beyond this machine.
         """
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_USERS)}
         own = {
             _MARK: self.mark,
             "HOME": str(self.folder / "home"),
@@ -71,7 +67,9 @@ class World:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "COLUMNS": "400",
         }
-        return {**plain, **own, **self.out.env, **self.exported}
+        if self.ready:
+            own["PATH"] = f"{ready_programs()}{os.pathsep}{own['PATH']}"
+        return {**_plain(), **own, **self.out.env, **self.exported}
 
     def port(self, name: str) -> int:
         """A free port of this machine; the same one for the same name."""
@@ -124,14 +122,10 @@ class World:
         assert done.returncode == 0, done.stdout + self.logs()
         return done.stdout
 
-    def check_installed(self) -> None:
-        """The programs must run the FLARE that is tested: not another one, and not one that only this process sees."""
-        found = self.do([sys.executable, "-c", "import flare; print(flare.__file__)"]).strip()
-        assert found == flare.__file__, f"this tests {flare.__file__}, but {found} is installed: pip install -e ."
-
     def superlink(self, *options: str) -> None:
         """Start a SuperLink and wait until it listens."""
         port = self.port("superlink")
+        wait_until(lambda: not listens(port), 20, "one that was killed listens no more")
         self.start("superlink", ["flower-superlink", "--port", str(port), *options])
         wait_until(lambda: listens(port), 60, "the SuperLink listens")
 
@@ -184,13 +178,34 @@ class World:
         )
 
 
+def _plain() -> dict[str, str]:
+    """The environment of this process without what no user of Flower has set."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_USERS)}
+
+
+def ready_programs() -> Path:
+    """The folder of Flower's programs that begin with everything imported."""
+    return ready_flower.programs(tuple(_plain().items()))
+
+
+@cache
+def check_installed() -> None:
+    """The programs must run the FLARE that is tested: not another one, and not one that only this process sees."""
+    command = [sys.executable, "-c", "import flare; print(flare.__file__)"]
+    found = subprocess.run(command, cwd="/", env=_plain(), stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    assert found == flare.__file__, f"this tests {flare.__file__}, but {found} is installed: pip install -e ."
+
+
 @contextmanager
-def world(folder: Path) -> Iterator[World]:
-    """A world that is empty again at the end, however the test ends."""
+def world(folder: Path, *, ready: bool = False) -> Iterator[World]:
+    """A world that is empty again at the end, however the test ends.
+
+    Its programs begin as a user's do or, `ready`, with everything imported (tests/ready_flower.py).
+    """
     with way_out() as out:
-        made = World(folder, out)
+        made = World(folder, out, ready=ready)
         try:
-            made.check_installed()
+            check_installed()
             yield made
         finally:
             made.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,6 +42,24 @@ def paths(folder: Path, ending: str) -> dict[str, Path]:
 def flare(capsys: pytest.CaptureFixture[str], *arguments: str, limit_s: int = 60) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command; an error where it does not end in time."""
     capsys.readouterr()
+    code = _exit_code(arguments, limit_s)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def refused(*arguments: str, cwd: Path, limit_s: int = 60) -> str:
+    """The one error line of a command that must be refused with exit code 2 and nothing on standard output."""
+    out, err = io.StringIO(), io.StringIO()
+    with chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+        code = _exit_code(arguments, limit_s)
+    assert (code, out.getvalue()) == (2, ""), out.getvalue() + err.getvalue()
+    lines = [line for line in err.getvalue().splitlines() if line.strip()]
+    assert len(lines) == 1, err.getvalue()
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def _exit_code(arguments: Sequence[str], limit_s: int) -> int:
     before = sys.argv
     sys.argv = ["flare", *arguments]
     try:
@@ -50,8 +69,7 @@ def flare(capsys: pytest.CaptureFixture[str], *arguments: str, limit_s: int = 60
         code: Any = end.code
     finally:
         sys.argv = before
-    said = capsys.readouterr()
-    return int(code or 0), said.out, said.err
+    return int(code or 0)
 
 
 @contextmanager

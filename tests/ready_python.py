@@ -10,6 +10,7 @@ what it uses of flare passes `imported=OF_OTHERS`.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -33,13 +34,17 @@ IMPORTED = (
     "flare.cli",
     "flare.cli.progress",
     "flare.cli.run_results",
-    "flare.experiments",
+    "flare.cli.run_setup",
+    "flare.experiments.reproduce",
     "flare.report.run_report",
     "flare.report.schedule_plot",
     "flare.simulation",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_pdf",
+    "matplotlib.backends.backend_svg",
     "scipy.optimize",
 )
-OF_OTHERS = ("matplotlib.figure", "rich.progress", "scipy.optimize", "sklearn.datasets", "torch", "typer")
+OF_OTHERS = ("matplotlib.figure", "rich.progress", "scipy.optimize", "torch", "typer")
 """What takes its time to import, and nothing of flare."""
 
 
@@ -147,6 +152,8 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 def _serve(imported: Sequence[str]) -> None:
     for name in imported:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # no copy walks over what is imported, and so copies it in earnest
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)

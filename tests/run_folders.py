@@ -32,7 +32,8 @@ def checkpoint_names(path: Path) -> list[str]:
 def expected(rounds: int) -> tuple[Tensor, list[bytes]]:
     """Weights and lines of a run that nothing ever interrupted."""
     weights, text = start(), []
-    mark = first_mark(hashlib.sha256(to_toml(CONFIG).encode()).hexdigest())
+    sha256 = hashlib.sha256(to_toml(CONFIG).encode()).hexdigest()
+    mark = first_mark({"format_version": 2, "config_sha256": sha256})
     for number in range(rounds):
         weights, record = step(weights, number)
         line, mark = seal(record, mark)

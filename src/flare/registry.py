@@ -103,6 +103,8 @@ class Registry(Mapping[str, T], Generic[T]):
         """The thing of that name; ValueError with the nearest name and the whole list where there is none."""
         if isinstance(name, str) and name in self._things:
             return self._things[name]
+        if callable(name):
+            raise ValueError(f"a {self.kind} is asked for by its name, a text; {name!r:.80} is none")
         hint = did_you_mean(str(name), self)
         raise ValueError(f"there is no {self.kind} {name!r:.80}{hint} {self.plural.capitalize()}: {', '.join(self)}")
 

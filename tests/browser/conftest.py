@@ -12,6 +12,7 @@ import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 REFUSED = "status of 422"  # what Chromium says of an answer that tells the user what is wrong with an input
+PATIENCE_MS = 30_000  # on a busy machine all takes its time
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 
 
@@ -60,6 +61,7 @@ def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no Chromium here: install it to see the studio in a browser")
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    api.expect.set_options(timeout=PATIENCE_MS)
     with api.sync_playwright() as play:
         opened = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield opened
@@ -72,7 +74,7 @@ def page(served: Served, browser: Any) -> Iterator[Any]:
     no error."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
     opened = context.new_page()
-    opened.set_default_timeout(10_000)
+    opened.set_default_timeout(PATIENCE_MS)
     watched = Watched(served.address)
     watched.watch(opened)
     yield opened

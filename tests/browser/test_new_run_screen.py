@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.looking import assert_readable
 from tests.studio_runs import written
 
@@ -72,7 +73,7 @@ def patient() -> Iterator[None]:
     """A process that imports torch takes its time, on a busy machine a long one."""
     expect.set_options(timeout=60_000)
     yield
-    expect.set_options(timeout=5_000)
+    expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.mark.waits(seconds=12)

@@ -48,6 +48,19 @@ def test_tick_a_comparison_look_at_its_curves_and_at_a_round(page: Any, served: 
     assert "x=time" in page.url
 
 
+def test_nothing_can_be_unticked_before_the_runs_are_known(page: Any, served: Any, compared: Path) -> None:
+    asked: list[Any] = []
+    page.route("**/api/runs", lambda route: asked.append(route))
+    page.goto(f"{served.address}/#/runs")
+    untick = page.get_by_role("button", name="Untick all")
+    expect(page.get_by_role("listbox", name="Runs")).to_be_visible()
+    expect(untick).to_be_hidden()
+    while not asked:
+        page.wait_for_timeout(20)
+    asked.pop().continue_()
+    expect(untick).to_be_visible()
+
+
 def test_a_run_that_goes_on_grows_and_can_be_paused(page: Any, served: Any) -> None:
     with RunFolder.create(served.folder / "live" / "growing", CONFIG) as folder:
         folder.append(record(0).to_json())

@@ -73,16 +73,11 @@ def run_rounds(policy: str, problems: list[RoundProblem]) -> list[Schedule]:
 
 def first_round(policy: str, problem: RoundProblem) -> Schedule:
     """What `run` gives without a memory: computed once for all checks that only look at it."""
-    return _first_round(POLICIES[policy].function, policy, problem)
-
-
-@functools.cache
-def _first_round(_: object, policy: str, problem: RoundProblem) -> Schedule:
-    return run(policy, problem)
+    return all_rounds(policy, problem)[0][1]
 
 
 def all_rounds(policy: str, problem: RoundProblem) -> list[tuple[RoundProblem, Schedule]]:
-    """A run of several rounds with the channels that come and go, computed once as well."""
+    """A run of several rounds, the first of which is this one, with the channels that come and go; computed once."""
     return _all_rounds(POLICIES[policy].function, policy, problem)
 
 

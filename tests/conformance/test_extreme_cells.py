@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from flare.rng import stream
-from flare.scheduling import POLICIES, RoundProblem, Schedule, solve
-from tests.cells import extreme_rounds, extreme_rounds_in_blocks
+from flare.scheduling import POLICIES, RoundProblem, Schedule, solve, solve_many
+from tests.cells import changed, extreme_rounds, extreme_rounds_in_blocks
 from tests.conformance.checks import CERTIFICATE, certificate, due_s
 from tests.conformance.rounds import finish_s, made_up_hardware, needed_history
 
@@ -20,9 +20,11 @@ OF_OTHER_AUTHORS = [
     name for name, one in POLICIES.items() if one.function.__module__.startswith("flare.scheduling.systems")
 ]
 # `lp` calls a solver that takes milliseconds; the systems of other authors end as the usual policies do, in `admit`.
-NUM_ROUNDS = {"lp": 1_000} | dict.fromkeys(OF_OTHER_AUTHORS, 1_000)
+NUM_ROUNDS = dict.fromkeys(POLICIES, 7_800) | {"lp": 1_000} | dict.fromkeys(OF_OTHER_AUTHORS, 1_000)
 NUM_ROUNDS |= {"xu": 300, "tran": 40}  # they search for milliseconds, and here longer
-PATIENCE_S = 5.0  # of computing, for a round of a few devices that takes a millisecond
+PATIENCE_S = 5.0  # of computing; rounds of a few devices take a millisecond or less, those of `tran` half a second
+LOT = 300  # so many rounds are solved together
+ALONE = 30  # so many of each lot are solved once more, each alone
 
 
 def described(problem: RoundProblem) -> str:
@@ -41,11 +43,12 @@ def described(problem: RoundProblem) -> str:
 
 
 @contextmanager
-def watchdog(policy: str, problem: RoundProblem, patience_s: float = PATIENCE_S) -> Iterator[None]:
+def watchdog(policy: str, *problems: RoundProblem, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Fail, with the round's numbers, where a round takes longer than it possibly can; or raises anything."""
 
     def where() -> str:
-        return f"policy {policy}, RoundProblem({described(problem)})"
+        rounds = [f"RoundProblem({described(problem)})" for problem in problems]
+        return f"policy {policy}, {rounds[0] if len(rounds) == 1 else rounds}"
 
     def bark(*_: object) -> None:
         pytest.fail(f"no end after {patience_s:g} s: {where()}")
@@ -73,6 +76,46 @@ def solved(policy: str, problem: RoundProblem, turn: int) -> Schedule:
     )
 
 
+def solved_together(policy: str, problems: list[RoundProblem], turn: int) -> list[Schedule]:
+    """The same of some rounds, the first of which has the number `turn`."""
+    asked, labels = POLICIES[policy], "labels" in POLICIES[policy].needed({})
+    return solve_many(
+        problems,
+        policy,
+        rng=[stream(turn + at, "policy") for at in range(len(problems))] if asked.draws else None,
+        history=[needed_history(policy, problem) for problem in problems] if labels else None,
+        hardware=[made_up_hardware(problem) for problem in problems] if asked.needs_hardware else None,
+    )
+
+
+def schedules(policy: str, problems: list[RoundProblem]) -> Iterator[Schedule]:
+    """Every round by the policy, under the eyes of a watchdog: in lots, and some of each lot alone, which must be the
+    same. A lot that fails is solved again round by round, so that the message is of the round that fails."""
+    for turn in range(0, len(problems), LOT):
+        lot = problems[turn : turn + LOT]
+        try:
+            with watchdog(policy, *lot):
+                answers = solved_together(policy, lot, turn)
+        except pytest.fail.Exception:
+            _alone(policy, lot, turn)
+            raise
+        for one, other in zip(_alone(policy, lot[:ALONE], turn), answers, strict=False):
+            same = one.latency_s == other.latency_s or one.num_selected == other.num_selected == 0
+            same = same and np.array_equal(one.selected, other.selected)
+            same = same and np.array_equal(one.bandwidth_hz, other.bandwidth_hz)
+            assert same, f"alone another schedule: policy {policy}, RoundProblem({described(one.problem)})"
+        yield from answers
+
+
+def _alone(policy: str, problems: list[RoundProblem], turn: int) -> list[Schedule]:
+    """The schedules of some rounds, each solved alone, as if nothing were known of it yet."""
+    made = []
+    for at, problem in enumerate(map(changed, problems)):
+        with watchdog(policy, problem):
+            made.append(solved(policy, problem, turn + at))
+    return made
+
+
 def assert_promises(policy: str, problem: RoundProblem, schedule: Schedule) -> None:
     if schedule.num_selected == 0:
         return
@@ -96,22 +139,22 @@ def assert_promises(policy: str, problem: RoundProblem, schedule: Schedule) -> N
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_policy_ends_and_keeps_its_promises_in_extreme_rounds(name: str) -> None:
-    served = 0
-    for turn, problem in enumerate(extreme_rounds(list(POLICIES).index(name), NUM_ROUNDS.get(name, 9_000))):
-        with watchdog(name, problem):
-            schedule = solved(name, problem, turn)
+    served, number = 0, NUM_ROUNDS[name]
+    problems = list(extreme_rounds(list(POLICIES).index(name), number))
+    made = schedules(name, problems) if number > LOT else _alone(name, problems, 0)
+    for problem, schedule in zip(problems, made, strict=True):
         assert_promises(name, problem, schedule)
         served += schedule.num_selected > 0
-    assert served > min(100, NUM_ROUNDS.get(name, 9_000) // 2)
+    assert served > min(100, number // 2)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_policy_ends_and_keeps_its_promises_in_extreme_rounds_of_whole_blocks(name: str) -> None:
     served = 0
-    number = min(NUM_ROUNDS.get(name, 80), 80)
+    number = min(NUM_ROUNDS[name], 80)
     for turn, problem in enumerate(extreme_rounds_in_blocks(list(POLICIES).index(name), number)):
-        with watchdog(name, problem, patience_s=1.0):
+        with watchdog(name, problem):
             schedule = solved(name, problem, turn)
         assert_promises(name, problem, schedule)
         served += schedule.num_selected > 0
@@ -157,6 +200,10 @@ def test_greedy_chooses_the_same_in_windows_in_extreme_rounds(monkeypatch: pytes
             with watchdog("greedy", problem):
                 chosen.append(solve(problem, "greedy").selected.tolist())
     assert chosen[: len(rounds)] == chosen[len(rounds) :]
+
+
+def test_they_are_a_hundred_thousand() -> None:
+    assert sum(NUM_ROUNDS.values()) >= 100_000
 
 
 def test_the_watchdog_barks_at_an_endless_loop() -> None:

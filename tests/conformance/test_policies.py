@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -86,34 +87,49 @@ def test_policy(name: str, problem: RoundProblem) -> None:
     check_policy(name, problem)
 
 
-@pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
-def test_policy_of_a_user_with_memory(fairest_first: str, problem: RoundProblem) -> None:
-    check_policy(fairest_first, problem)
+@contextmanager
+def on(label: str) -> Iterator[None]:
+    """Name the round of the bank in what is wrong on it."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"on the round '{label}'")
+        raise
 
 
-@pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
-def test_policy_of_a_user_by_utility_from_the_history(surprising: str, problem: RoundProblem) -> None:
-    check_policy(surprising, problem)
-    assert (run(surprising, problem).num_selected > 0) == (problem.reachable.size > 0)
+def test_policy_of_a_user_with_memory(fairest_first: str) -> None:
+    for label, problem in BANK.items():
+        with on(label):
+            check_policy(fairest_first, problem)
 
 
-@pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
-def test_policy_of_a_user_by_utility_with_memory(patient: str, problem: RoundProblem) -> None:
-    check_policy(patient, problem)
+def test_policy_of_a_user_by_utility_from_the_history(surprising: str) -> None:
+    for label, problem in BANK.items():
+        with on(label):
+            check_policy(surprising, problem)
+            assert (run(surprising, problem).num_selected > 0) == (problem.reachable.size > 0)
 
 
-@pytest.mark.parametrize("problem", [problem for problem in BANK.values() if not problem.must.size])
-def test_policy_of_a_user_that_splits_evenly(strongest_evenly: str, problem: RoundProblem) -> None:
-    check_policy(strongest_evenly, problem)
+def test_policy_of_a_user_by_utility_with_memory(patient: str) -> None:
+    for label, problem in BANK.items():
+        with on(label):
+            check_policy(patient, problem)
 
 
-@pytest.mark.parametrize("problem", BANK.values(), ids=list(BANK))
+def test_policy_of_a_user_that_splits_evenly(strongest_evenly: str) -> None:
+    for label, problem in BANK.items():
+        if not problem.must.size:
+            with on(label):
+                check_policy(strongest_evenly, problem)
+
+
 @pytest.mark.parametrize("name", [name for name in POLICIES if name not in BLIND])
-def test_policy_serves_somebody_where_somebody_can_be_served(name: str, problem: RoundProblem) -> None:
-    known = {"history": needed_history(name, problem), "hardware": made_up_hardware(problem)}
-    schedule = solve(problem, name, rng=stream(1, "policy", 0), **known)
-    if problem.possible or not POLICIES[name].own_deadline:
-        assert (schedule.num_selected > 0) == problem.possible
+def test_policy_serves_somebody_where_somebody_can_be_served(name: str) -> None:
+    for label, problem in BANK.items():
+        known = {"history": needed_history(name, problem), "hardware": made_up_hardware(problem)}
+        schedule = solve(problem, name, rng=stream(1, "policy", 0), **known)
+        if problem.possible or not POLICIES[name].own_deadline:
+            assert (schedule.num_selected > 0) == problem.possible, f"on the round '{label}'"
 
 
 def test_checks_catch_a_policy_that_depends_on_the_listing() -> None:

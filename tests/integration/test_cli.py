@@ -1,4 +1,5 @@
-"""The command as a user runs it: a process, its output, its exit code."""
+"""The command as a user runs it: a process, its output, its exit code. What is refused is tried in the test's own
+process (`hostile.refused`), but for once."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import io
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flare import POLICIES, stream
-from tests import ready_python
+from tests import hostile, ready_python
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ["--bandwidth", "10MHz", "--deadline", "2s", "--payload", "10Mbit"]
@@ -30,13 +32,7 @@ def flare(*arguments: str, expect: int = 0, **environment: str) -> subprocess.Co
 
 
 def refused(*arguments: str) -> str:
-    """The one error line of a call that must be refused with exit code 2, with nothing on standard output."""
-    done = flare(*arguments, expect=2)
-    assert done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    return lines[0]
+    return hostile.refused(*arguments, cwd=ROOT)
 
 
 def example_rows() -> list[dict[str, str]]:
@@ -212,6 +208,19 @@ def test_a_bad_table_gets_one_error_with_file_line_column_and_remedy(tmp_path: P
     message = refused("schedule", path, *SETTINGS)
     for part in [path, *expected]:
         assert part in message
+
+
+def test_standard_output_may_be_closed() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m flare list policies >&-"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_refused_in_a_process_has_code_2_and_one_line_on_standard_error(tmp_path: Path) -> None:
+    done = flare("schedule", str(tmp_path / "none.csv"), *SETTINGS, expect=2)
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.strip() == refused("schedule", str(tmp_path / "none.csv"), *SETTINGS)
 
 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:

@@ -67,9 +67,10 @@ def test_data_folders_that_are_none(command: str, tmp_path: Path, capsys: pytest
         (["run", "--quiet", *SMALL, "--out"], ""),
         (["compare", "--quiet", *SMALL, "--out"], ""),
         (["schedule", "--cell", "paper", "--plot"], ".png"),
-        (["data", "show", "--plot"], ".png"),
+        (["data", "show", "--plot"], ".svg"),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_places_to_write_that_are_none(
     command: list[str], ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +118,7 @@ def test_values_of_settings(key: str, capsys: pytest.CaptureFixture[str]) -> Non
         assert_clear(arguments, flare(capsys, *arguments))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("option", ["--entry", "--methods", "--policies", "--option", "--set", "--seeds"])
 def test_values_of_compare(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     for text in TEXTS:

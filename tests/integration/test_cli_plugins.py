@@ -13,9 +13,10 @@ from flare.cli import app
 from flare.cli.data import data_app
 from flare.config import Config, Options, load, override
 from flare.plugins import file_checksum
-from flare.scheduling import POLICIES
+from flare.scheduling import POLICIES, RoundProblem, policy
 from flare.sweeps import Place, Task, begin, run_tasks
 from flare.uplink import CODECS
+from tests.driving import stop_after
 from tests.hostile import flare, paths
 from tests.plugin_files import policy_file, registries_as_they_were
 from tests.studio_runs import written
@@ -377,6 +378,30 @@ def test_what_a_resumed_run_is_told_of_plugins(tmp_path: Path, capsys: Capsys) -
     assert "give it with --resume DIR" in flare(capsys, "run", "--allow-changed-plugin")[2]
 
 
+def test_what_a_plugin_prints_is_no_result(tmp_path: Path, capsys: Capsys) -> None:
+    policy_file(tmp_path / "mine.py", order="print('hello') or np.arange(problem.num_devices)")
+    code, out, err = flare(capsys, "run", *MINE, *SMALL, "--json", "--out", "run")
+    assert code == 0
+    assert json.loads(out)["rounds"] == 2
+    assert set(err.splitlines()) == {"hello"}
+
+
+def test_a_run_whose_policy_is_in_no_file_is_continued_in_python(tmp_path: Path, capsys: Capsys) -> None:
+    @policy("typed")
+    def typed(problem: RoundProblem) -> list[int]:
+        """The first."""
+        return [0]
+
+    config = override(Config(), ["run.rounds=2", "learning.model=logistic", "scheduling.policy=typed"])
+    stop_after(config, tmp_path / "run", 1)
+    del POLICIES["typed"]
+    before = content(tmp_path / "run")
+    code, out, err = flare(capsys, "run", "--resume", "run")
+    assert (code, out) == (2, "")
+    assert "its policy 'typed' was registered in Python and is in no plugin; continue it in Python" in err
+    assert content(tmp_path / "run") == before
+
+
 def test_the_processes_of_a_sweep_have_the_plugins(tmp_path: Path) -> None:
     path = policy_file(tmp_path / "mine.py")
     settings = ["wireless.num_devices=6", "wireless.deadline_s=5", "learning.model=logistic", "run.rounds=2"]
@@ -396,6 +421,7 @@ FAULTY = {
     ),
     "model": '@flare.model("bad")\ndef bad(sample_shape, num_classes):\n    """Bad."""\n    return nn.Linear(2, 3)\n',
     "exit": 'import sys\n@flare.policy("bad")\ndef bad(problem):\n    """Bad."""\n    sys.exit(0)\n',
+    "odd": 'class O(BaseException): pass\n@flare.policy("bad")\ndef bad(problem):\n    """Bad."""\n    raise O("x")\n',
     "data": '@flare.dataset("bad")\ndef bad():\n    """Bad."""\n    return open("nofile.csv")\n',
 }
 
@@ -405,6 +431,7 @@ FAULTY = {
     [
         ("policy", "scheduling.policy=bad", "AttributeError: 'RoundProblem' object has no attribute 'nosuch'"),
         ("exit", "scheduling.policy=bad", "it ended the program (exit code 0); raise a ValueError instead"),
+        ("odd", "scheduling.policy=bad", "O: x"),
         ("method", "learning.method=bad", "ZeroDivisionError: division by zero"),
         ("model", "learning.model=bad", "NameError: name 'nn' is not defined"),
         ("data", "data.name=bad", "FileNotFoundError: [Errno 2] No such file or directory: 'nofile.csv'"),

@@ -14,6 +14,7 @@ import pytest
 
 import flare as package
 from flare.cli import progress
+from flare.research import sweep_results
 from flare.sweeps import Callback
 from tests.hostile import flare
 from tests.small_runs import OPTIONS, SETTINGS, rounds_in
@@ -47,6 +48,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
             package.cli.main()
     assert not ended.value.code
     return folder / "out"
+
+
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No second report of the whole sweep, whose pictures take their time: `done` has one."""
+    monkeypatch.setattr(sweep_results, "write_sweep_report", lambda *_: None)
 
 
 def results(out: Path) -> list[dict[str, str]]:
@@ -148,6 +154,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_how_to_go_on(
         code, _, err = flare(capsys, "sweep", "sweep.toml", "--out", "out", "--quiet")
     assert (code, err) == (130, "interrupted; the same command continues with what is missing\n")
     assert {(row["status"], row["rounds"]) for row in results(workplace / "out")} == {("interrupted", "3")}
+    without_report(monkeypatch)
     assert flare(capsys, "sweep", "sweep.toml", "--out", "out", "--quiet")[0] == 0
     assert runs_in(workplace / "out") == runs_in(done)
 
@@ -162,7 +169,8 @@ def test_a_dry_run_touches_nothing(workplace: Path, capsys: Capsys) -> None:
     assert [path.name for path in workplace.iterdir()] == ["sweep.toml"]
 
 
-def test_json_is_the_table(done: Path, workplace: Path, capsys: Capsys) -> None:
+def test_json_is_the_table(done: Path, workplace: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_report(monkeypatch)
     shutil.copytree(done, workplace / "out")
     code, said, _ = flare(capsys, "sweep", "sweep.toml", "--out", "out", "--json")
     assert code == 0

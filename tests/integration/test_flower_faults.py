@@ -17,12 +17,12 @@ from tests.flower_processes import ROOT, World, last_weights, wait_until, world
 from tests.integration.kill_helper import num_lines
 
 APP = ROOT / "tests" / "hostile_fleet"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 15.0
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
+    with world(tmp_path, ready=True) as made:
         yield made
 
 
@@ -50,7 +50,8 @@ def rounds(folder: Path) -> int:
 
 
 def ended(folder: Path) -> bool:
-    return (folder / "manifest.json").exists() and RunFolder.open(folder).manifest["status"] != "running"
+    """Whether the run is over; a folder that is just being made has a manifest and no records yet."""
+    return (folder / "rounds.jsonl").exists() and RunFolder.open(folder).manifest["status"] != "running"
 
 
 def expected(recorded: Sequence[dict[str, Any]]) -> float:
@@ -58,20 +59,22 @@ def expected(recorded: Sequence[dict[str, Any]]) -> float:
     return sum(0.01 * (1 + np.mean(each["sent"])) for each in recorded if each["sent"])
 
 
-@pytest.mark.waits(seconds=117)
+@pytest.mark.waits(seconds=85)
 def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
     does = [
         *("is sound", "is sound", "lies", "poisons", "is late", "dies asked", "dies training", "dies later"),
         *("answers twice", "never delivers", "is unreadable"),
     ]
-    folder = start_run(place, f"min-nodes={len(does)}")
+    folder = start_run(place, f"min-nodes={len(does)}", "patience=1")
     nodes(place, dict(enumerate(does)))
     wait_until(lambda: rounds(folder) >= 3, 120, "three rounds are over")
     newcomer = len(does)
     nodes(place, {newcomer: "is sound"})
+    back = {4, newcomer}  # who was late, and who came late
     wait_until(
-        lambda: rounds(folder) >= 7 and newcomer in RunFolder.open(folder).records()[-1]["sent"], 120, "it is in"
+        lambda: rounds(folder) >= 6 and back <= set(RunFolder.open(folder).records()[-1]["sent"]), 120, "all are in"
     )
+    last = rounds(folder) - 1  # later rounds may be cut short by what follows
     place.kill(place.alive("node.py"))
     wait_until(lambda: ended(folder), 60, "the run is suspended")
 
@@ -84,7 +87,6 @@ def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
         assert device not in sent[number]
         return f"{fault['when']}: {fault['why']}"
 
-    last = max(number for number, each in enumerate(sent) if each)
     assert all({0, 1, 8} <= each for each in sent[: last + 1])  # the sound ones, and who answers twice, in every round
     for number, reason in enumerate(
         ["tau is nan", "cpu_hz is -3000000000.0", "power_w is 1e+30", "gain_db and uplink"]
@@ -115,7 +117,7 @@ def test_the_sound_nodes_train_on_whatever_the_others_do(place: World) -> None:
     assert {each.partition(",")[0].rstrip(")") for each in logged} >= {*ids[2:8], *ids[9:]}
 
 
-@pytest.mark.waits(seconds=40)
+@pytest.mark.waits(seconds=30)
 def test_a_killed_server_continues_after_the_last_finished_round(place: World) -> None:
     folder = start_run(place, "run.rounds=12", "min-nodes=2")
     nodes(place, {0: "is sound", 1: "is sound"})
@@ -139,20 +141,20 @@ def test_a_killed_server_continues_after_the_last_finished_round(place: World) -
     assert np.allclose(last_weights(folder).numpy(), expected(recorded), rtol=1e-5)
 
 
-@pytest.mark.waits(seconds=55)
+@pytest.mark.waits(seconds=36)
 def test_a_round_ends_at_its_deadline_and_what_comes_late_is_dropped(place: World) -> None:
-    """Device 1 takes 14 s in the fifth round, whose deadline is 6 s of real time."""
-    settings = ("fleet.deadline='wall'", "wireless.deadline_s=6.0", "timeout-s=60.0", "run.rounds=14", "min-nodes=2")
+    """Device 1 takes 13 s in the fifth round, whose deadline is 8 s of real time."""
+    settings = ("fleet.deadline='wall'", "wireless.deadline_s=8.0", "timeout-s=60.0", "run.rounds=14", "min-nodes=2")
     folder = start_run(place, *settings)
-    nodes(place, {0: "is sound", 1: "is late"})
+    nodes(place, {0: "is sound", 1: "is late by 13"})
     wait_until(lambda: ended(folder), 180, "the run is finished")
     recorded = RunFolder.open(folder).records()
     (missed,) = [each for each in recorded if each["late"]]
     assert (missed["round"], missed["late"], missed["sent"]) == (4, [1], [0])
-    assert 6.0 <= missed["clock_s"] - recorded[3]["clock_s"] < 8.0
+    assert 8.0 <= missed["clock_s"] - recorded[3]["clock_s"] < 11.0
     (came,) = [(each["round"], late) for each in recorded for late in each["came_late"]]
     assert (came[1]["device"], came[1]["round"]) == (1, 4)
-    assert 14.0 <= came[1]["after_s"] < 20.0
+    assert 13.0 <= came[1]["after_s"] < 20.0
     without = [each["round"] for each in recorded if each["sent"] == [0]]
     assert without[0] == 4
     assert len(without) > 1  # it was not asked while it was at work

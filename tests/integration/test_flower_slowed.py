@@ -15,17 +15,17 @@ from tests.integration.kill_helper import num_lines
 
 APP, NODE = ROOT / "tests" / "uneven_fleet", ROOT / "tests" / "hostile_fleet" / "node.py"
 STEP_S = [0.1, 0.3, 0.5]  # of each device; a step has 8 samples
-UPLINK_BPS = [16e6, 4e6, 2e6]
+UPLINK_BPS = [32e6, 8e6, 4e6]
 BITS = 32 * 250_000
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
+    with world(tmp_path, ready=True) as made:
         yield made
 
 
-@pytest.mark.waits(seconds=75)
+@pytest.mark.waits(seconds=42)
 def test_after_three_rounds_nodes_are_known_to_be_as_slow_as_they_are(place: World) -> None:
     place.superlink("--insecure")
     place.connect(address=f"127.0.0.1:{place.port('superlink')}", insecure=True)

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
+import os
 import shutil
+import signal
+import sys
 import time
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from flare.records.checkpoint import encode
 from flare.records.checkpoints import checkpoints, read_checkpoint
 from flare.rng import stream
-from tests import train_worker
+from tests import ready_python
 from tests.integration.kill_helper import kill_when, num_lines
 from tests.integration.test_cli_run import ENVIRONMENT, SMALL, command, flare, records
 
 KILLS = 24
 
 
-@pytest.fixture(scope="module")
-def processes() -> Any:
-    """Processes that have torch and flare imported when they start, so that a kill mostly hits the run itself."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.train_worker"])
-    first = context.Process(target=len, args=("",))  # which waits until all is imported
-    first.start()
-    first.join(timeout=240)
-    return context
+def begin(folder: Path) -> ready_python.Started:
+    """Start or continue the run, in a process that has torch and flare imported: a kill mostly hits the run itself."""
+    code = "import sys; from tests.train_worker import train; train(sys.argv[1])"
+    return ready_python.start([sys.executable, "-c", code, folder], folder.parent, cwd=ready_python.ROOT)
 
 
 def last_checkpoint(folder: Path) -> str:
@@ -39,35 +33,34 @@ def last_checkpoint(folder: Path) -> str:
     return hashlib.sha256(b"".join(encode(snapshot, ""))).hexdigest()
 
 
-def run_to_end(processes: Any, folder: Path) -> float:
+def run_to_end(folder: Path) -> float:
+    """How many seconds the run takes, not counting those in which the process that is copied for it gets ready."""
+    ready_python.run([sys.executable, "-c", ""], cwd=ready_python.ROOT)
     start = time.monotonic()
-    process = processes.Process(target=train_worker.train, args=(str(folder),))
-    process.start()
-    process.join(timeout=240)
-    assert process.exitcode == 0
+    process = begin(folder)
+    assert process.wait(240.0) == 0, process.said()
     return time.monotonic() - start
 
 
-def test_a_run_killed_again_and_again_is_the_run_never_interrupted(processes: Any, tmp_path: Path) -> None:
+def test_a_run_killed_again_and_again_is_the_run_never_interrupted(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    takes_s = run_to_end(processes, whole)
+    takes_s = run_to_end(whole)
     draw = stream(9, "kills")
     killed, moments = 0, set()
     while killed < KILLS:
-        process = processes.Process(target=train_worker.train, args=(str(cut),))
-        process.start()
-        process.join(timeout=float(draw.uniform(0.02, 1.0)) * takes_s)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        process = begin(cut)
+        code = process.wait(float(draw.uniform(0.02, 0.5)) * takes_s)  # so that few get to the end
+        if code is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            assert process.wait(20.0) in (0, -signal.SIGKILL)  # 0: it was just done
             killed += 1
             moments.add(num_lines(cut / "rounds.jsonl") if (cut / "rounds.jsonl").exists() else -1)
         else:  # it got to the end before its time: start over, there is nothing left to interrupt
-            assert process.exitcode == 0
+            assert code == 0
             assert records(cut) == records(whole)
             shutil.rmtree(cut)
     assert len(moments) > 5  # the kills hit different rounds
-    run_to_end(processes, cut)
+    run_to_end(cut)
     assert records(cut) == records(whole)
     assert last_checkpoint(cut) == last_checkpoint(whole)
     assert json.loads((cut / "manifest.json").read_text())["status"] == "finished"

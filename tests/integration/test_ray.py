@@ -18,7 +18,7 @@ from flare import POLICIES
 from tests.flower_processes import ROOT, World, wait_until
 from tests.hostile import flare as command_line
 from tests.integration.kill_helper import num_lines
-from tests.small_runs import rounds_in
+from tests.small_runs import OPTIONS, rounds_in
 from tests.way_out import way_out
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -53,6 +53,10 @@ payload = "wireless"
 rounds = 200
 """
 NUM_RUNS = 8
+TUNING = shlex.split(
+    "--target 0.75 --within 0.3s --trials 2 --batch 2 --seeds 1 --fresh-seeds 1 --no-search all "
+    "--search learning.local_lr=0.001..0.3"
+)
 
 
 def commands(heading: str) -> list[str]:
@@ -101,7 +105,8 @@ def written(out: Path) -> int:
 def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker, then the command, which is given again, then a node: the results are those of one process."""
+    """A worker, then the command, which is given again, then a node: the results are those of one process. What is left
+    of the cluster then carries out a tuning, likewise."""
     for name, text in (("sweep.toml", SWEEP), ("base.toml", BASE), ("mine.py", PLUGIN)):
         (world.folder / name).write_text(text)
     start_head, start_other, sweep = commands("Several machines")
@@ -116,10 +121,10 @@ def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     command, out = [sys.executable, "-m", "flare", *words, "--quiet"], world.folder / "shared" / "sweep"
 
     world.start("first", command)
-    wait_until(lambda: bool(workers(world, head) and workers(world, other)) and written(out) > 40, 120, "both work")
+    wait_until(lambda: written(out) > 40 and bool(workers(world, head) and workers(world, other)), 120, "both work")
     world.kill(workers(world, other))
     gone = written(out)
-    wait_until(lambda: bool(workers(world, other)) and written(out) > gone + 40, 120, "another worker has taken over")
+    wait_until(lambda: written(out) > gone + 40 and bool(workers(world, other)), 120, "another worker has taken over")
     ended = {path: path.read_bytes() for path in out.glob("runs/*/rounds.jsonl") if num_lines(path) == 200}
     before = set(world.alive("ray::work"))
     world.kill([world.started["first"].pid])
@@ -140,3 +145,14 @@ def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     for name in ("results.csv", "sweep.json"):
         assert (out / name).read_bytes() == (world.folder / "local" / name).read_bytes()
     assert world.started["first"].wait(10) == -signal.SIGKILL
+
+    tune = ["tune", *OPTIONS, "--set", "run.evaluate_every=1", *TUNING, "--quiet"]
+    on_ray = ["--out", "tuned", "--on", "ray", "--ray-address", address]
+    world.do([sys.executable, "-m", "flare", *tune, *on_ray])
+    monkeypatch.setattr("flare.tuning.tuned.write_report", lambda *_: None)  # its pictures take their time
+    assert command_line(capsys, *tune, "--out", "here")[0] == 0
+    tuned, here = world.folder / "tuned", world.folder / "here"
+    assert len(runs_in(tuned)) == 2
+    assert runs_in(tuned) == runs_in(here)
+    assert (tuned / "results.csv").read_bytes() == (here / "results.csv").read_bytes()
+    assert (tuned / "best.toml").read_bytes() == (here / "best.toml").read_bytes()

@@ -17,10 +17,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from flare.flower.radio import FRAME_BYTES
 from flare.testbed import network, rights, run
 from flare.testbed.measured import Delivery
+from flare.testbed.programs import Programs
 from flare.testbed.run import Results
 from flare.testbed.settings import Settings
+from tests.flower_processes import ready_programs
 from tests.hostile import flare
 from tests.unit.test_testbed_numbers import made
 
@@ -43,12 +46,25 @@ def namespaces() -> Iterator[None]:
     assert left == []
 
 
-@pytest.mark.waits(seconds=60)
+def apps_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Flower starts by name for every message begins with everything imported (tests/ready_flower.py)."""
+    usual = Programs._env.fget
+    assert usual is not None
+
+    def env(programs: Programs) -> dict[str, str]:
+        own = usual(programs)
+        return {**own, "PATH": f"{ready_programs()}{os.pathsep}{own['PATH']}"}
+
+    monkeypatch.setattr(Programs, "_env", property(env))
+
+
+@pytest.mark.waits(seconds=35)
 @pytest.mark.usefixtures("namespaces")
 def test_three_devices_deliver_at_the_rates_that_they_are_granted(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes and order are checked, and rates from below: a shaped link is never faster, however busy the machine is."""
+    apps_are_ready(monkeypatch)
     code, said, wrong = flare(capsys, "testbed", "--out", str(tmp_path / "bed"), *SMALL, limit_s=400)
     assert code == 0, wrong
     assert "in time" in said
@@ -59,7 +75,8 @@ def test_three_devices_deliver_at_the_rates_that_they_are_granted(
     for row in rows:
         told = {name: float(value) for name, value in row.items() if name != "run"}
         assert told["frame_bytes"] > told["tcp_bytes"] > told["payload_bits"] / 8.0
-        assert told["tcp_bytes"] < 1.1 * told["payload_bits"] / 8.0
+        twice = 10 * FRAME_BYTES  # what TCP may have sent before it has heard how slow the link is
+        assert told["tcp_bytes"] < 1.1 * told["payload_bits"] / 8.0 + twice
         bucket_s = 8.0 * 5000.0 / told["rate_bps"]  # what the token bucket lets pass at once, at most
         assert told["net_upload_s"] > told["upload_s"] - bucket_s
         assert told["measured_compute_s"] > told["compute_s"] - 1e-3
@@ -78,7 +95,7 @@ def test_what_a_killed_testbed_leaves_is_taken_down(capsys: pytest.CaptureFixtur
     with (tmp_path / "said").open("wb") as said:
         killed = subprocess.Popen(command, stdout=said, stderr=said, env=os.environ)
     end = time.monotonic() + 60
-    while not list((tmp_path / "bed").glob("logs/node-2.log")):
+    while not list((tmp_path / "bed").glob("logs/node-1.log")):
         assert killed.poll() is None, (tmp_path / "said").read_text()
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -92,6 +92,7 @@ def test_a_stack_of_jobs_that_start_from_different_weights_is_stepped_as_one_by_
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.filterwarnings("default")
 def test_runs_on_a_gpu_in_lockstep_are_those_on_a_cpu_and_continue_to_the_last_bit(
     finished: dict, tmp_path: Path
 ) -> None:

@@ -13,8 +13,8 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, p
 
 from flare.flower import FlareStrategy, trained_arrays
 from flare.flower.backoff import MIN_PAUSE_S, look_every
+from tests.fleet_runs import module, node, settings
 from tests.fleets import FakeGrid
-from tests.unit.test_flower_strategy import module, node, settings
 
 
 @pytest.fixture(autouse=True)

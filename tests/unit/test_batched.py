@@ -363,6 +363,9 @@ def test_a_compiler_that_fails_costs_speed_and_not_the_run(monkeypatch: pytest.M
     engine, reference, model = small()
 
     class Broken:
+        def width(self, samples: int) -> int:
+            return samples
+
         def gradient(self, *_: object) -> None:
             raise RuntimeError("no compiler, says the test")
 

@@ -16,7 +16,7 @@ from flare.learning.engine import make_engine
 from flare.rounds.base_station import CHOICES_OF_BITS
 from flare.rounds.bits import GRADIENT_SQ, reach
 from flare.rounds.coding import transmit
-from flare.rounds.plan import problem_of
+from flare.rounds.scheduled import problem_of
 from flare.scheduling import Status, coding_noise, solve
 from flare.simulation import Member, Simulation
 from flare.theory.conditions import STEP_LIMIT

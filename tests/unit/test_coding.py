@@ -210,9 +210,9 @@ def test_gradients_are_gone_while_devices_train(monkeypatch: pytest.MonkeyPatch)
         made = make_engine(*given)
         train = made.train
 
-        def watched(jobs: Any) -> Any:
+        def watched(jobs: Any, **named: Any) -> Any:
             alive.append(sum(each() is not None for each in sent))
-            return train(jobs)
+            return train(jobs, **named)
 
         monkeypatch.setattr(made, "train", watched)
         return made

@@ -19,7 +19,9 @@ from flare.config import (
     to_toml,
     with_settings,
 )
-from flare.config.setting import dotted, quantity
+from flare.config.setting import declared, dotted, quantity
+from flare.uplink import CODECS
+from flare.uplink.air import AIR_SCHEMES
 
 
 @pytest.fixture
@@ -46,6 +48,18 @@ def test_defaults_are_the_papers_mnist_cell():
     assert (cell.cpu_min_hz, cell.cpu_max_hz, cell.payload_bits, cell.deadline_s) == (2e9, 4e9, 1e7, 0.4)
     assert cell.cycles_per_sample == 110 * 28 * 28 * 8  # cycles/bit x bits of a sample
     assert SchedulingConfig() == SchedulingConfig(policy="exact", gamma=10.0)
+
+
+def test_every_default_is_what_its_own_setting_may_be():
+    """So that a setting that is its default need not be checked."""
+    makers = [each.make for each in (*CODECS.values(), *AIR_SCHEMES.values())]
+    with_options = [each for each in makers if dataclasses.is_dataclass(each)]
+    assert with_options
+    for section in (Config, *SECTIONS.values(), *with_options):
+        for each in dataclasses.fields(section):
+            if "limits" in each.metadata and not isinstance(each.default, Options):
+                found = declared(each).converted(each.default)
+                assert (type(found), found) == (type(each.default), each.default), each.name
 
 
 def test_an_empty_file_is_the_default(write):

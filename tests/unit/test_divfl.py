@@ -14,6 +14,7 @@ from flare.rounds import RoundRecord
 from flare.rounds.sketch import NUMBERS, Sketches
 from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import History, Probed, RoundProblem, solve
+from flare.scheduling.systems import divfl as divfl_module
 from flare.simulation import Member, Simulation, drive
 from tests.cells import changed, hand_cell, paper_cell
 
@@ -89,6 +90,17 @@ def test_by_what_was_last_heard_the_unheard_come_first() -> None:
 
 
 # The short images
+
+
+def test_a_great_many_devices_of_which_nothing_is_known_take_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 60_000  # a table of every two of them would take 29 GB
+    problem = RoundProblem(np.ones(many), np.zeros(many), np.full(many, 1e9), 1e3, 1e9, 1.0)
+    assert solve(problem, "divfl", rng=stream(0)).num_selected == 10
+    monkeypatch.setattr(divfl_module, "_MAX_HEARD", 2)
+    three = RoundProblem(np.ones(3), np.zeros(3), np.full(3, 1e9), 1e3, 1e9, 1.0)
+    known = replace(History.empty(3), sketch=np.eye(3))
+    with pytest.raises(ValueError, match=r"compares every two of the 3 devices .* 2 are the limit"):
+        solve(three, "divfl", rng=stream(0), history=known)
 
 
 def test_the_image_of_a_difference_is_the_difference_of_the_images() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
 from flare.config import Config, override
 from flare.records.run import RunNumbers, run_of
@@ -66,7 +65,8 @@ def test_differences_are_those_of_pairs_and_their_interval_is_that_of_the_seeds(
     assert found is not None
     assert (found.count, deadline.levels[0].pairs, deadline.levels[0].won) == (3, 6, 0)
     assert found.mean == pytest.approx(np.mean(of_seed))
-    assert found.half == pytest.approx(student.ppf(0.975, 2) * np.std(of_seed, ddof=1) / math.sqrt(3))
+    student = 0.95 / math.sqrt(2.0 * 0.975 * 0.025)  # its quantile at 97.5 % and two degrees of freedom
+    assert found.half == pytest.approx(student * np.std(of_seed, ddof=1) / math.sqrt(3))
     mean = [np.mean([accuracy(0, p, seed) for p in range(2)]) for seed in SEEDS]
     assert deadline.levels[0].accuracy.mean == pytest.approx(np.mean(mean))
     assert found.half < 0.2 * deadline.levels[0].accuracy.half  # the seeds differ much more than the pairs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
 from flare.learning.engine.tensor_data import CHUNK
 from flare.learning.flat import FlatModel
-from flare.learning.job import GradientJob, LocalRule
+from flare.learning.job import GradientJob, LocalRule, all_finite
 from flare.learning.methods import METHODS, Round, make_method
 from flare.learning.models import make_model
 from flare.rng import stream
@@ -252,3 +254,11 @@ def test_jobs_that_cannot_be_done_are_refused(engine):
         ours.train([type(fine)(torch.zeros(5), fine.rule, fine.batches)])
     with pytest.raises(ValueError, match="no test samples"):
         ENGINES[engine](module, tiny_data(num_test=0)).evaluate([fine.start])
+
+
+@pytest.mark.parametrize(
+    ("weights", "finite"),
+    [([1.0, -2.0], True), ([3e38, 3e38], True), ([math.nan, 1.0], False), ([math.inf, -math.inf], False)],
+)
+def test_weights_are_finite_also_where_their_sum_is_not(weights, finite):
+    assert all_finite(torch.tensor(weights)) is finite

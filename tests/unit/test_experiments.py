@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ from tests.made_up_outcomes import filled, luck, made_up, ranked, trials_that_co
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
 TRAINED = [name for name in EXPERIMENTS if name != "bounds"]  # the bounds are not put to runs over a cell
 FULL, QUICK = Scale((0, 1, 2)), Scale((0, 1, 2), quick=True)
+GRIDS = {name: replace(one, trials=cache(one.trials)) for name, one in EXPERIMENTS.items()}
+"""The experiments, the trials of each made once: for all tests but those in which grids are made smaller."""
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +67,21 @@ def two_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(systems, "CELLS", systems.CELLS[:2])
 
 
+@cache
+def alike(name: str) -> Results:
+    """What an experiment makes of runs that are all alike: made once, and only looked at."""
+    return Results([], {}, QUICK) if name == "bounds" else filled(GRIDS[name], lambda trial: made_up())
+
+
+@cache
+def pictures_of(name: str) -> dict[str, Figure]:
+    """The figures of such runs, drawn once and not written."""
+    return GRIDS[name].draw(alike(name))
+
+
 def decided(name: str, outcome: Callable[[Trial], Outcome], seeds: int = 3) -> dict[str, Claim]:
     """The claims of an experiment by name, less what all begin with."""
-    made = EXPERIMENTS[name].claims(filled(EXPERIMENTS[name], outcome, seeds))
+    made = GRIDS[name].claims(filled(GRIDS[name], outcome, seeds))
     return {claim.name.removeprefix(f"{name}-"): claim for claim in made}
 
 
@@ -90,7 +105,7 @@ def deciding(claim: Claim) -> list[str]:
 @pytest.mark.parametrize("scale", [FULL, QUICK], ids=["full", "quick"])
 def test_every_curve_has_each_seed_once_and_in_order(name: str, scale: Scale) -> None:
     seeds: dict[tuple[str, str], list[int]] = {}
-    for trial in trials_that_count(EXPERIMENTS[name], scale):
+    for trial in trials_that_count(GRIDS[name], scale):
         seeds.setdefault((trial.panel, trial.curve), []).append(trial.seed)
     assert all(each == [0, 1, 2] for each in seeds.values())
     assert bool(seeds) == (name != "bounds")
@@ -99,7 +114,7 @@ def test_every_curve_has_each_seed_once_and_in_order(name: str, scale: Scale) ->
 @pytest.mark.parametrize("name", TRAINED)
 def test_seeds_are_paired(name: str) -> None:
     """Runs of a panel that are compared see the same cell and the same data: they differ in how, not in what."""
-    trials = trials_that_count(EXPERIMENTS[name], FULL)
+    trials = trials_that_count(GRIDS[name], FULL)
     for trial in trials:
         first = next(other for other in trials if other.panel == trial.panel and other.seed == trial.seed)
         if name not in ("sensitivity", "fig8"):  # whose panels change the cell or the data from point to point
@@ -113,15 +128,14 @@ def test_seeds_are_paired(name: str) -> None:
 
 def test_quick_runs_are_no_runs_of_the_paper() -> None:
     keys = [
-        {trial.key for name in TRAINED for trial in trials_that_count(EXPERIMENTS[name], scale)}
-        for scale in (FULL, QUICK)
+        {trial.key for name in TRAINED for trial in trials_that_count(GRIDS[name], scale)} for scale in (FULL, QUICK)
     ]
     assert not keys[0] & keys[1]
 
 
 def test_grids_are_those_of_the_paper() -> None:
     def values(name: str, section: str, key: str) -> set[Any]:
-        configs = [trial.config for trial in trials_that_count(EXPERIMENTS[name], FULL)]
+        configs = [trial.config for trial in trials_that_count(GRIDS[name], FULL)]
         return {getattr(getattr(config, section), key) for config in configs}
 
     assert values("fig3", "wireless", "num_devices") == {60}
@@ -143,7 +157,7 @@ def test_grids_are_those_of_the_paper() -> None:
         assert values(name, "scheduling", "policy") == {"greedy", "exact", "ps", "cp", "dm", "cm"}
     assert values("fig7", "wireless", "deadline_s") == {2.0}
     assert values("fig7", "wireless", "payload_bits") == {1e7, 6.4e7}
-    assert all(trial.plan_only for trial in EXPERIMENTS["fig7"].trials(FULL))
+    assert all(trial.plan_only for trial in GRIDS["fig7"].trials(FULL))
     assert values("fig8", "run", "seconds") == {300.0}
     deadlines = values("fig8", "wireless", "deadline_s")
     assert (min(deadlines), max(deadlines), 0.6 in deadlines) == (0.4, 2.0, True)
@@ -159,7 +173,7 @@ def test_grids_are_those_of_the_paper() -> None:
     ],
 )
 def test_experiments_share_runs(one: str, other: str, scale: Scale, shared: int) -> None:
-    keys = [{trial.key for trial in trials_that_count(EXPERIMENTS[name], scale)} for name in (one, other)]
+    keys = [{trial.key for trial in trials_that_count(GRIDS[name], scale)} for name in (one, other)]
     assert len(keys[0] & keys[1]) == shared
 
 
@@ -181,7 +195,7 @@ def test_curves_are_called_as_reports_call_the_same_runs(name: str) -> None:
     """Beside those of `uplink`: its limit has a payload of its own, and reports would tell all by theirs; and of
     `systems`, where each has a rate and needs of its own."""
     curves: dict[str, dict[str, dict[str, Any]]] = {}
-    for trial in trials_that_count(EXPERIMENTS[name], Scale((0,))):
+    for trial in trials_that_count(GRIDS[name], Scale((0,))):
         table = settings_table(trial.config)
         del table["run.evaluate_every"]  # of Fig. 8: with the deadline, so that all are tested equally often
         curves.setdefault(trial.panel, {})[trial.curve] = table
@@ -190,9 +204,8 @@ def test_curves_are_called_as_reports_call_the_same_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_claims_and_pictures_lead_with_method_and_policy(name: str) -> None:
-    results = filled(EXPERIMENTS[name], lambda trial: made_up())
     said = []
-    for claim in EXPERIMENTS[name].claims(results):
+    for claim in GRIDS[name].claims(alike(name)):
         said += [claim.says, claim.measure, claim.depends, *(test.what for test in claim.tests)]
         leads = [word for word in claim.says.replace(",", " ").split() if re.fullmatch(r"[a-z-]+:[a-z0-9-]+", word)]
         assert claim.says.startswith(leads[0])
@@ -200,7 +213,7 @@ def test_claims_and_pictures_lead_with_method_and_policy(name: str) -> None:
         assert method in METHODS
         assert policy in POLICIES
     keys = []
-    for figure in EXPERIMENTS[name].draw(results).values():
+    for figure in pictures_of(name).values():
         keys += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
         said += [text.get_text() for text in figure.findobj(Text)]
     if not keys:  # Fig. 7 has bars
@@ -221,7 +234,7 @@ def test_the_paper_name_stands_behind_a_name_with_settings() -> None:
 
 
 def test_claims_have_names_of_their_own() -> None:
-    made = {name: EXPERIMENTS[name].claims(filled(EXPERIMENTS[name], lambda trial: made_up())) for name in TRAINED}
+    made = {name: GRIDS[name].claims(alike(name)) for name in TRAINED}
     names = [claim.name for claims in made.values() for claim in claims]
     assert len(set(names)) == len(names) > 40
     for name, claims in made.items():
@@ -372,7 +385,7 @@ def test_fig5_and_fig6_as_the_paper_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fig5", "fig6"])
 def test_one_rival_in_one_panel_is_enough_to_fail(name: str) -> None:
-    panels = filled(EXPERIMENTS[name], ranked(as_printed)).panels
+    panels = filled(GRIDS[name], ranked(as_printed)).panels
 
     def outcome(trial: Trial) -> float:
         lucky = trial.panel == panels[2] and trial.config.scheduling.policy == "ps"
@@ -385,7 +398,7 @@ def test_one_rival_in_one_panel_is_enough_to_fail(name: str) -> None:
 
 
 def test_ps_is_shown_at_its_best_over_these_very_seeds() -> None:
-    results = filled(EXPERIMENTS["fig5"], ranked(as_printed))
+    results = filled(GRIDS["fig5"], ranked(as_printed))
     for panel, best in zip(results.panels, ("3", "3", "9", "9"), strict=True):
         assert policy_figures.curve_of(results, panel, policy_figures.PS) == f"fedavg:ps, num_selected={best}"
         assert [label for label, _ in policy_figures.lines(results, panel)] == [
@@ -441,7 +454,7 @@ def by_rate(trial: Trial) -> float:
 
 
 def test_rates_compare_each_at_its_best() -> None:
-    results = filled(EXPERIMENTS["rates"], ranked(by_rate))
+    results = filled(GRIDS["rates"], ranked(by_rate))
     at = results.panels[0]
     assert rates.best_rate(results, at, rates.MAS) == 0.01
     assert rates.best_rate(results, at, rates.FEDAVG) == 0.08
@@ -461,7 +474,7 @@ def test_rates_tell_where_a_method_breaks() -> None:
         stuck = strategy(trial) == "fedavg" and rate >= 0.64
         return made_up(0.11 if stuck else 0.6)
 
-    results = filled(EXPERIMENTS["rates"], outcome)
+    results = filled(GRIDS["rates"], outcome)
     at = results.panels[1]
     assert rates.diverges_at(results, at, rates.MAS) == 0.16  # one seed is enough
     assert rates.diverges_at(results, at, rates.FEDAVG) == 0.64  # twice guessing would be 0.2
@@ -509,10 +522,13 @@ def test_a_bound_that_is_broken_once_is_broken() -> None:
 # --- figures ----------------------------------------------------------------------------------------------------
 
 
-def drawn(name: str, results: Results, kind: str) -> None:
+def drawn(name: str, results: Results, kind: str, *, laid_out: bool = True) -> None:
     with house_style():
-        for figure in EXPERIMENTS[name].draw(results).values():
-            lay_out(figure)
+        for figure in GRIDS[name].draw(results).values():
+            if laid_out:
+                lay_out(figure)
+            else:  # which takes as long as all else
+                figure.set_layout_engine(None)
             image = io.BytesIO()
             figure.savefig(image, format=kind)
             assert len(image.getvalue()) > 3000
@@ -520,35 +536,34 @@ def drawn(name: str, results: Results, kind: str) -> None:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_figures_are_drawn_of_one_seed_and_of_runs_that_diverged(name: str) -> None:
-    drawn(name, filled(EXPERIMENTS[name], lambda trial: made_up(0.5 + luck(trial.seed)), seeds=1), "svg")
-    curves = list(dict.fromkeys(trial.curve for trial in trials_that_count(EXPERIMENTS[name], QUICK)))
+    drawn(name, filled(GRIDS[name], lambda trial: made_up(0.5 + luck(trial.seed)), seeds=1), "svg")
+    curves = list(dict.fromkeys(trial.curve for trial in trials_that_count(GRIDS[name], QUICK)))
 
     def outcome(trial: Trial) -> Outcome:
         if trial.seed == 1 and not trial.plan_only and trial.curve in curves[:2]:  # before the first test, after it
             return made_up([0.4][: curves.index(trial.curve)], diverged=True)
         return made_up()
 
-    drawn(name, filled(EXPERIMENTS[name], outcome, seeds=2), "pdf")
+    drawn(name, filled(GRIDS[name], outcome, seeds=2), "pdf", laid_out=False)
 
 
 def test_pictures_of_small_settings_name_the_data_really_used() -> None:
     for name in ("fig3", "fig4", "fig5", "fig6", "fig8", "rates", "rivals"):
-        figures = EXPERIMENTS[name].draw(filled(EXPERIMENTS[name], lambda trial: made_up()))
+        figures = pictures_of(name)
         titles = [axes.get_title(loc="left") for figure in figures.values() for axes in figure.axes]
         titles += [axes.get_title() for figure in figures.values() for axes in figure.axes]
         said = " ".join(titles)
         assert "digits" in said
         assert "MNIST" not in said
         assert "CIFAR" not in said
-    trials = EXPERIMENTS["fig5"].trials(Scale((0,)))  # the paper's settings are titled as they are
+    trials = GRIDS["fig5"].trials(Scale((0,)))  # the paper's settings are titled as they are
     results = Results(trials, {trial.key: made_up() for trial in trials}, Scale((0,)))
     assert [title_of(results, panel) for panel in results.panels] == results.panels
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_axis_names_its_quantity_and_rounds_are_whole(name: str) -> None:
-    results = Results([], {}, QUICK) if name == "bounds" else filled(EXPERIMENTS[name], lambda trial: made_up())
-    for figure in EXPERIMENTS[name].draw(results).values():
+    for figure in pictures_of(name).values():
         for axes in figure.axes:
             assert axes.get_xlabel()
             assert axes.get_ylabel() or name in ("fig7", "systems")  # whose rows are named one by one
@@ -575,8 +590,8 @@ def test_curves_that_their_bands_would_bury_are_drawn_as_means_of_five_tests() -
         draw = stream(trial.seed, "rough", trial.panel, trial.curve)
         return made_up((0.4 + 0.1 * draw.normal(size=6)).tolist())
 
-    results = filled(EXPERIMENTS["fig5"], rough, seeds=5)
-    axes = EXPERIMENTS["fig5"].draw(results)["fig5-rounds"].axes[0]
+    results = filled(GRIDS["fig5"], rough, seeds=5)
+    axes = GRIDS["fig5"].draw(results)["fig5-rounds"].axes[0]
     assert axes.get_ylabel() == "test accuracy,\nmean of 5 tests"
     assert not any(isinstance(each, PolyCollection) for each in axes.collections)  # no bands
     finals = [final_accuracy(run) for run in results.runs(results.panels[0], "flare:greedy")]
@@ -607,10 +622,12 @@ def all_numbers(content: Any) -> list[float]:
 
 @pytest.fixture
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer rounds, fewer steps in them, and fewer points on the longest axes."""
-    monkeypatch.setattr(settings, "QUICK_ROUNDS", 3)
+    """Two or three rounds, each with a test, fewer steps in them, and fewer points on the longest axes."""
+    monkeypatch.setattr(settings, "QUICK_ROUNDS", 2)
     monkeypatch.setattr(uplink, "_QUICK_ROUNDS", 3)
-    monkeypatch.setattr(settings, "_QUICK", (*settings._QUICK, "wireless.tau_mean=1.0"))
+    monkeypatch.setattr(uplink, "DEADLINES_S", {"cifar10": uplink.DEADLINES_S["cifar10"]})
+    small = ("wireless.tau_mean=1.0", "wireless.num_devices=16", "run.evaluate_every=1")
+    monkeypatch.setattr(settings, "_QUICK", (*settings._QUICK, *small))
     monkeypatch.setattr(fig8, "QUICK_SECONDS", 2.0)
     monkeypatch.setattr(rates, "RATES", (0.005, 0.64))
     monkeypatch.setattr(uplink, "RATES", {dataset: tried[:1] for dataset, tried in uplink.RATES.items()})
@@ -664,6 +681,7 @@ def test_experiments_are_the_figures_and_what_goes_beyond() -> None:
     assert all(name == experiment.name and experiment.title for name, experiment in EXPERIMENTS.items())
 
 
+@pytest.mark.usefixtures("smaller")
 def test_what_is_unfinished_is_not_written(tmp_path: Path) -> None:
     scale, place = Scale((0,), quick=True), Place("cpu")
     seen: list[Trial] = []
@@ -673,7 +691,7 @@ def test_what_is_unfinished_is_not_written(tmp_path: Path) -> None:
         place,
         tmp_path,
         callback=lambda one, *_: seen.append(one),
-        stopping=lambda: len(seen) > 40,
+        stopping=lambda: any(one.plan_only for one in seen),  # as all runs of Fig. 7 are, and none of Fig. 3
     )
     assert [one.experiment.name for one in made] == ["fig3"]
     assert (tmp_path / "fig3.json").exists()

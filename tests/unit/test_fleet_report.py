@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import flare
 from flare.config import Config, override
 from flare.flower import from_run_config
 from flare.flower.evaluation import say_not_asked
@@ -18,7 +19,10 @@ from flare.flower.faults import Faults
 from flare.flower.under_way import say_round
 from flare.records import RunFolder
 from flare.records.run import read_run, run_of
+from flare.report.comparison import as_json
 from flare.report.curves import summarise
+from flare.report.effect_sections import effect_sections
+from flare.report.effects import SweptRun
 from flare.report.paired import ranked_groups
 from flare.report.run_groups import group_runs
 from flare.report.run_report import contents, read_runs
@@ -26,6 +30,10 @@ from flare.report.run_words import accuracy_note, headline, remarks_on
 from flare.research.tables import device_columns
 from flare.rounds import RoundRecord
 from flare.rounds.record import OF_SELECTED, OF_SENT
+from flare.rounds.why_nobody import nobody_reported
+from flare.scheduling import RoundProblem, Schedule, solve
+from flare.studio import run_curves
+from flare.sweeps.sweep_file import Factor
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -96,6 +104,35 @@ def test_a_report_says_in_which_time_it_counts(tmp_path: Path, deadline: str, ti
     assert ("simulated time" in shown) == (deadline == "modelled")
 
 
+@pytest.mark.parametrize(
+    ("deadlines", "time"),
+    [
+        (["modelled"], "simulated time"),
+        (["wall"], "real time"),
+        (["auto", "wall"], "real time"),
+        (["modelled", "wall"], "simulated or real time"),
+    ],
+)
+def test_every_name_of_the_clock_says_in_which_time_it_counts(tmp_path: Path, deadlines: list[str], time: str) -> None:
+    records = [record(index, test_accuracy=0.5) for index in range(2)]
+    folders = [
+        fleet_run(tmp_path / each, override(Config(), [f"fleet.deadline={each}"]), records) for each in deadlines
+    ]
+    runs = [read_run(folder) for folder in folders]
+    axes = flare.Runs([flare.load(each) for each in folders]).plot("clock_s", x="time")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (f"{time} (s)",) * 2
+    curves = run_curves.curves(
+        [(run.config.fleet.deadline, run) for run in runs], run_curves.CurveWish("clock_s", "time")
+    )
+    assert (curves["x_label"], curves["label"]) == (f"{time} (s)",) * 2
+    assert [as_json(ranking)["by"] for ranking in ranked_groups(runs)[1]] == ["rounds", time]
+    factor = Factor(("seed",), tuple((level,) for level in range(2)))
+    (section,) = effect_sections([factor], [SweptRun(runs[0], (0,)), SweptRun(runs[-1], (1,))], target=0.0)
+    assert f">{time}</th>" in section.after
+    if len(runs) == 1:
+        assert f" of {time}" in repr(flare.load(folders[0]))
+
+
 def test_where_nodes_alone_test_the_accuracy_is_theirs_and_said_to_be(tmp_path: Path) -> None:
     by_nodes = {"tested": [0, 1], "node_accuracy": [0.7, 0.9], "node_accuracy_mean": 0.8, "node_accuracy_std": 0.1}
     folder = fleet_run(tmp_path / "run", Config(), [record(), record(1, **by_nodes)])
@@ -109,6 +146,7 @@ def test_where_nodes_alone_test_the_accuracy_is_theirs_and_said_to_be(tmp_path: 
 
 def test_the_test_of_the_server_comes_before_those_of_nodes(tmp_path: Path) -> None:
     both = {"test_accuracy": 0.6, "tested": [0], "node_accuracy": [0.9], "node_accuracy_mean": 0.9}
+    both |= {"node_accuracy_std": 0.0}
     folder = fleet_run(tmp_path / "run", Config(), [record(**both)])
     assert read_run(folder).accuracy == 0.6
     assert "the mean over nodes of their own tests" not in words(folder)
@@ -144,6 +182,18 @@ def logged(caplog: pytest.LogCaptureFixture, *records: RoundRecord) -> list[str]
         for each in records:
             say_round(each)
     return [each.getMessage() for each in caplog.records]
+
+
+def test_the_log_says_why_nodes_were_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def schedule_of(compute_s: list[float], snr_hz: list[float]) -> Schedule:
+        common = {"payload_bits": 1e6, "total_bandwidth_hz": 1e7, "deadline_s": 1.0}
+        return solve(RoundProblem(tau=[5.0] * len(snr_hz), compute_s=compute_s, snr_hz=snr_hz, **common))
+
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        say_round(record(), schedule_of([0.1, 0.1, 9.0, 0.1], [1e9, 1e9, 1e9, 1.0]))
+        say_round(record(), schedule_of([0.1, 0.1], [1e9, 1e9]))
+    told = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
+    assert told == ["\tleft out: 1 too slow to compute, 1 channel too weak"]
 
 
 def test_a_line_has_what_is_known_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
@@ -183,3 +233,24 @@ def test_nodes_that_cannot_be_asked_to_test_are_named(caplog: pytest.LogCaptureF
     assert [each.getMessage() for each in caplog.records] == [
         "\tnot asked to test the model: devices 1, 4 (at work) and 1 node of which the device is not known yet"
     ]
+
+
+@pytest.mark.parametrize(
+    ("due_s", "came", "words"),
+    [
+        (None, 1, "no deadline in real time: 0 late, 1 update of earlier rounds came"),
+        (2.5, 2, "deadline 2.5 s in real time: 0 late, 2 updates of earlier rounds came"),
+    ],
+)
+def test_the_log_of_late_updates_reads_well(
+    due_s: float | None, came: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = [{"device": 0, "round": 0, "after_s": 9.0}] * came
+    (words_said,) = logged(caplog, record(1, real_deadline_s=due_s, came_late=late))[1:]
+    assert words in words_said
+
+
+def test_reasons_are_counted_in_words_that_fit() -> None:
+    faults = [{"why": "a"}, {"why": "b"}]
+    assert "(a, and 1 other reason)" in nobody_reported(faults)
+    assert "(a, and 2 other reasons)" in nobody_reported([*faults, {"why": "c"}])

@@ -23,8 +23,8 @@ from flare.flower.fleet import ROUNDS_KEPT, Fleet, Uplink
 from flare.records.run import read_run
 from flare.report.fleet_sections import nodes_section
 from flare.report.run_groups import group_runs
+from tests.fleet_runs import SOUND, Killed, module, node, records, run, settings, trained, update
 from tests.fleets import FakeGrid, Node, running
-from tests.unit.test_flower_strategy import SOUND, Killed, module, node, records, run, settings, trained, update
 
 ASK = "fleet.ask=3"
 
@@ -142,6 +142,17 @@ def finding(accuracy: Any, **more: Any) -> Node:
         return [Message(RecordDict({"metrics": MetricRecord({"accuracy": accuracy, **more})}), reply_to=message)]
 
     return answer
+
+
+@pytest.mark.parametrize("loss", [-0.5, math.nan, math.inf, 2e9])
+def test_a_loss_that_cannot_be_is_a_fault_of_its_node(loss: float, tmp_path: Path) -> None:
+    config = settings("fleet.evaluate_share=1", "run.rounds=1", "run.evaluate_every=1")
+    run({1: finding(0.5, loss=1.0), 2: finding(0.9, loss=loss)}, config, tmp_path / "run")
+    (record,) = records(tmp_path / "run")
+    assert (record["tested"], record["node_accuracy_mean"], record["node_loss_mean"]) == ([0], 0.5, 1.0)
+    (fault,) = record["faults"]
+    assert (fault["node"], fault["when"]) == ("2", "evaluate")
+    assert fault["why"].startswith("its loss is")
 
 
 def test_what_nodes_find_is_recorded_with_mean_and_spread(tmp_path: Path) -> None:

@@ -12,32 +12,24 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor, nn
 
 from flare.config import Config, WirelessConfig
 from flare.flower import Ask, Work, client_app, from_run_config, load_arrays, own_resources, trained_arrays
-from flare.flower.arrays import Layout, difference
+from flare.flower.arrays import Layout, difference, own_draws
 from flare.flower.device import MAX_STEPS, measure_cpu_hz
 from flare.flower.faults import Faults
 from flare.flower.fleet import SURE_S, Fleet, Share, Uplink
 from flare.flower.mailbox import Mailbox
 from flare.flower.resources import MAX_BPS_PER_HZ, Resources, channel_hz
+from flare.rng import stream
 from flare.wireless.rate import rate_bps
-from tests.fleets import FakeGrid
+from tests.fleets import FakeGrid, node_identity
+from tests.fleets import node_context as context
 
+__all__ = ["node_identity"]  # a fixture
+pytestmark = pytest.mark.usefixtures("node_identity")
 ASK = Ask(round=3, deadline_s=2.0, cycles_per_step=1e8, power_w=0.5, bandwidth_hz=1e7, uplink_bps=0.0)
-
-
-@pytest.fixture(autouse=True)
-def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_run_id", "_task_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-
-
-def context(**config: Any) -> Context:
-    named = {name.replace("_", "-"): value for name, value in config.items()}
-    return Context(run_id=1, node_id=5, node_config=named, state=RecordDict(), run_config={})
 
 
 # What a node says
@@ -79,6 +71,17 @@ def test_the_uplink_is_what_the_server_measured() -> None:
 def test_a_node_configuration_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="node-config tau is 'many'; it must be a number"):
         own_resources(context(tau="many"), ASK)
+
+
+def test_what_a_node_draws_is_what_the_seed_of_its_round_gives_pytorch_and_others_draw_on_as_before() -> None:
+    torch.manual_seed(1)
+    with own_draws(7, 3, 2):
+        drawn = torch.rand(4)
+    after = torch.rand(4)
+    torch.manual_seed(1)
+    assert torch.equal(after, torch.rand(4))
+    torch.manual_seed(int(stream(7, "node", 3, 2).integers(2**63)))
+    assert torch.equal(drawn, torch.rand(4))
 
 
 # What the server makes of it
@@ -130,6 +133,17 @@ def test_an_upload_too_short_for_flowers_polling_says_only_that_the_uplink_is_no
     assert slow.rate_bps(1, 1e7) == 1e7
     slow.sent(1, 1e6, 0.1 + 4.1)
     assert slow.rate_bps(1, 1e7) == pytest.approx(1e6 / 4.1)
+
+
+@pytest.mark.parametrize(("asked_s", "sent_s"), [(-8e307, 8e307), (0.1, 8e307), (-8e307, 0.5), (0.1, 2e9)])
+def test_times_that_no_clock_can_show_are_not_believed(asked_s: float, sent_s: float) -> None:
+    uplink = Uplink()
+    uplink.asked(0, asked_s)
+    assert uplink.upload_s(0, sent_s) is None
+    uplink.sent(0, 1e6, sent_s)
+    assert uplink.rate_bps(0, 1e7) == 0.0
+    uplink.asked(1, 1.7e9)  # of a node whose clock stands at 1970
+    assert uplink.upload_s(1, 1.7e9 + 3.0) == (3.0 if asked_s < 0.0 else None)
 
 
 def test_what_came_on_a_granted_share_counts_as_what_the_whole_band_would_carry() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,14 +16,12 @@ from flare.config import Config, override
 from flare.flower import FlareStrategy, trained_arrays
 from flare.flower.arrays import Layout
 from flare.flower.deadline import Deadline, share_deadline_s
-from flare.flower.faults import Faults
-from flare.flower.mailbox import AskedGradient, Mailbox
 from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.report.fleet_sections import nodes_section
 from flare.report.run_groups import group_runs
+from tests.fleet_runs import SIZE, SOUND, module, node, records, settings, update
 from tests.fleets import FakeGrid, Node
-from tests.unit.test_flower_strategy import SIZE, SOUND, module, node, records, settings, update
 
 DEADLINE_S = 0.5
 
@@ -273,6 +270,36 @@ def test_who_misses_it_counts_twice_until_it_comes() -> None:
     assert set(deadline.times_s) == {0, 1}
 
 
+def test_who_has_left_does_not_count() -> None:
+    deadline = auto(share=1.0)
+    deadline.came(0, 1.0)
+    deadline.after_round(missed=[1], real_s=4.0, nobody=False)
+    deadline.connected = [0, 2]
+    assert deadline.real_s(4.0) == pytest.approx(1.1)
+    deadline.connected = [0, 1]  # it is back
+    assert deadline.real_s(4.0) == pytest.approx(1.1 * 8.0)
+    deadline.connected = [2]
+    assert (deadline.real_s(4.0), deadline.planned_s) == (4.0, 4.0)
+
+
+def test_nodes_that_come_and_vanish_do_not_lengthen_the_rounds(tmp_path: Path) -> None:
+    """In every round one newcomer gets its work and leaves."""
+
+    class Passing(FakeGrid):
+        def get_node_ids(self) -> list[int]:
+            newest = max(self.nodes)
+            if any(m.metadata.dst_node_id == newest and m.metadata.message_type == "train" for m in self.pushed):
+                del self.nodes[newest]
+                self.nodes[newest + 1] = node(train=lambda message: [])
+            return super().get_node_ids()
+
+    config = settings("wireless.deadline_s=0.05", "fleet.deadline=auto", "fleet.deadline_share=1", "run.rounds=6")
+    started(Passing({1: node(), 1000: node(train=lambda message: [])}), config, tmp_path / "run", timeout=1.0)
+    lasted = [each["real_deadline_s"] for each in records(tmp_path / "run") if each["real_deadline_s"] is not None]
+    assert sum(len(each["late"]) for each in records(tmp_path / "run")) >= 4
+    assert max(lasted) == 0.05  # 1.1 times twice the last, round after round, if those that are gone counted
+
+
 def test_one_slow_round_does_not_count_for_a_device() -> None:
     deadline = auto(share=1.0)
     for after_s in (1.0, 1.0, 30.0, 1.0, 1.0):
@@ -372,105 +399,3 @@ def test_across_rounds_who_was_late_counts_as_what_it_took(tmp_path: Path) -> No
     assert deadline.times_s == {1: [5.0]}
     deadline.came_late(1, 100.0, or_sooner=True)  # it lay with the SuperLink until it was selected
     assert deadline.times_s == {1: [5.0]}
-
-
-# What is found when nobody waits any more
-
-
-def answered_at_once(message: Message) -> list[Message]:
-    return [Message(RecordDict(), reply_to=message)]
-
-
-@pytest.mark.parametrize("keeps_late", [False, True])
-def test_an_answer_that_is_fetched_too_late_is_not_lost(keeps_late: bool) -> None:
-    """The SuperLink gives an answer once: what a thread holds when its round ends comes in the next, also when other
-    nodes were asked something in between."""
-
-    class Slow(FakeGrid):
-        go = threading.Event()
-
-        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-            self.go.wait(30)
-            return super().pull_messages(message_ids)
-
-    grid, mail = Slow(dict.fromkeys((1, 2), answered_at_once)), Mailbox(0.002, Faults(), keeps_late=keeps_late)
-    work = AskedGradient(round=0, device=0)
-    mail.send(grid, [Message(RecordDict(), 1, "train", ttl=60)], {1: work})
-    now = time.monotonic()
-    assert list(mail.collect(grid, [1], began=now, end=now + 0.05)) == []
-    grid.go.set()
-    while any(each.name.startswith("flare-fetch") for each in threading.enumerate()):
-        time.sleep(0.002)
-    assert grid.answers == {}  # it was given
-    assert list(mail.busy) == [1]
-    if keeps_late:
-        questions = [Message(RecordDict(), 2, "query", ttl=60)]
-        assert [each.node for each in mail.ask(grid, questions, when="query", timeout_s=30)] == [2]
-    (came,) = mail.collect(grid, [1], began=now, end=time.monotonic() + 30)
-    assert came.node == 1
-    assert mail.busy == {}
-    assert not mail._leftover
-
-
-def test_an_answer_whose_arrays_are_still_coming_is_not_asked_for_again() -> None:
-    """The usual late device: a thread of the round that is over still has its answer on the way."""
-
-    class Coming(FakeGrid):
-        arrays = threading.Event()
-
-        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-            given = super().pull_messages(message_ids)
-            if given and not given[0].has_error():
-                self.arrays.wait(30)
-            return given
-
-    faults = Faults()
-    grid, mail = Coming({1: answered_at_once}), Mailbox(0.002, faults)
-    mail.send(grid, [Message(RecordDict(), 1, "train", ttl=60)], {1: AskedGradient(round=0, device=0)})
-    now = time.monotonic()
-    for _ in range(2):
-        assert list(mail.collect(grid, [1], began=now, end=time.monotonic() + 0.05)) == []
-    assert list(mail.busy) == [1]
-    threading.Timer(0.05, grid.arrays.set).start()
-    (came,) = mail.collect(grid, [1], began=now, end=time.monotonic() + 30)
-    assert (came.node, faults.take(), mail.busy) == (1, [], {})
-
-
-def test_a_message_is_looked_for_again_where_a_thread_came_back_without_an_answer() -> None:
-    class Stuck(FakeGrid):
-        looks, go = 0, threading.Event()
-
-        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-            self.looks += 1
-            if self.looks > 1:
-                return super().pull_messages(message_ids)
-            self.go.wait(30)
-            return []
-
-    grid, mail = Stuck({1: answered_at_once}), Mailbox(0.002, Faults())
-    mail.send(grid, [Message(RecordDict(), 1, "train", ttl=60)], {1: AskedGradient(round=0, device=0)})
-    now = time.monotonic()
-    assert list(mail.collect(grid, [1], began=now, end=now + 0.03)) == []
-    threading.Timer(0.03, grid.go.set).start()
-    assert [each.node for each in mail.collect(grid, [1], began=now, end=time.monotonic() + 30)] == [1]
-
-
-def test_no_answer_is_lost_where_a_round_ends_while_many_are_ready() -> None:
-    """More than wait to be taken at once, of which one is taken when the round ends; twenty times."""
-    nodes, names = range(1, 13), "flare-fetch"
-    for _ in range(20):
-        faults = Faults()
-        grid, mail = FakeGrid(dict.fromkeys(nodes, answered_at_once)), Mailbox(0.002, faults)
-        messages = [Message(RecordDict(), node, "train", ttl=60) for node in nodes]
-        mail.send(grid, messages, {node: AskedGradient(round=0, device=node) for node in nodes})
-        now = time.monotonic()
-        collected = mail.collect(grid, nodes, began=now, end=now + 30)
-        first = next(collected).node
-        while len(grid.given) < 6:  # a thread waits for room
-            time.sleep(0.001)
-        collected.close()  # type: ignore[attr-defined]
-        while any(each.name.startswith(names) for each in threading.enumerate()):
-            time.sleep(0.001)
-        rest = [each.node for each in mail.collect(grid, mail.busy, began=now, end=time.monotonic() + 5)]
-        assert sorted([first, *rest]) == list(nodes)
-        assert faults.take() == []

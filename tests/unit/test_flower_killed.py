@@ -15,8 +15,8 @@ from flare.flower.arrays import Layout
 from flare.records import RunFolder
 from flare.rng import stream
 from tests import ready_python
+from tests.fleet_runs import REAL_TIME
 from tests.killed_fleet import KINDS, ROUNDS, serve
-from tests.unit.test_flower_strategy import REAL_TIME
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 20

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Context, Message, MetricRecord, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
 from flare.config import Config, override
@@ -27,9 +26,12 @@ from flare.flower.speed import ROUNDS_KEPT, Speed, Stopwatch, known_speed, sampl
 from flare.learning.methods import make_method
 from flare.records import RunFolder
 from flare.rounds import BaseStation
-from flare.rounds.plan import problem_of
-from tests.fleets import FakeGrid, running
+from flare.rounds.scheduled import problem_of
+from tests.fleets import FakeGrid, node_identity, running
+from tests.fleets import node_context as context
 
+__all__ = ["node_identity"]  # a fixture
+pytestmark = pytest.mark.usefixtures("node_identity")
 ASK = Ask(round=3, deadline_s=2.0, cycles_per_step=1e8, power_w=0.5, bandwidth_hz=1e7, uplink_bps=0.0, batch_size=40)
 
 
@@ -48,17 +50,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(speed_module.time, "perf_counter", made)
     return made
-
-
-@pytest.fixture(autouse=True)
-def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_run_id", "_task_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-
-
-def context(**config: Any) -> Context:
-    named = {name.replace("_", "-"): value for name, value in config.items()}
-    return Context(run_id=1, node_id=5, node_config=named, state=RecordDict(), run_config={})
 
 
 def worked(here: Context, clock: Clock, setup_s: float, steps_s: list[float], *, warm_up: bool = False) -> None:

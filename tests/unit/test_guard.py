@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from flare.rounds import BaseStation, Observation, Plan, first_state, plan_round
 from flare.rounds.why_nobody import why_nobody_sends
 from flare.scheduling import solve
 from flare.scheduling.cells import round_problem
+from flare.units import human
 from flare.wireless.cell import Cell
+from tests.hostile import flare
 
 
 @pytest.mark.parametrize(
@@ -100,3 +104,100 @@ def test_why_nobody_sends_is_told_of_what_the_guard_leaves(more: list[str]) -> N
     without = why_nobody_sends(*planned(override(Config(seed=1), settings)))
     assert "the deadline is 100 µs" in without
     assert "guard" not in without
+
+
+# --- flare schedule ---------------------------------------------------------------------------------------------
+
+TABLE = "name,tau,compute_s,snr_hz,deadline_s\na,3,0.05,4e7,2\nb,1,0.02,9e6,1.5\nc,6,0.31,2e7,0.9\n"
+LESS_300MS = "name,tau,compute_s,snr_hz,deadline_s\na,3,0.05,4e7,1.7\nb,1,0.02,9e6,1.2\nc,6,0.31,2e7,0.6\n"
+ROUND = ("--bandwidth", "10MHz", "--payload", "10Mbit", "--policy", "cm")
+
+
+def scheduled(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, said, error = flare(capsys, "schedule", *arguments, "--json")
+    assert (code, error) == (0, "")
+    answer: dict[str, Any] = json.loads(said)
+    return answer
+
+
+@pytest.mark.parametrize("round_", [["--deadline", "1s"], []])
+def test_a_table_is_scheduled_as_if_every_deadline_were_earlier(
+    round_: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The round's deadline, and those of the devices; without the first, the latest of the others is the round's."""
+    for name, text in (("a.csv", TABLE), ("b.csv", LESS_300MS)):
+        (tmp_path / name).write_text(text)
+    found = scheduled(capsys, str(tmp_path / "a.csv"), *ROUND, *round_, "--guard", "300ms")
+    earlier = ["--deadline", "0.7s"] if round_ else []
+    expected = scheduled(capsys, str(tmp_path / "b.csv"), *ROUND, *earlier)
+    assert found.pop("guard_s") == pytest.approx(0.3)
+    assert expected.pop("guard_s") == 0.0
+    assert found["deadline_s"] == pytest.approx(0.7 if round_ else 1.7)
+    finish_s, same_s = ([device.pop("finish_s") for device in one["devices"]] for one in (found, expected))
+    assert finish_s == pytest.approx(same_s, nan_ok=True) if None not in finish_s else finish_s == same_s
+    assert [device["bandwidth_hz"] for device in found["devices"]] == pytest.approx(
+        [device["bandwidth_hz"] for device in expected["devices"]]
+    )
+
+
+def test_a_cell_is_scheduled_as_the_setting_says(capsys: pytest.CaptureFixture[str]) -> None:
+    cell = ("--cell", "paper", "--policy", "cm")
+    by_option = scheduled(capsys, *cell, "--guard", "0.25")
+    assert by_option == scheduled(capsys, *cell, "--set", "wireless.guard=0.25")
+    assert (by_option["deadline_s"], by_option["guard_s"]) == pytest.approx((0.3, 0.1))
+    assert by_option["num_selected"] < scheduled(capsys, *cell)["num_selected"]
+
+
+def test_the_guard_is_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text(TABLE)
+    _, said, _ = flare(capsys, "schedule", str(tmp_path / "a.csv"), *ROUND, "--deadline", "1s", "--guard", "0.25")
+    assert "before the 750 ms that a guard of 250 ms leaves of the deadline of 1 s." in said
+    _, said, _ = flare(capsys, "schedule", str(tmp_path / "a.csv"), *ROUND, "--deadline", "1s")
+    assert "before the deadline of 1 s." in said
+
+
+def test_a_tighter_deadline_of_a_device_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    network = Path(__file__).resolve().parents[2] / "examples" / "network.csv"  # its devices have 0.25 to 0.5 s
+    command = ("schedule", str(network), "--bandwidth", "20MHz", "--deadline", "2s")
+    senders = [device for device in scheduled(capsys, *command[1:])["devices"] if device["selected"]]
+    tightest_s = min(each["deadline_s"] - each["finish_s"] for each in senders)
+    said = " ".join(flare(capsys, *command)[1].split())
+    told = f"the deadline of 2 s; of the devices' own deadlines the tightest is met with {human(tightest_s, 's')} left."
+    assert told in said
+    guarded = " ".join(flare(capsys, *command, "--guard", "0.05")[1].split())
+    assert "guard of 100 ms leaves of the deadline of 2 s; of the devices' own deadlines the tightest" in guarded
+
+
+@pytest.mark.parametrize("must", [[], ["--must", "a"]])
+def test_a_deadline_that_would_help_is_told_with_the_guard(
+    must: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("name,tau,compute_s,snr_hz\na,3,0.05,4e7\n")
+    command = ("schedule", str(tmp_path / "a.csv"), *ROUND[:4], *must, "--guard", "300ms")
+    _, said, _ = flare(capsys, *command, "--deadline", "310ms")
+    said = " ".join(said.split())
+    assert "the deadline less the guard is 10 ms" in said
+    enough = said.partition("a deadline of at least ")[2].partition(" (--deadline)")[0].replace(" ", "")
+    assert "Nobody sends" in said
+    assert "1 of 1 devices send" in flare(capsys, *command, "--deadline", enough)[1]
+
+
+@pytest.mark.parametrize(
+    ("guard", "why"),
+    [
+        ("1.5", '--guard is the text "1.5"; it must be a finite number, at least 0, at most 0.95, or a time'),
+        ("soon", '--guard is the text "soon"; it must be'),
+        (
+            "950ms",
+            "guard: nothing of the 900 ms that device 'c' has (deadline_s) is left; take a shorter one, or leave",
+        ),
+        ("3s", "guard: nothing of"),
+    ],
+)
+def test_a_guard_that_cannot_be_is_one_error(
+    guard: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(TABLE)
+    code, _, error = flare(capsys, "schedule", str(tmp_path / "a.csv"), *ROUND, "--guard", guard)
+    assert code == 2
+    assert why in " ".join(error.split())

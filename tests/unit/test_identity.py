@@ -133,5 +133,14 @@ def test_code_without_a_source_is_told_apart_by_what_it_was_compiled_to() -> Non
     assert source_of(one) == source_of(same) != source_of(other)
     first, second = (typed(f"class mine:\n    def f(self):\n        return lambda: {n}\n") for n in (1, 2))
     assert source_of(first) not in ("", source_of(second))
+    for text in (
+        *("def mine(x=%d): pass", "def mine(*, x=%d): pass", "def mine(x=(1, %d)): pass"),
+        *("class mine:\n    a = %d", "class mine:\n    a = property(lambda self: %d)"),
+        *("class mine:\n    a = staticmethod(lambda: %d)", "class mine:\n    a = classmethod(lambda own: %d)"),
+        "from dataclasses import dataclass\n@dataclass\nclass mine:\n    a: int = %d",
+    ):
+        first, same, second = (typed(text % n) for n in (1, 1, 2))
+        assert source_of(first) == source_of(same) != source_of(second), text
+        assert " at 0x" not in source_of(first)
     one.__module__ = None
     assert "0x" not in source_of(one)

@@ -119,8 +119,11 @@ def small(**options: Any) -> dict[str, Any]:
     return {**{name: value for name, value in SMALL.items() if name != "run"}, **luo, "learning.device": "cpu"}
 
 
+PAID = {"pilot_s": 50.0, "pilot_j": 8.0, "pilot_bits": 3e6}
+
+
 def test_pilots_are_paid_before_the_first_round() -> None:
-    free, paid = (flare.simulate(small(**each), progress=False) for each in ({}, {"pilot_s": 50.0, "pilot_j": 8.0}))
+    free, paid = (flare.simulate(small(**each), progress=False) for each in ({}, PAID))
     for one, other in zip(free.records, paid.records, strict=True):
         assert other.clock_s == pytest.approx(one.clock_s + 50.0, rel=1e-12)
         assert other.selected == one.selected
@@ -129,6 +132,9 @@ def test_pilots_are_paid_before_the_first_round() -> None:
     assert [each.pilot_energy_j for each in paid.records] == [8.0, 0.0, 0.0]
     spent = paid.numbers.round_energy_j() - free.numbers.round_energy_j()
     np.testing.assert_allclose(spent, [8.0, 0.0, 0.0], atol=1e-12)
+    assert [each.control_bits for each in paid.records] == [3e6, 0.0, 0.0]
+    sent = paid.numbers.round_sent_bits() - free.numbers.round_sent_bits()
+    assert sent.tolist() == [3e6, 0.0, 0.0]
 
 
 def test_beta_over_alpha_by_hand() -> None:
@@ -156,6 +162,8 @@ def test_pilot_runs_estimate_what_a_run_then_uses() -> None:
     assert pilots.rounds[0][-1] < 6 or pilots.rounds[1][-1] < 6  # one was at the last loss before its end
     assert pilots.pilot_s == pytest.approx(sum(each.records[-1].clock_s for each in whole), rel=1e-12)
     assert pilots.pilot_j == pytest.approx(sum(each.numbers.round_energy_j().sum() for each in whole), rel=1e-12)
+    sent_bits = sum(sum(record.payload_bits) for each in whole for record in each.records)  # type: ignore[arg-type]
+    assert pilots.pilot_bits == pytest.approx(sent_bits, rel=1e-12)
     assert len(pilots.losses) == 3
     assert all(list(each) == sorted(each) and each[0] >= 1 and each[-1] <= 6 for each in pilots.rounds)
     run = flare.simulate(config | {"scheduling.options": pilots.options}, progress=False, **own)

@@ -243,3 +243,13 @@ def test_a_fleet_that_grows_keeps_what_is_known_of_the_others():
     flare = Flare("fmas")
     _, known, _ = one_round(flare)
     assert flare.enrol(known, np.array([3.0, 3.0, 3.0, 3.0, 9.0]))["first_tau"].tolist() == [1.0, 2.0, 7.0, 7.0, 9.0]
+
+
+def test_the_state_of_flare_keeps_no_round_before_it_alive():
+    flare, state = Flare("mas"), {"first_tau": torch.tensor([1.0, 2.0, 7.0, 7.0], dtype=torch.float64)}
+    for _ in range(3):
+        state = flare.enrol(state, NOW.tau)
+        rules = flare.rules(state, NOW, None)
+        _, after = reduced(flare, state, NOW, rules, [Update(ONE, 0.0) for _ in rules])
+        assert after["first_tau"] is state["first_tau"]  # and no view of its memory, which would hold on to it
+        state = after

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from flare.learning.flat import FlatModel, own_copy, update_bits
-from flare.learning.models import MODELS, make_model
+from flare.learning.models import MODELS, check_output, make_model
 from flare.rng import stream, torch_stream
 from tests.tiny import Residual, tiny_module
 
@@ -58,6 +58,25 @@ def test_the_seed_alone_fixes_the_initial_weights(name):
 
 
 @pytest.mark.filterwarnings("ignore:Lazy")
+class Draws(nn.Module):
+    """A layer that is never the same."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.layer, self.how, self.asked = nn.Linear(4, 3), how, 0
+
+    def forward(self, x):
+        self.asked += 1
+        return self.how(self.layer(x), self.asked)
+
+
+def test_models_whose_forward_draws_or_remembers_are_refused():
+    for how in (lambda y, _: nn.functional.dropout(y, 0.5), lambda y, asked: y + asked):
+        with pytest.raises(ValueError, match="draws random numbers or answers the same samples otherwise"):
+            check_output(Draws(how), (4,), 3)
+    check_output(Draws(lambda y, _: y), (4,), 3)
+
+
 def test_lazy_layers_get_their_weights_from_the_seed_too():
     def lazy(sample_shape, num_classes):
         return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flare.config.guard import Guard
 from flare.scheduling import RoundProblem
 from flare.scheduling.nobody import Advice, obstacle, why_nobody
 from flare.units import parse, quantity_of
@@ -89,8 +90,8 @@ def test_where_devices_choose_their_steps_by_the_deadline_what_is_said_is_enough
             deadline_s=deadline_s * (1.0 - guard_share) - guard_s,
         )
 
-    found = obstacle(with_deadline(4.05), Advice(guard_share, guard_s, compute_share=np.full(2, share)))
-    fixed = obstacle(with_deadline(4.05), Advice(guard_share, guard_s, compute_share=np.array([np.nan, share])))
+    found = obstacle(with_deadline(4.05), Advice(Guard(guard_share, guard_s), compute_share=np.full(2, share)))
+    fixed = obstacle(with_deadline(4.05), Advice(Guard(guard_share, guard_s), compute_share=np.array([np.nan, share])))
     assert found is not None
     assert fixed is not None
     assert with_deadline(1.0001 * found.deadline_s).reachable.size == 2

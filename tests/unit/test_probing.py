@@ -18,7 +18,7 @@ from flare.learning.engine import make_engine
 from flare.learning.job import GradientJob
 from flare.learning.methods import make_method
 from flare.records import RunFolder
-from flare.records.run import read_run
+from flare.records.run import read_run, run_of
 from flare.rng import stream
 from flare.rounds import BaseStation, Observation, RoundRecord, first_state, plan_round
 from flare.rounds.broadcast import heard_model
@@ -129,6 +129,8 @@ def test_a_gradient_costs_a_whole_pass_and_one_that_is_sent_its_payload(loudest:
     assert whole is not None
     sent_s = 1e7 / (1e7 * np.log2(1.0 + seen.snr_hz / 1e7))  # wireless.payload_bits, 1e7
     assert whole.lasts_s == pytest.approx((seen.num_samples * 1e6 / seen.cpu_hz + sent_s).max(), rel=1e-12)
+    assert (asked.answer_bits, whole.answer_bits) == (32.0 * seen.num_present, 1e7 * seen.num_present)
+    assert whole.question_bits == 0.0  # where broadcasts do not count
 
 
 def test_clock_energy_and_history_pay_for_it() -> None:
@@ -143,6 +145,7 @@ def test_clock_energy_and_history_pay_for_it() -> None:
     assert plan.schedule.selected.tolist() == [int(asked.probe.devices[1])]  # the greater loss
     assert plan.schedule.broadcast_s == 0.0  # it has the model already
     assert plan.before_s == asked.lasts_s
+    assert (asked.answer_bits, asked.question_bits) == (2 * 32.0, station.downlink_bits)
     assert plan.history.energy_j[asked.devices] == pytest.approx(asked.energy_j)
     assert plan.history.energy_j.sum() == pytest.approx(asked.energy_j.sum())
     with pytest.raises(ValueError, match=r"policy 'power-of-choice' asks devices .* nobody can answer"):
@@ -151,10 +154,22 @@ def test_clock_energy_and_history_pay_for_it() -> None:
 
 def test_records_of_older_versions_asked_nobody() -> None:
     _, ((first, *_),) = rounds_of(settings("run.rounds=1"))
-    told = {name: each for name, each in first.to_json().items() if not name.startswith("probe")}
+    new = ("probe", "question", "control")
+    told = {name: each for name, each in first.to_json().items() if not name.startswith(new)}
     assert RoundRecord.from_json(told) == first
     with pytest.raises(ValueError, match="has 1 values of probe_energy_j for 0 devices probed"):
         RoundRecord.from_json(told | {"probe_energy_j": [1.0]})
+
+
+def test_what_answers_and_trials_of_older_versions_took_is_not_known() -> None:
+    _, ((first, *_),) = rounds_of(settings(*CHOICE, "scheduling.options.losses=all", "run.rounds=1"))
+    new = ("question_bits", "control_bits")
+    told = {name: each for name, each in first.to_json().items() if name not in new}
+    assert RoundRecord.from_json(told).control_bits is None
+    no_one = told | {"probed": [], "probe_energy_j": [], "probe_s": 0.0}
+    assert RoundRecord.from_json(no_one).control_bits == 0.0
+    assert RoundRecord.from_json(no_one | {"pilot_s": 2.0}).control_bits is None
+    assert np.isnan(run_of([RoundRecord.from_json(told)], Config(), {}, None).round_sent_bits()).all()
 
 
 # What they answer
@@ -250,6 +265,12 @@ def test_a_run_that_asks_is_continued_to_the_bit(tmp_path: Path) -> None:
     numbers = read_run(tmp_path / "run")
     spent = [sum(r.compute_energy_j) + sum(r.upload_energy_j) + sum(r.probe_energy_j) for r in records]
     assert numbers.round_energy_j().tolist() == pytest.approx(spent, rel=1e-12)
+    answers = [32.0 * len(record.probed) for record in records]
+    assert [record.control_bits for record in records] == answers
+    assert min(answers) > 0.0
+    sent = [sum(map(float, record.payload_bits)) + own for record, own in zip(records, answers, strict=True)]  # type: ignore[arg-type]
+    assert numbers.round_sent_bits().tolist() == pytest.approx(sent, rel=1e-12)
+    assert numbers.bits_so_far()[-1] == pytest.approx(sum(sent), rel=1e-12)
     assert numbers.round_split_s()[0] == pytest.approx(np.mean([record.probe_s for record in records]))
 
 
@@ -334,6 +355,8 @@ def test_one_round_alone_has_nobody_to_ask() -> None:
         (lambda: Probe(np.array([0]), "loss", distances=True), "those between gradients"),
         (lambda: Probe(np.array([1, 1])), "each of them once"),
         (lambda: policy("x", needs=("secrets",))(lambda problem: []), "policy 'x' needs 'secrets'; devices can tell"),
+        (lambda: policy("x", needs=5)(lambda problem: []), "policy 'x' needs 5; devices can tell"),  # type: ignore[arg-type]
+        (lambda: replace(POLICIES.find("all"), needs=lambda given: 5).needed({}), "policy 'all' needs 5; devices can"),
     ],
 )
 def test_odd_questions_are_refused(made: object, why: str) -> None:
@@ -355,12 +378,13 @@ def test_the_history_has_losses_only_where_devices_tell_them(shares: bool) -> No
 
 def test_the_report_names_what_devices_told(tmp_path: Path) -> None:
     from flare.report.run_groups import group_runs
-    from flare.report.run_words import what_was_told
+    from flare.report.run_words import control_traffic, what_was_told
 
+    told: dict[str, Any] = {"method": "fedavg", "data.share_losses": True}
     runs = flare.compare(
         [
             "fedavg:greedy",
-            {"label": "asking", "method": "fedavg", "policy": "power-of-choice", "data.share_losses": True},
+            {"label": "asking", "policy": "power-of-choice", "scheduling.options.losses": "all", **told},
         ],
         config={"wireless.num_devices": 4, "run.rounds": 1, "learning.model": "logistic"},
         progress=False,
@@ -370,6 +394,12 @@ def test_the_report_names_what_devices_told(tmp_path: Path) -> None:
         "Beside updates and numbers of samples, devices told the base station training losses (asking)."
     )
     assert "nothing of their data" in what_was_told([each for each in groups if each.label != "asking"])
+    (asking,) = [run for run in runs if run.policy == "power-of-choice"]
+    bits = 32 * len(asking.records[0].probed)
+    assert control_traffic(groups) == [
+        f"Control traffic of a run (answers to the policy, its trials; counted as sent): asking {bits} bit."
+    ]
+    assert control_traffic([each for each in groups if each.label != "asking"]) == []
 
 
 def test_where_nobody_can_be_asked_the_deadline_passes() -> None:
@@ -387,7 +417,7 @@ def test_the_problem_of_a_round_is_built_once(monkeypatch: pytest.MonkeyPatch) -
         built.append(RoundProblem(*given, **named))
         return built[-1]
 
-    monkeypatch.setattr("flare.rounds.plan.RoundProblem", counted)
+    monkeypatch.setattr("flare.rounds.scheduled.RoundProblem", counted)
     asked = question_of(station, state, seen)
     assert asked is not None
     told = Probed.nothing(3)

@@ -11,9 +11,19 @@ import numpy as np
 import pytest
 
 from flare.flower import FlareStrategy, trained_arrays
-from flare.flower.radio import FRAME_BYTES, Grants, Link, NoRadio, TcRadio, bucket_bytes, radio_named, token_bucket
+from flare.flower.radio import (
+    FRAME_BYTES,
+    Grants,
+    Link,
+    NoRadio,
+    TcRadio,
+    bucket_bytes,
+    queue_bytes,
+    radio_named,
+    token_bucket,
+)
+from tests.fleet_runs import SOUND, module, node, records, settings
 from tests.fleets import FakeGrid
-from tests.unit.test_flower_strategy import SOUND, module, node, records, settings
 
 NOISE = 10.0 ** (-114.0 / 10.0) * 1e-3 / 1e6
 """The noise density of the settings, -114 dBm/MHz, in W/Hz."""
@@ -101,11 +111,22 @@ def test_every_device_is_released_also_where_the_radio_fails_at_some() -> None:
     grants = Grants(broken)
     with pytest.raises(OSError, match="no grant for 3"):
         grants.give([0, 1, 2, 3, 4], hz, hz)
-    with pytest.raises(OSError, match="no release of 2"):
+    with pytest.raises(OSError, match="no release of 0"):  # the first is the likeliest cause of the others
         grants.take_back()
     assert broken.granted == broken.released == [0, 1, 2, 3]  # it may have heard of 3 before it failed
     grants.take_back()
     assert broken.released == [0, 1, 2, 3]  # each once
+
+
+def test_as_many_devices_as_there_are_can_fail_to_be_released() -> None:
+    """However many: more than Python would let a function call itself."""
+    everybody, hz = range(2000), np.ones(2000)
+    broken = Broken(releases=tuple(everybody))
+    grants = Grants(broken)
+    grants.give(list(everybody), hz, hz)
+    with pytest.raises(OSError, match="no release of 0"):
+        grants.take_back()
+    assert broken.released == list(everybody)
 
 
 @pytest.mark.parametrize("broken", [Broken(releases=(1,)), Broken(releases=(0, 1), grants=(1,))])
@@ -113,7 +134,7 @@ def test_a_run_whose_radio_fails_at_a_release_can_be_continued(broken: Broken, t
     """In the same process: nothing of the run is held open."""
     config, folder = settings("wireless.deadline_s=5"), tmp_path / "run"
     strategy = FlareStrategy(config, folder=folder, poll_s=0.001, radio=broken)
-    with pytest.raises(OSError, match="no release of 1"):
+    with pytest.raises(OSError, match=f"no release of {broken.releases[0]}"):
         strategy.start(fleet(), trained_arrays(module()))
     assert broken.released == broken.granted
     FlareStrategy(config, folder=folder, poll_s=0.001).start(fleet(), trained_arrays(module()))
@@ -146,23 +167,24 @@ def test_tc_is_asked_for_the_rate(asked: list[list[str]]) -> None:
     radio.grant(0, 1e6, 2_345_678.4)
     radio.grant(7, 1e6, 5e5)
     radio.release(0)
-    assert " ".join(asked[0]) == "tc qdisc replace dev eth1 root tbf rate 2345678bit burst 3615b latency 2s"
-    assert " ".join(asked[1]) == "tc -n there qdisc replace dev up root tbf rate 500000bit burst 3153b latency 2s"
-    assert " ".join(asked[2]).endswith("rate 1000000bit burst 3278b latency 2s")
+    assert " ".join(asked[0]) == "tc qdisc replace dev eth1 root tbf rate 2345678bit burst 3615b limit 73303b"
+    assert " ".join(asked[1]) == "tc -n there qdisc replace dev up root tbf rate 500000bit burst 3153b limit 15625b"
+    assert " ".join(asked[2]).endswith("rate 1000000bit burst 3278b limit 31250b")
 
 
 def test_without_an_idle_rate_a_link_is_no_longer_shaped(asked: list[list[str]]) -> None:
     TcRadio({0: Link("eth1")}).release(0)
-    assert [" ".join(each) for each in asked] == ["tc qdisc replace dev eth1 root pfifo"]
+    wanted = ["tc qdisc replace dev eth1 root pfifo", "tc qdisc delete dev eth1 root"]
+    assert [" ".join(each) for each in asked] == wanted
 
 
 def test_a_radio_by_name(asked: list[list[str]]) -> None:
     assert isinstance(radio_named("none"), NoRadio)
     radio_named("tc:eth{device}").grant(3, 1e6, 1e6)
-    radio_named("tc:cell-{device}/up").grant(12, 1e6, 1e6)
+    radio_named("tc:cell-{device}/eth0").grant(12, 1e6, 1e6)
     assert [each[: each.index("root")] for each in asked] == [
         ["tc", "qdisc", "replace", "dev", "eth3"],
-        ["tc", "-n", "cell-12", "qdisc", "replace", "dev", "up"],
+        ["tc", "-n", "cell-12", "qdisc", "replace", "dev", "eth0"],
     ]
     for text in ("", "tc", "tc:", "tc:eth1", "tc:/eth{device}", "tc:a-{device}/", "NONE", "wifi:eth{device}"):
         with pytest.raises(ValueError, match=r'radio is ".*"; it must be "none", or "tc:"'):
@@ -187,7 +209,7 @@ def test_what_a_radio_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="link of device 0 is 'eth1'"):
         TcRadio({0: "eth1"})  # type: ignore[dict-item]
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(OSError, match="needs the program tc"):
+    with pytest.raises(OSError, match=r"the radio cannot shape eth1: the program tc is not here; install iproute2"):
         TcRadio({0: Link("eth1")}).grant(0, 1e6, 1e6)
 
 
@@ -236,3 +258,11 @@ def test_links_that_cannot_be_are_refused_at_once() -> None:
     for text in ("tc:\0{device}", "tc:../../{device}/eth0", "tc:-b{device}/eth0"):
         with pytest.raises(ValueError, match="of a link is"):
             FlareStrategy(settings(), radio=text)
+
+
+@pytest.mark.parametrize("rate_bps", [8.0, 2e5, 4e5, 1e6, 1e9])
+def test_a_packet_waits_no_longer_than_tcp_does_for_an_answer_and_a_first_flight_fits(rate_bps):
+    held = queue_bytes(rate_bps)
+    first_flight = 10 * FRAME_BYTES
+    assert held >= first_flight
+    assert held == first_flight or 8.0 * held / rate_bps == pytest.approx(0.25, rel=1e-3)

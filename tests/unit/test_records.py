@@ -141,7 +141,7 @@ def never_begun(path):
 
 def test_a_folder_whose_run_never_began_is_taken_for_a_new_one(path):
     never_begun(path)
-    with pytest.raises(ValueError, match=r"holds no run: a process was killed .* nothing is lost; start the run again"):
+    with pytest.raises(ValueError, match=r"holds no run yet: .* or was killed there, and nothing is lost; start"):
         RunFolder.open(path)
     assert not is_run_folder(path)
     with RunFolder.create(path, CONFIG) as folder:

@@ -36,7 +36,7 @@ def assert_same(one: RunNumbers, other: RunNumbers) -> None:
 
 
 def check_before_first(path):
-    return first_mark(RunFolder.open(path).manifest["config_sha256"]).check
+    return first_mark(RunFolder.open(path).manifest).check
 
 
 def test_a_run_that_grows_has_the_numbers_of_one_that_is_read_at_once(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from flare.rng import stream
 from flare.scheduling import History, Probed, RoundProblem, solve
 from flare.scheduling.systems.ren import des_raj_weights, probabilities
-from tests.cells import changed, paper_cell
+from tests.cells import changed, hand_cell, paper_cell
 from tests.conformance.rounds import made_up_history
 
 
@@ -132,3 +133,39 @@ def test_devices_that_must_send_count_their_share() -> None:
     by_device = dict(zip(schedule.selected.tolist(), schedule.weights.tolist(), strict=True))
     share = told.num_samples / told.num_samples.sum()
     assert [by_device[3], by_device[7]] == pytest.approx([share[3], share[7]])
+
+
+FIVE = hand_cell(tau=np.ones(5), share=[0.1, 0.15, 0.2, 0.25, 0.3], gamma=10.0)
+
+
+@pytest.mark.parametrize("name", ["ren", "luo"])
+@pytest.mark.parametrize("must", [[0], [0, 2], [0, 1, 2]])
+def test_where_as_many_must_send_as_are_wanted_the_estimate_stays_unbiased(name: str, must: list[int]) -> None:
+    """Over many draws every device counts its share, also those that are not among the ones that must send."""
+    cell = changed(FIVE, must=must)
+    told = made_up_history(cell, 0)
+    share = told.num_samples / told.num_samples.sum()
+    draws, total, square = 400, np.zeros(5), np.zeros(5)
+    for turn in range(draws):
+        schedule = solve(cell, name, rng=stream(turn, "policy"), history=told, num_selected=1)
+        assert schedule.weights is not None
+        assert schedule.num_selected == len(must) + 1
+        weight = np.zeros(5)
+        weight[schedule.selected] = schedule.weights
+        total, square = total + weight, square + weight**2
+    mean = total / draws
+    error = np.sqrt(np.maximum(square / draws - mean**2, 0.0) / draws)
+    assert (np.abs(mean - share) <= 5.0 * error + 1e-12).all()
+    np.testing.assert_allclose(mean[must], share[must], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["ren", "luo"])
+@pytest.mark.parametrize("no_place", [{"max_devices": 2}, {"never": [1, 3, 4]}])
+def test_where_nobody_else_may_send_the_mean_of_those_that_must_is_taken(name: str, no_place: dict[str, Any]) -> None:
+    cell = changed(FIVE, must=[0, 2], **no_place)
+    told = made_up_history(cell, 0)
+    schedule = solve(cell, name, rng=stream(0, "policy"), history=told)
+    assert schedule.selected.tolist() == [0, 2]
+    assert schedule.weights is not None
+    held = told.num_samples[[0, 2]]
+    np.testing.assert_allclose(schedule.weights, held / held.sum(), rtol=1e-12)

@@ -304,6 +304,15 @@ def test_bad_entries_are_answered_in_words(entries: Any, seeds: Any, words: str,
     assert not list(tmp_path.iterdir())
 
 
+def test_entries_with_settings_are_written_as_on_the_command_line() -> None:
+    typed = "fedavg:cp,learning.local_lr=0.1,run.rounds=2"
+    runs = flare.compare(["flare:greedy", typed], 1, config=SMALL, progress=False)
+    assert [(run.config.learning.local_lr, run.config.run.rounds) for run in runs][1] == (0.1, 2)
+    assert [group.label for group in runs.groups][-1] == typed
+    with pytest.raises(ValueError, match=r"learning\.local_lrr"):
+        flare.compare(["fedavg:cp,learning.local_lrr=0.1"], 1, config=SMALL)
+
+
 def test_a_damaged_folder_is_said_to_be(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", settings(), rounds=4)
     path = folder / "rounds.jsonl"

@@ -25,7 +25,7 @@ from flare.research import tables
 from flare.research.progress import terminal_lines
 from flare.research.quantities import QUANTITIES
 from flare.rounds import RoundRecord, RunStatus
-from flare.rounds.plan import problem_of
+from flare.rounds.scheduled import problem_of
 from flare.scheduling import solve
 from flare.scheduling.explain import explain
 from flare.simulation import Simulation

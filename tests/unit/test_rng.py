@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from flare.rng import stream
+from flare.rng import stream, streams
 
 
 def test_same_path_same_numbers_whatever_was_drawn_before():
@@ -15,6 +15,27 @@ def test_every_part_of_the_path_and_the_seed_tell_streams_apart():
     paths += [(3, "fading", 7, 0), (3, "fading", 0, 7), (3, "fading", 2**32 + 7)]
     draws = {tuple(stream(*path).integers(0, 2**62, 2)) for path in paths}
     assert len(draws) == len(paths)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 + 1, 2**96, 2**200 + 3])
+@pytest.mark.parametrize("path", [("batch",), ("batch", 5), ("batch", 2**40 + 1, "x")])
+@pytest.mark.parametrize("then", [(), (3,), ("part", 0)])
+def test_streams_made_together_are_those_made_one_by_one(seed, path, then):
+    numbers = [0, 1, 39, 2**31, 2**32 - 1]
+    together = [each.integers(0, 2**62, 3).tolist() for each in streams(seed, *path, numbers=numbers, then=then)]
+    assert together == [stream(seed, *path, number, *then).integers(0, 2**62, 3).tolist() for number in numbers]
+
+
+def test_streams_made_together_are_of_numbers_of_one_word_and_a_path():
+    assert streams(0, "batch", numbers=[]) == []
+    assert streams(np.int64(3), "batch", numbers=[np.int64(1)])[0].random() == stream(3, "batch", 1).random()
+    for numbers, then in (([2**32], ()), ([3, -1], ()), ([1], (2**32,))):
+        with pytest.raises(ValueError, match=r"numbers of streams are from 0 to 2\^32 - 1"):
+            streams(0, "batch", numbers=numbers, then=then)
+    with pytest.raises(TypeError):
+        streams(0, "batch", numbers=[1.5])
+    with pytest.raises(ValueError, match="streams need a path before their numbers"):
+        streams(0, numbers=[1])
 
 
 def test_neighbouring_rounds_are_uncorrelated():

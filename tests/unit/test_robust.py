@@ -36,11 +36,11 @@ from flare.scheduling.history import History
 from flare.simulation import Member, Simulation, drive, resume
 from flare.simulation.attackers import Attack, attackers_of
 from tests.driving import settings_of_method
+from tests.fleet_runs import SOUND, node, records, run, told, trained, update
+from tests.fleet_runs import settings as settings_of
 from tests.fleets import FakeGrid, Node, cell_app, running
 from tests.hostile import flare as command
 from tests.method_rounds import OF_ANY_MODEL
-from tests.unit.test_flower_strategy import SOUND, node, records, run, told, trained, update
-from tests.unit.test_flower_strategy import settings as settings_of
 
 RULE = LocalRule(lr=0.1, steps=2)
 COMMON = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import weakref
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from flare.rounds import (
     plan_round,
     untrained,
 )
+from flare.rounds.asynchrony import over_all
 from flare.rounds.memory import PolicyMemory
 from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import POLICIES, Choice, History, policy
@@ -240,6 +242,10 @@ def test_where_nobody_is_there_the_deadline_passes() -> None:
     sent_before = replace(state, history=replace(state.history, rounds_since_sent=np.array([1.0, np.inf])))
     aged, _ = Arrivals(base, sent_before, None, {}).end()
     assert aged.history.rounds_since_sent.tolist() == [2.0, np.inf]
+    busy = replace(over_all(None, 2), left_s=np.array([7.0, 0.5]))  # devices that compute across rounds go on
+    later, _ = Arrivals(base, replace(state, underway=busy), None, {}).end()
+    assert later.underway is not None
+    assert later.underway.left_s.tolist() == [2.0, 0.0]
     assert after.status is RunStatus.FINISHED
     assert RoundRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
 
@@ -297,6 +303,22 @@ def test_a_record_says_what_is_wrong_with_it() -> None:
         ({"clock_s": True}, "has clock_s = True, which is no number"),
         ({"selected": None}, "has selected = None, which is no list of whole numbers"),
         ({"objective": []}, r"has objective = \[\], which is no number or null"),
+        ({"selected": [1, 1]}, "names a device twice in selected"),
+        ({"sent": [1, 1]}, "names a device twice in sent"),
+        ({"tested": [1, 1], "node_accuracy": [0.5, 0.5]}, "names a device twice in tested"),
+        ({"control_bits": -1e300}, r"has control_bits = -1e\+300, which must be finite and not negative"),
+        ({"control_bits": math.inf}, "has control_bits = inf"),
+        ({"node_accuracy_mean": 0.5}, "has one of node_accuracy_mean and node_accuracy_std"),
+        ({"node_loss_mean": 0.5, "node_loss_std": 0.1}, "has node_loss_mean, but nobody in tested"),
+        ({"tested": [1], "node_accuracy": [7.5]}, "has an accuracy of 7.5 on nodes, which must be from 0 to 1"),
+        (
+            {"tested": [1], "node_accuracy": [0.5], "node_accuracy_mean": -0.5, "node_accuracy_std": 0.0},
+            "has an accuracy of -0.5 on nodes",
+        ),
+        (
+            {"tested": [1], "node_accuracy": [0.5], "node_accuracy_mean": 0.5, "node_accuracy_std": -3.0},
+            "has node_accuracy_std = -3, which must not be negative",
+        ),
     ):
         with pytest.raises(ValueError, match=why):
             RoundRecord.from_json(told | change)

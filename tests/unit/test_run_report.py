@@ -15,6 +15,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from flare.cli.report import report
+from flare.config import override
 from flare.records import RunFolder
 from flare.records.run import MAX_FAULT_KINDS, read_run
 from flare.report.curves import summarise
@@ -150,6 +151,20 @@ def test_awkward_runs_are_reported(tmp_path: Path, name: str, apart: bool) -> No
     assert ("had not come to an end" in page.text) == any("status" in each for each in AWKWARD[name])
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("attack", "attackers", "words"),
+    [
+        ("noise", 2, "2 attackers (noise)"),
+        ("noise", 0, "nobody attacking (learning.attack is noise, but learning.attackers is 0)"),
+        ("none", 2, "nobody attacking (learning.attackers is 2, but learning.attack is none)"),
+    ],
+)
+def test_the_page_says_who_attacks(tmp_path: Path, attack: str, attackers: int, words: str) -> None:
+    config = override(settings(), [f"learning.attack={attack}", f"learning.attackers={attackers}"])
+    assert words in page_of(tmp_path, [write_run(tmp_path / "run", config, rounds=2)]).text
+
+
 @pytest.mark.parametrize(("groups", "devices"), [(2, 1), (12, 40), (30, 1000)])
 def test_many_groups_and_devices(tmp_path: Path, groups: int, devices: int) -> None:
     folders = [
@@ -220,6 +235,7 @@ def test_a_failure_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [each.name for each in out.parent.iterdir()] == ["report.html"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_finds_run_folders_and_names_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [write_run(tmp_path / "all" / f"{seed}" / "run", settings(seed=seed), rounds=2) for seed in range(3)]
     assert run_folders_in(tmp_path / "all") == folders
@@ -234,6 +250,7 @@ def test_the_command_finds_run_folders_and_names_its_file(tmp_path: Path, capsys
             report([tmp_path / wrong], out)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_two_folders_with_one_run_are_said(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / f"{rounds} rounds", settings(), rounds=rounds) for rounds in (3, 7)]
     text = page_of(tmp_path, folders).text
@@ -248,6 +265,7 @@ def test_a_folder_of_format_1_is_reported(tmp_path: Path, capsys: pytest.Capture
     assert "interrupted" in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_names_the_real_data_and_model(tmp_path: Path) -> None:
     identity = {
         "data": "own data, 90 samples, 3 classes",
@@ -367,6 +385,7 @@ def test_the_paper_names_are_explained_without_others_of_its_names() -> None:
     assert "maximum strategy (MaS)" in PAPER_NAMES["SPF"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_commit_stays_in_one_line(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", settings(), rounds=2)
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -140,6 +140,20 @@ def test_a_probe_may_take_what_its_policy_has() -> None:
     assert "asking-well" in POLICIES
 
 
+def test_what_is_written_into_a_memory_and_not_returned_is_refused() -> None:
+    @policy("forgetful")
+    def forgetful(problem: RoundProblem, *, memory: dict[str, Any], returns: bool = False) -> Any:
+        memory["asked"] = memory.get("asked", np.zeros(1)) + 1.0
+        return Choice([0], memory=memory) if returns else [0]
+
+    problem = RoundProblem([1.0], [0.1], [1e9], payload_bits=1e3, total_bandwidth_hz=1e6, deadline_s=1.0)
+    with pytest.raises(ValueError, match=r"'forgetful' wrote into the memory .* returned none"):
+        solve(problem, "forgetful")
+    assert solve(problem, "forgetful", returns=True).memory["asked"].tolist() == [1.0]
+    with pytest.raises(ValueError, match="a policy is asked for by its name, a text"):
+        solve(problem, forgetful)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("devices", [[0.7], [True], ["1"], [0, 1.0]])
 def test_a_probe_of_no_whole_devices_is_refused(devices: list[Any]) -> None:
     with pytest.raises(ValueError, match="by whole numbers, counted from 0"):

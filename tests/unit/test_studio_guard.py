@@ -49,6 +49,15 @@ def test_a_name_that_is_not_of_this_machine_is_refused(client: Client, name: str
     assert client.get("/", headers={"Host": name}).status_code == 421
 
 
+@pytest.mark.parametrize(("path", "title"), [("/", "FLARE studio"), ("/docs", "FLARE service")])
+def test_every_page_has_the_same_head(client: Client, path: str, title: str) -> None:
+    head = client.get(path).text.partition("</head>")[0]
+    assert f"<title>{title}</title>" in head
+    assert head.index('<meta charset="utf-8">') < 100
+    assert "/static/css/base.css" in head
+    assert "<!--" not in head
+
+
 @pytest.mark.parametrize("name", ["localhost", "localhost:9", "127.0.0.1:8765", "[::1]:8765"])
 def test_the_machine_itself_is_answered_by_any_of_its_names(client: Client, name: str) -> None:
     assert client.get("/api/about", headers={"Host": name}).status_code == 200

@@ -55,6 +55,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
      ["--deadline", "2s", "--payload", "10Mbit", "--policy", "random", "--seed", "5", "--round", "2"]),
     ("devices.csv", {"deadline_s": 2.0, "payload_bits": 1e7, "policy": "greedy", "options": {"max_devices": 2}},
      ["--deadline", "2s", "--payload", "10Mbit", "--policy", "greedy", "-o", "max_devices=2"]),
+    ("network.csv", {"deadline_s": 2.0, "guard": "100ms"}, ["--deadline", "2s", "--guard", "100ms"]),
+    ("network.csv", {"deadline_s": 2.0, "guard": 0.25}, ["--deadline", "2s", "--guard", "0.25"]),
 ])  # fmt: skip
 def test_the_answer_is_what_the_command_line_prints(
     client: Client, capsys: pytest.CaptureFixture[str], table: str, more: dict[str, Any], options: list[str]
@@ -95,6 +97,10 @@ def test_every_policy_that_one_round_tells_enough_is_answered(client: Client) ->
     ({"bandwidth_hz": 1e16}, "bandwidth_hz", "at most"),
     ({"bandwidth_hz": "10MHz"}, "bandwidth_hz", "must be a number; it is '10MHz', so write 10000000, a number in Hz"),
     ({"deadline_s": "soon"}, "deadline_s", "write a number in s, without the unit"),
+    ({"guard": 1.5}, "guard", 'guard is 1.5; it must be a finite number, at least 0, at most 0.95, or a time'),
+    ({"guard": "soon"}, "guard", 'or a time with its unit such as "400ms"'),
+    ({"guard": "2s"}, "guard", "nothing of the deadline of 400 ms is left"),
+    ({"guard": []}, "guard", 'must be a share such as 0.05, or a time such as "300ms"; it is list'),
     ({"bandwith_hz": 1}, "bandwith_hz", "did you mean 'bandwidth_hz'"),
     ({"deadline_s": None}, "deadline_s", "number"),
     ({"gamma": True}, "gamma", "number"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flare.config import Config, settings_of
@@ -13,6 +15,7 @@ from flare.sweeps import Place, Task
 from flare.sweeps.estimate import estimate_time
 from flare.sweeps.grid import Grid, begin_sweep, check_grid, grid_of
 from flare.sweeps.sweep_file import read_sweep
+from tests.plugin_files import policy_file, registries_as_they_were
 
 PRODUCT = '[product]\n"wireless.deadline_s" = [0.4, 0.6]\n'
 
@@ -141,6 +144,7 @@ def test_a_folder_holds_one_sweep(tmp_path: Path) -> None:
     assert not begin_sweep(grid(tmp_path, PRODUCT), out)
     assert begin_sweep(grid(tmp_path, PRODUCT), out)
     before = (out / "sweep.json").read_bytes()
+    assert set(json.loads(before)) == {"format", "seeds", "settings", "swept"}  # nothing of files that there are not
     others = {
         PRODUCT.replace("0.6", "0.7"): "its swept settings are others, or their values",
         "seeds = 2\n" + PRODUCT: r"its seeds are \[0\], here \[0, 1\]",
@@ -154,6 +158,22 @@ def test_a_folder_holds_one_sweep(tmp_path: Path) -> None:
     (out / "sweep.json").write_text("{}")
     with pytest.raises(ValueError, match="is not what flare sweep writes"):
         begin_sweep(grid(tmp_path, PRODUCT), out)
+
+
+def test_a_sweep_goes_on_with_the_plugins_and_traces_that_it_was_begun_with(tmp_path: Path) -> None:
+    def begun_with(gain_db: float, number: int) -> bool:
+        np.savez(tmp_path / "cell.npz", gain_db=np.full((2, 40), gain_db))
+        policy_file(tmp_path / "mine.py", order=f"np.arange(problem.num_devices)[{number}:]")
+        text = f'[set]\nplugins = ["{tmp_path / "mine.py"}"]\n"wireless.trace" = "{tmp_path / "cell.npz"}"\n' + PRODUCT
+        return begin_sweep(grid(tmp_path, text), tmp_path / "out")
+
+    with registries_as_they_were():
+        assert not begun_with(-90.0, 0)
+        assert begun_with(-90.0, 0)
+        with pytest.raises(ValueError, match=r"holds another sweep .its traces are others, or were changed"):
+            begun_with(-91.0, 0)
+        with pytest.raises(ValueError, match=r"holds another sweep .its plugins are others, or were changed"):
+            begun_with(-90.0, 1)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

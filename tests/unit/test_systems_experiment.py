@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from flare.cli.progress import showing_total
 from flare.config import Config, settings_of
@@ -19,6 +21,7 @@ from flare.experiments.measures import fairness, seconds_to, total_energy_j
 from flare.experiments.page import page
 from flare.experiments.reproduce import Reproduced, reproduce
 from flare.experiments.systems import EXPERIMENT, RATES, SYSTEMS, TUNING_SEEDS, times_earlier
+from flare.experiments.systems_shown import scale_accuracies
 from flare.experiments.trial import Outcome, Trial
 from flare.learning.methods import METHODS
 from flare.registry import Registry
@@ -222,6 +225,25 @@ def test_what_is_not_run_is_neither_claimed_nor_drawn(monkeypatch: pytest.Monkey
     assert not {"systems-sharing-over-fedavg", "systems-flare-greedy-over-policies", "systems-both-over-blind"} & names
     assert set(EXPERIMENT.draw(results)) == {"systems", "systems-target", "systems-rounds", "systems-seconds"}
     assert "| `fedavg:greedy` | – | – | – | – |" in systems.survey(results)
+
+
+def test_accuracies_can_be_told_apart_where_most_are_good() -> None:
+    """Equal ratios of errors are equally far apart, and no axis goes beyond 100 %."""
+
+    def axis(*accuracies: float) -> tuple[Axes, list[float]]:
+        axes = Figure().add_subplot()
+        for row, mean in enumerate(accuracies):
+            axes.errorbar(mean, row, xerr=0.6)
+        scale_accuracies(axes)
+        return axes, axes.transData.transform([(each, 0.0) for each in (0.0, 0.9, 0.99)])[:, 0].tolist()
+
+    axes, at = axis(0.5, 0.95, 0.97, 0.992)
+    assert at[2] - at[1] == pytest.approx(at[1] - at[0])
+    assert 0.0 == axes.get_xlim()[0] < 0.992 < axes.get_xlim()[1] < 1.0
+    assert {"0", "50", "90", "99", "99.5"} <= {text.get_text() for text in axes.get_xticklabels()}
+    axes, at = axis(0.3, 0.5, 0.4)
+    assert at[2] - at[1] == pytest.approx(0.1 * (at[1] - at[0]))
+    assert axes.get_xlim() == pytest.approx((0.0, 0.55))
 
 
 # --- the table ----------------------------------------------------------------------------------------------------

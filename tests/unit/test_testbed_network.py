@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,46 @@ def test_clean_without_rights_says_what_it_needs(
     code, _, wrong = flare(capsys, "testbed", "--clean")
     assert code == 2
     assert "Permission denied): it needs Linux and the rights of root" in " ".join(wrong.split())
+
+
+def test_what_cannot_be_taken_down_does_not_keep_the_rest(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first namespace cannot be looked into or removed: the others go, programs are waited for, and it is said."""
+    reaped: list[bool] = []
+
+    def ip(*words: str) -> str:
+        if words[0] == "netns" and words[1] in ("pids", "delete") and words[2] == "flare-testbed-0":
+            raise OSError("device or resource busy")
+        return machine.ip(*words)
+
+    monkeypatch.setattr(network, "ip", ip)
+    monkeypatch.setattr(programs.Programs, "begin", lambda self, num_devices: network.add(OTHER))
+    monkeypatch.setattr(programs.Programs, "carry_out", lambda *_: None)
+    monkeypatch.setattr(programs.Programs, "end_capture", lambda self: None)
+    monkeypatch.setattr(programs.Programs, "reap", lambda self: reaped.append(True))
+    with pytest.raises(OSError, match=r"flare-testbed-0 is still there: device or resource busy\).*--clean"):
+        run.run_testbed(QUICK, tmp_path / "bed", lambda words: None)
+    assert sorted(machine.deleted) == [ONE, SERVER]
+    assert set(machine.ended) == {901, 902}
+    assert reaped == [True]
+
+
+def test_a_program_that_does_not_end_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(command: list[str], **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, 20.0)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(OSError, match="ip netns list: no answer within 20 s"):
+        network.ip("netns", "list")
+
+
+def test_a_probe_that_is_half_made_is_removed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ip(*words: str) -> str:
+        if "lo" in words:
+            raise OSError("no loopback")
+        return machine.ip(*words)
+
+    monkeypatch.setattr(network, "ip", ip)
+    assert "does not allow network namespaces (no loopback)" in str(rights._refused())
+    assert os.listdir(machine.named) == []

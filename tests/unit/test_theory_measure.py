@@ -17,7 +17,15 @@ from flare.theory.conditions import rho_limit
 from flare.theory.logistic import DeviceSamples, Logistic, walk
 from flare.theory.measure import Comparison, allowed_rho, as_run, compare, logistic_study, quadratic_study
 from flare.theory.pair import pair_study
-from flare.theory.quadratic import Moments, Quadratic, approximation_error, flare_round, random_quadratic, sampled_round
+from flare.theory.quadratic import (
+    Moments,
+    Quadratic,
+    approximation_error,
+    flare_round,
+    local_maps,
+    random_quadratic,
+    sampled_round,
+)
 from flare.theory.speedup import speedup_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +71,23 @@ def test_the_noise_of_two_steps_by_hand() -> None:
     error, steepest = approximation_error(problem, 0, Rates(0.25, 1.0, 2.0), 1, np.ones(1))
     assert error == pytest.approx(1 / 256 + 1 / 4 + 25 / 256, rel=1e-14)
     assert steepest == pytest.approx(1.0, rel=1e-14)
+
+
+def test_theorem_1_goes_the_way_that_the_maps_of_each_number_of_steps_say() -> None:
+    problem, start = random_quadratic(2, num_devices=2, num_weights=3), np.array([1.0, -2.0, 0.5])
+    alone = Quadratic(problem.hessian[[1]], problem.minimum[[1]], problem.sigma_sq)
+    ends, steepest = [], []
+    for steps in (3, 4):
+        way = [Moments.at(start)]
+        for done in range(1, steps + 1):
+            same_lr = Rates(RATES.local_lr * RATES.tau_bar / steps, 1.0, float(done))
+            maps = local_maps(alone, same_lr, np.array([float(done)]))
+            way.append(Moments(start + maps.change[0] @ (start - alone.minimum[0]), maps.noise[0]))
+        ends.append(way[-1])
+        steepest += [alone.gradient_sq(at) for at in way[:-1]]
+    apart = ends[0].mean - ends[1].mean
+    error = apart @ apart + np.trace(ends[0].covariance + ends[1].covariance)
+    assert approximation_error(problem, 1, RATES, 3, start) == pytest.approx((error, max(steepest)), rel=1e-12)
 
 
 def test_a_round_of_devices_drawn_at_random_is_the_mean_over_all_draws() -> None:

@@ -125,6 +125,7 @@ def kept(done: Path, tmp_path: Path) -> Path:
     return shutil.copytree(done / GRID[0].key, tmp_path / GRID[0].key)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_folder_of_a_trial_is_a_run_folder(done: Path, tmp_path: Path) -> None:
     for each in GRID:
         run = read_run(done / each.key)
@@ -326,6 +327,7 @@ def test_checkpoints_that_go_with_the_end_wait_until_the_rounds_since_are_worth_
     assert saved == [20, 84, 148]  # after 20 s, then when an eighth of a second is a five-hundredth
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_trial_that_was_stopped_is_a_run_that_can_be_reported(tmp_path: Path) -> None:
     seen: list[int] = []
     run_trials(
@@ -380,12 +382,29 @@ def test_an_ended_run_without_checkpoints_is_left_as_it_is(done: Path, built: Co
     assert all(read_outcome(done / each.key, each) for each in GRID)
 
 
-def test_two_processes_do_what_one_does(done: Path, tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
-    outcomes = run_trials(GRID, tmp_path, ON_TWO, callback=lambda one, rounds, _: seen.update({one.curve: rounds}))
-    assert rounds(tmp_path) == rounds(done)
-    assert list(outcomes) == [each.key for each in GRID]
-    assert seen == {"fedavg": 4, "flare": 4, "short": 3, "planned": 4}
+def test_two_processes_do_what_one_does_and_tell_of_long_runs_when_short_ones_have_ended(
+    done: Path, tmp_path: Path
+) -> None:
+    """All of it, also where who listens is held up for long, as on a loaded machine: until the run has ended."""
+    long = trial("run.rounds=60", "run.evaluate_every=60", curve="long")
+    seen: dict[str, list[int]] = {}
+
+    def callback(one: Trial, rounds: int, _: bool) -> None:
+        if one == long and "long" not in seen:
+            end_s = time.monotonic() + 60.0
+            while read_outcome(tmp_path / long.key, long) is None and time.monotonic() < end_s:
+                time.sleep(0.02)
+        seen.setdefault(one.curve, []).append(rounds)
+
+    outcomes = run_trials([long, *GRID], tmp_path, ON_TWO, callback=callback)
+    assert list(outcomes) == [each.key for each in (long, *GRID)]
+    kept = rounds(tmp_path)
+    assert len(kept.pop(long.key)) == 60
+    assert kept == rounds(done)
+    assert {curve: told[-1] for curve, told in seen.items()} == {
+        "fedavg": 4, "flare": 4, "short": 3, "planned": 4, "long": 60,
+    }  # fmt: skip
+    assert seen["long"] == list(range(1, 61))
 
 
 def test_a_fault_in_one_of_two_processes_is_told(tmp_path: Path) -> None:
@@ -404,24 +423,6 @@ def test_a_process_that_is_killed_again_and_again_is_told_in_one_sentence(tmp_pa
 
     with pytest.raises(OSError, match=r"was killed 3 times.*with the runs \w{20}; .*run the same command again"):
         run_trials(long, tmp_path, ON_TWO, stopping=kill)
-
-
-def test_processes_tell_of_long_runs_when_short_ones_have_ended(tmp_path: Path) -> None:
-    """All of it, also where who listens is held up for long, as on a loaded machine: until the run has ended."""
-    quick = [trial("run.rounds=2", f"seed={seed}") for seed in (1, 2)]
-    long = trial("run.rounds=60", "run.evaluate_every=60")
-    seen: list[int] = []
-
-    def callback(one: Trial, rounds: int, _: bool) -> None:
-        if one == long:
-            if not seen:
-                end_s = time.monotonic() + 60.0
-                while read_outcome(tmp_path / long.key, long) is None and time.monotonic() < end_s:
-                    time.sleep(0.02)
-            seen.append(rounds)
-
-    run_trials([long, *quick], tmp_path, ON_TWO, callback=callback)
-    assert seen == list(range(1, 61))
 
 
 @pytest.mark.parametrize("place", [ON_CPU, ON_TWO], ids=["one process", "two"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
 from flare.config import Config, Options, with_settings
 from flare.config.options import NO_OPTIONS
@@ -145,6 +144,16 @@ def test_ranges_and_choices_as_they_are_written(text: str, expected: Choice | Ra
 def test_what_cannot_be_searched_is_refused(search: list[str], left_out: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
         space_of(START, read_search(search), left_out)
+
+
+def test_what_changes_nothing_is_not_searched_unless_it_is_asked_for() -> None:
+    assert START.uplink.codec == "none"
+    assert "uplink.bits" in names(space_of(START, {}))  # the codec may become one with bits
+    assert "uplink.bits" not in names(space_of(START, {}, ["uplink.codec"]))
+    assert "uplink.bits" in names(space_of(with_settings(START, {"uplink.codec": "qsgd"}), {}, ["uplink.codec"]))
+    assert "scheduling.gamma" not in names(
+        space_of(with_settings(START, {"scheduling.policy": "cp"}), {}, ["scheduling.policy"])
+    )
 
 
 def test_choices_that_no_run_can_have_are_left_out_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,8 +438,10 @@ def test_a_folder_holds_one_tuning_which_may_grow(tmp_path: Path) -> None:
     assert begin_tuning(tuning_of(trials=16), out, 8)
     assert json.loads((out / "tuning.json").read_text())["trials"] == 16
     kept = (out / "tuning.json").read_bytes()
-    with pytest.raises(ValueError, match="holds 12 trials of this tuning, and --trials is 8"):
+    with pytest.raises(ValueError, match="holds 12 trials of this tuning, and the number of trials is 8"):
         begin_tuning(tuning_of(trials=8), out, 12)
+    with pytest.raises(ValueError, match="its target is"):  # that it is another tuning comes first
+        begin_tuning(tuning_of(trials=8, target=0.6), out, 12)
     others: list[tuple[dict[str, Any], str]] = [
         ({"target": 0.6}, "its target is 0.5, here 0.6: --target"),
         ({"batch": 4}, "--batch"),
@@ -466,7 +477,8 @@ def test_winner_and_start_are_compared_in_pairs() -> None:
     time, energy, accuracy = judgement(start, best).quantities
     assert (time.start.mean, time.best.mean, time.difference.mean.mean) == (6.0, 3.0, -3.0)
     np.testing.assert_allclose(time.ratio, 0.5)  # in every pair: the interval is a point
-    half = student.ppf(0.975, 2) * 1.0 / math.sqrt(3.0)  # differences -2, -3, -4
+    student = 0.95 / math.sqrt(2.0 * 0.975 * 0.025)  # its quantile at 97.5 % and two degrees of freedom
+    half = student * 1.0 / math.sqrt(3.0)  # differences -2, -3, -4
     assert math.isclose(time.difference.mean.half, half)
     assert (time.difference.lost, energy.difference.mean.mean, accuracy.difference.mean.mean) == (3, 0.0, 0.0)
     assert verdict(judgement(start, best)) == (

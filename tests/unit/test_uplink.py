@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,22 @@ def test_draws_are_those_of_splitmix64() -> None:
     draws = Draws(torch.tensor(some), 999)
     assert draws.of(0, 999)[0].tolist() == [plain.draws(key, 999) for key in some]
     assert draws.of(900, 99)[0].tolist() == [plain.draws(key, 999)[900:] for key in some]
+
+
+@pytest.mark.parametrize("count", [4095, 4096, 4097, 8192, 9001])  # they are made in rows of 4096
+def test_many_draws_are_those_of_the_generator(count: int) -> None:
+    some = torch.tensor([0, -5, 2**63 - 1])
+    assert torch.equal(draw_words(some, count, 77), words_of_torch(some, count, 77))
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 18])
+def test_draws_do_not_depend_on_what_the_memory_held_or_whether_it_is_kept(kept: int, monkeypatch) -> None:
+    monkeypatch.setattr("flare.uplink.draws._MAX_KEPT", kept)
+    monkeypatch.setattr("flare.uplink.draws._kept", threading.local())
+    for some, count in (([3, -4], 501), ([7], 20), ([3, -4], 501)):
+        drawn, spare = Draws(torch.tensor(some), count).of(0, count)
+        assert drawn.tolist() == [plain.draws(key, count) for key in some]
+        spare.fill_(torch.nan)
 
 
 def test_a_key_depends_on_seed_round_device_and_part_alone() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flare.config import Config, override
+from flare.rounds.base_station import policy_options
 from flare.scheduling import Hardware, RoundProblem, Schedule, solve
 from flare.scheduling.cells import round_problem
 from flare.scheduling.hardware import hardware_for
@@ -131,3 +133,14 @@ def test_who_must_send_does_whatever_its_queue() -> None:
     for strict in (False, True):
         forced = solve(replace(problem, must=[2]), "xu", hardware=has, memory=memory, strict=strict)
         assert forced.selected.tolist() == [2]
+
+
+def test_in_a_run_budgets_are_planned_over_its_rounds() -> None:
+    settings = ["scheduling.policy=xu", "run.rounds=7"]
+    assert policy_options(override(Config(), settings)) == {"horizon": 7}
+    own = override(Config(), [*settings, "scheduling.options.horizon=30"])
+    assert policy_options(own) == {"horizon": 30}
+    assert policy_options(override(Config(), ["scheduling.policy=cp", "run.rounds=7"])) == {}
+    (problem, has), *_ = rounds(3, 1)
+    alone, told = (solve(problem, "xu", hardware=has, **given) for given in ({}, {"horizon": 100}))
+    np.testing.assert_array_equal(alone.bandwidth_hz, told.bandwidth_hz)

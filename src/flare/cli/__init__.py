@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from typing import Annotated, Any
@@ -46,6 +47,9 @@ _HELP_WANTED = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before clic
 
 def main() -> None:
     """Run the command line and leave with its exit code; what was typed wrong is one line on standard error."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started this
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # as long as the process
     try:
         code = _commands()(prog_name="flare", standalone_mode=False)
     except _HELP_WANTED as wanted:

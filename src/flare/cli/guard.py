@@ -57,6 +57,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             whose = ", or of what a plugin gave it: " + ", ".join(loaded_files()) if loaded_files() else ""
             fault = f"a fault of flare{whose}; FLARE_DEBUG=1 shows where; please report it"
             _end(f"error: unexpected {type(error).__name__}: {error} ({fault})", FAULT)
+        except BaseException as error:  # one of a plugin's own making
+            if (own := told_as_plugins(error)) is None:
+                raise
+            _end(f"error: {own}", BAD_INPUT)
 
     return run
 

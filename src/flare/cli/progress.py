@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from types import FrameType
 from typing import Any
 
@@ -33,6 +34,7 @@ def carry_out(
 ) -> None:
     """Drive the runs to their end, or to the first Ctrl-C. `again` is the command that continues them."""
     with (
+        redirect_stdout(sys.stderr),  # for what plugins print: standard output is for results
         interruptible() as stopping,
         tensorboard(tasks, wanted=with_tensorboard) as log,
         showing_runs(tasks, labels, quiet=quiet) as show,

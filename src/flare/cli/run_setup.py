@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +56,8 @@ def created(
         check_parts(one)
         fetch_if_needed(one.data)
     tasks = [Task(str(folder), one, folder) for folder, one in zip(folders, configs, strict=True)]
-    begin(tasks, force=force, listing=listing)
+    with redirect_stdout(sys.stderr):  # for what plugins print: standard output is for results
+        begin(tasks, force=force, listing=listing)
     return tasks
 
 

@@ -19,8 +19,9 @@ from flare.cli.plugins import Plugins, with_plugins
 from flare.cli.run import Settings
 from flare.cli.schedule_downlink import Downlink, broadcast_of
 from flare.cli.schedule_limits import limited, one_limit
-from flare.config import Config, Options, SchedulingConfig, WirelessConfig, load, override
+from flare.config import Config, Options, SchedulingConfig, WirelessConfig, checked_guard, load, override
 from flare.config.declared import changed, of_each, read, split_options
+from flare.config.guard import Guard
 from flare.report import FIGURE_FORMATS
 from flare.scheduling import POLICIES, Schedule
 from flare.scheduling.explain import explain
@@ -62,6 +63,12 @@ MaxDevices = Annotated[int | None, typer.Option(help="How many devices may send 
 Block = Annotated[
     str | None, typer.Option(help="Width of a resource block, such as 180kHz: bandwidths are whole blocks. 0: any.")
 ]
+GuardTold = Annotated[
+    str | None,
+    typer.Option(
+        help="What to leave free of the deadline: a share such as 0.05, or a time such as 300ms.", show_default=False
+    ),
+]
 DownlinkPower = Annotated[
     str | None, typer.Option(help="Transmit power of the base station, such as 10W. (default: 40dBm)")
 ]
@@ -75,6 +82,7 @@ def schedule(
     table: Table = None,
     bandwidth: Annotated[str | None, typer.Option(help="The band to divide, such as 10MHz.")] = None,
     deadline: Annotated[str | None, typer.Option(help="When the round must be over, such as 400ms.")] = None,
+    guard: GuardTold = None,
     payload: Annotated[str | None, typer.Option(help="Size of an update, such as 10Mbit or 1.25MB.")] = None,
     block: Block = None,
     downlink: Annotated[Downlink | None, typer.Option(help="Whether the broadcast of the model counts.")] = None,
@@ -115,6 +123,8 @@ def schedule(
     options = _options(whole.scheduling, policy, option or [], time_limit, compare=compare)
     texts = {"--bandwidth": bandwidth, "--deadline": deadline, "--payload": payload, "--block": block}
     settings = quantities.settings_of(texts)
+    if guard is not None:
+        settings["guard"] = checked_guard(guard, "--guard", as_text=True)
     radio = _radio(batch_size, path_loss, path_loss_exponent) | quantities.settings_of({"--noise": noise})
     if table is not None:
         this = _from_table(table, replace(whole.wireless, **radio), settings, gamma)
@@ -164,7 +174,7 @@ def _answer(
         draw_schedule(plot, answer, names=this.names, **place)
     if compare:
         found = list(answers.values())
-        schedule_output.comparison(this.problem, this.names, found, bound, options, as_json=as_json, as_csv=as_csv)
+        schedule_output.comparison(this, found, bound, options, as_json=as_json, as_csv=as_csv)
     else:
         answer = with_bound(answer, bound, this.problem)
         schedule_output.schedule(this, answer, explain(answer), as_json=as_json, as_csv=as_csv)
@@ -235,13 +245,15 @@ def _from_table(path: Path, wireless: WirelessConfig, settings: dict[str, Any], 
     if table.payload_bits is None:
         _need(settings, "payload_bits", "--payload", "10Mbit", "payload_bits")
     block_hz = settings.get("block_hz", wireless.block_hz) or None
+    guard = Guard.of(settings.get("guard", wireless.guard))
     problem = table.problem(
         total_bandwidth_hz=settings["total_bandwidth_hz"],
         gamma=gamma,
         payload_bits=settings.get("payload_bits"),
         deadline_s=settings.get("deadline_s"),
+        guard=guard,
     )
-    return known_from_table(table, replace(problem, block_hz=block_hz), wireless.capacitance)
+    return known_from_table(table, replace(problem, block_hz=block_hz), wireless.capacitance, guard)
 
 
 def _need(settings: dict[str, Any], name: str, option: str, example: str, column: str | None = None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +16,7 @@ from flare.cli.console import MAX_ROWS, add_row, console, say, say_json
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut
 from flare.scheduling.known_round import KnownRound
-from flare.scheduling.nobody import Names, why_nobody
+from flare.scheduling.nobody import Names
 from flare.text import csv_text
 from flare.units import human
 
@@ -44,7 +43,7 @@ def schedule(this: KnownRound, answer: Schedule, detail: Explanation, *, as_json
         screen = console()
         wide = _WIDE + max(map(len, detail.reason))
         screen.print(_device_table(answer, detail, names, narrow=screen.width < wide))
-        for line in _in_words(answer, detail, names):
+        for line in _in_words(this, answer, detail):
             say(line)
         return
     whole = this.as_dict(answer, detail)
@@ -55,8 +54,7 @@ def schedule(this: KnownRound, answer: Schedule, detail: Explanation, *, as_json
 
 
 def comparison(
-    problem: RoundProblem,
-    names: list[str],
+    this: KnownRound,
     answers: list[tuple[Schedule, float]],
     bound: float,
     options: dict[str, dict[str, Any]],
@@ -66,10 +64,11 @@ def comparison(
 ) -> None:
     """Print all policies side by side, the best objective first; `bound` is the proven bound of the round, and
     `options` are those that were set, by policy."""
+    problem = this.problem
     rows = sorted((_compared(answer, took_s, bound, problem) for answer, took_s in answers), key=_best_first)
     if as_json:
         rows = [row | {"options": options.get(row["policy"], {})} for row in rows]
-        say_json({"lower_bound": bound, "deadline_s": problem.deadline_s, "policies": rows})
+        say_json({"lower_bound": bound, "deadline_s": problem.deadline_s, "guard_s": this.guard_s, "policies": rows})
     elif as_csv:
         _print_csv(rows)
     else:
@@ -77,7 +76,7 @@ def comparison(
         proven = any(row["status"] == "optimal" for row in rows)
         screen.print(_comparison_table(rows, options, proven=proven, narrow=screen.width < 112))
         if not problem.possible:
-            say(f"Nobody sends: {why_nobody(problem, answers[0][0].policy, _OPTIONS, names)}.")
+            say(f"Nobody sends: {this.why_nobody(answers[0][0], _OPTIONS)}.")
 
 
 def _table(narrow: bool) -> Table:
@@ -121,20 +120,18 @@ def _short(detail: Explanation, device: int) -> str:
     return "" if why is None else _SHORT.get(why, why).format(abs(float(detail.objective_change[device])))
 
 
-def _in_words(answer: Schedule, detail: Explanation, names: list[str]) -> Iterable[str]:
+def _in_words(this: KnownRound, answer: Schedule, detail: Explanation) -> Iterable[str]:
     problem = answer.problem
     if problem.num_devices > MAX_ROWS:
         more = answer.num_selected - min(answer.num_selected, MAX_ROWS)
         if more:
             yield f"… and {more} more that send."
         yield "--csv lists every device."
-    left_out = Counter(why for why in detail.why if why is not None)
-    reasons = ", ".join(why.counted(number) for why, number in left_out.most_common())
     yield f"{answer.num_selected} of {problem.num_devices} devices send" + (
-        f"; left out: {reasons}." if reasons else "."
+        f"; left out: {detail.left_out}." if detail.left_out else "."
     )
     if answer.status is Status.INFEASIBLE:
-        yield f"Nobody sends this round (status infeasible): {why_nobody(problem, answer.policy, _OPTIONS, names)}."
+        yield f"Nobody sends this round (status infeasible): {this.why_nobody(answer, _OPTIONS)}."
         return
     if not math.isnan(answer.utility):
         proof = _utility_in_words(answer)
@@ -147,15 +144,37 @@ def _in_words(answer: Schedule, detail: Explanation, names: list[str]) -> Iterab
         bound = f"{answer.lower_bound:.6g}"
         yield f"Objective {answer.objective:.6g}, proven bound {bound}: {proof} (policy {answer.policy})."
     yield from _set_by_policy(answer)
-    spare, deadline = human(problem.deadline_s - answer.latency_s, "s"), human(problem.deadline_s, "s")
     own = math.isnan(answer.lower_bound)  # of the deadline that was asked for, there is one
-    end = "when the policy ends it" if own else f"{spare} before the deadline of {deadline}"
+    end = "when the policy ends it" if own else _before_the_deadline(this, answer)
     yield f"The round ends after {human(answer.latency_s, 's')}, {end}."
     if answer.broadcast_s:
         yield (
             f"Before that, the base station broadcasts {human(answer.downlink_bits, 'bit')} in "
             f"{human(answer.broadcast_s, 's')}, at the rate of the weakest sender: {human(answer.round_s, 's')} in all."
         )
+
+
+def _before_the_deadline(this: KnownRound, answer: Schedule) -> str:
+    """How much earlier a round ends than it must, and what the guard has to do with that."""
+    left_s = this.problem.deadline_s
+    spare, left, whole = (human(each, "s") for each in (left_s - answer.latency_s, left_s, left_s + this.guard_s))
+    own = _own_deadlines(answer, left_s - answer.latency_s)
+    if not this.guard:
+        return f"{spare} before the deadline of {whole}{own}"
+    guard = human(this.guard_s, "s")
+    return f"{spare} before the {left} that a guard of {guard} leaves of the deadline of {whole}{own}"
+
+
+def _own_deadlines(answer: Schedule, spare_s: float) -> str:
+    """How much earlier than its own deadline a device finishes at least, where that is less than the round has to
+    spare."""
+    due_s, at = answer.problem.due_s, answer.selected
+    if due_s is None:
+        return ""
+    left_s = max(float((due_s[at] - answer.compute_s[at] - answer.upload_s[at]).min()), 0.0)
+    if left_s >= spare_s:
+        return ""
+    return f"; of the devices' own deadlines the tightest is met with {human(left_s, 's')} left"
 
 
 def _set_by_policy(answer: Schedule) -> Iterable[str]:

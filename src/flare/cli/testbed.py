@@ -95,6 +95,8 @@ def _show(summary: Summary) -> None:
             f"{each.missed} of {each.updates}",
         )
     console().print(table)
+    for words in summary.incomplete:
+        say(f"{words}.")
     for goal in summary.goals:
         remark = {None: "  (not tested)", False: "  (not met)"}.get(goal.met, "")
         say(f"{goal.what}: {goal.reached}{remark}")

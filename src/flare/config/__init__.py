@@ -22,7 +22,7 @@ from flare.config.sections import (
 )
 from flare.config.setting import setting
 from flare.config.toml import load, override, to_toml, with_settings
-from flare.config.wireless import BROADCAST, NO_BROADCAST, PLAIN, WirelessConfig
+from flare.config.wireless import BROADCAST, NO_BROADCAST, PLAIN, WirelessConfig, checked_guard
 
 __all__ = [
     "AUTO",
@@ -46,6 +46,7 @@ __all__ = [
     "SchedulingConfig",
     "UplinkConfig",
     "WirelessConfig",
+    "checked_guard",
     "load",
     "override",
     "setting",

@@ -48,7 +48,10 @@ def check(config: Any, section: str) -> None:
     as "400ms" for a number with a unit in its name, a list for a tuple, a table for `Options`); ValueError that names
     the setting and what it may be."""
     for option, measured in _checked(type(config)):  # type: ignore[arg-type]  # a class is hashable
-        given, name = getattr(config, option.name), dotted(section, option.name)
+        given = getattr(config, option.name)
+        if given is option.default:  # which is of its own type and allowed: there is a test of that
+            continue
+        name = dotted(section, option.name)
         if isinstance(option.default, Options):
             value: Any = _options(given, name)
         else:

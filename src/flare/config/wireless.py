@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from flare.config.guard import MAX_GUARD_SHARE, Guard
+from flare.config.option import REFUSED
 from flare.config.options import NO_OPTIONS, Options
-from flare.config.setting import check, setting
-from flare.units import parse
+from flare.config.setting import check, declared, setting, shown
 
 PLAIN = "none"
 """The codec of what is sent as it is, of updates and of the broadcast."""
@@ -49,7 +50,7 @@ class WirelessConfig:
         "what schedules leave free of the deadline, for what no model of the radio holds (protocols, polling): a share "
         'of it, or a time such as "300ms"',
         at_least=0.0,
-        at_most=0.95,
+        at_most=MAX_GUARD_SHARE,
         or_quantity="time",
     )
     payload_bits: float = setting(1e7, "size of a model update, bit", above=0.0)
@@ -113,9 +114,7 @@ class WirelessConfig:
     @property
     def usable_s(self) -> float:
         """The deadline less the guard: when schedules have every device finish."""
-        if isinstance(self.guard, str):
-            return self.deadline_s - parse(self.guard, "time")
-        return self.deadline_s * (1.0 - self.guard)
+        return Guard.of(self.guard).left_of(self.deadline_s)
 
     def _check_tau_values(self) -> None:
         given = f"wireless.tau_values has {len(self.tau_values)} values"
@@ -134,3 +133,15 @@ class WirelessConfig:
                 f'{given}, but wireless.num_devices is {self.num_devices}; with tau_law "groups" it must have one for '
                 "each group of equally many devices, so that their number divides num_devices"
             )
+
+
+_GUARD = next(declared(each) for each in fields(WirelessConfig) if each.name == "guard")
+
+
+def checked_guard(told: float | str, name: str, *, as_text: bool = False) -> float | str:
+    """A guard that a user told elsewhere than in `wireless.guard`, where it is called `name`; ValueError where the
+    setting could not be that. `as_text`: also a share is told as a text."""
+    value: float | str = _GUARD.converted(_GUARD.read(told) if as_text and isinstance(told, str) else told)
+    if value is REFUSED:
+        raise ValueError(f"{name} is {shown(told)}; it must be {_GUARD.in_words()}")
+    return value

@@ -65,8 +65,12 @@ def reproduce(
     callback: Callback = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[Reproduced]:
-    """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so."""
+    """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so.
+
+    ValueError or OSError, before any run, where the folder of the figures or the files of the numbers have no place.
+    """
     experiments = {name: EXPERIMENTS[name] for name in names}
+    _make_place(names, out)
 
     def results_of(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Results]:
         """The results of the experiments whose trials are complete."""
@@ -87,6 +91,17 @@ def reproduce(
     return made
 
 
+def _make_place(names: Sequence[str], out: Path) -> None:
+    """Make the folder of the figures; an error where that cannot be, or where a folder has the name of a file of
+    numbers: it is told now, and not after hours."""
+    for path in (out / f"{name}.json" for name in names):
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder, and the numbers of the experiment go there; move it away")
+    if (out / "figures").is_symlink():
+        raise ValueError(f"{out / 'figures'} is a link, through which nothing is written; remove it")
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+
+
 def trials_in(out: Path) -> Path:
     """The folder of the trials."""
     return out / "trials"
@@ -95,9 +110,7 @@ def trials_in(out: Path) -> Path:
 def write(one: Reproduced, out: Path) -> None:
     """Write the numbers and the figures of an experiment."""
     name, results = one.experiment.name, one.results
-    if (out / "figures").is_symlink():
-        raise ValueError(f"{out / 'figures'} is a link, through which nothing is written; remove it")
-    (out / "figures").mkdir(parents=True, exist_ok=True)
+    _make_place([name], out)
     content = {
         "name": name,
         "title": one.experiment.title,

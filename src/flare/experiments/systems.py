@@ -53,7 +53,9 @@ LOSSES, NORMS, LABELS = ("data.share_losses=true",), ("data.share_norms=true",),
 POLICY_NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("exact", "greedy", "lp", "ps", "cp", "dm", "cm"), ()),
     **dict.fromkeys(("random", "grouped", "round-robin", "proportional-fair", "all"), ()),
-    **dict.fromkeys(("amiri-bc", "fedcs", "tran", "chen", "xu", "luo"), ()),
+    **dict.fromkeys(("amiri-bc", "fedcs", "tran", "chen"), ()),
+    "xu": ("scheduling.options.horizon=100",),  # its default when the results on the page were made
+    "luo": (),
     **dict.fromkeys(("amiri-bn2", "amiri-bc-bn2", "amiri-bn2-c", "ren", "divfl"), ()),
     **dict.fromkeys(("oort", "power-of-choice"), LOSSES),
     **dict.fromkeys(("hu", "fedcgd"), LABELS),

@@ -12,17 +12,22 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from flare.experiments.drawing import DPI, Line, title_of
 from flare.experiments.experiment import Measure, Results
 from flare.experiments.measures import fairness, final_accuracy, seconds_to, total_energy_j
 from flare.report.curves import Estimate, estimate
 from flare.report.figures import BLUE, FAINT, GREY, ORANGE
+from flare.types import Floats
 
 _ROW_IN, _HEAD_IN, _COLUMN_IN, _NAMES_IN = 0.17, 1.0, 1.7, 2.0
 _MUCH = 5.0
 """From this ratio on times stand on a logarithmic axis."""
+_GOOD = 0.9
+"""Where the middle one of the accuracies is above this, the axis goes by errors."""
+_BEST = 0.9999
+_ACCURACIES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 _LOOKS = ((BLUE, "o", -0.16), (ORANGE, "s", 0.16))  # of the distributions of the data: colour, marker, where in the row
 
 
@@ -49,10 +54,29 @@ def columns_of(results: Results, cells: Sequence[Cell]) -> dict[tuple[str, float
 
 def accuracy_dots(results: Results, names: Sequence[Sequence[Line]], cells: Sequence[Cell]) -> Figure:
     """Final accuracy of every system with its 95 % interval."""
-    figure = _dots(results, names, cells, lambda cell: final_accuracy, "final test accuracy")
+    figure = _dots(results, names, cells, lambda cell: final_accuracy, "final test accuracy (%)")
     for axes in figure.axes:
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        scale_accuracies(axes)
     return figure
+
+
+def scale_accuracies(axes: Axes) -> None:
+    """From 0 to above the best; where most errors are small, equal ratios of them are equally long."""
+    means = _marked(axes)
+    if len(means) == 0:
+        return
+    if np.median(means) > _GOOD:
+        axes.set_xscale("function", functions=(_by_error, lambda x: 1.0 - 10.0**-x))
+        axes.xaxis.set_major_locator(FixedLocator(_ACCURACIES))
+        axes.set_xlim(0.0, 1.0 - (1.0 - min(float(means.max()), _BEST)) / 1.5)
+    else:
+        axes.set_xlim(0.0, min(1.0, 1.1 * float(means.max())))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100.0 * value:g}"))
+
+
+def _by_error(accuracy: Floats) -> Floats:
+    """Where an accuracy stands on an axis that is logarithmic in the error."""
+    return np.asarray(-np.log10(1.0 - np.minimum(accuracy, _BEST)))
 
 
 def seconds_dots(results: Results, names: Sequence[Sequence[Line]], cells: Sequence[Cell]) -> Figure:
@@ -70,12 +94,11 @@ def seconds_dots(results: Results, names: Sequence[Sequence[Line]], cells: Seque
 
 def _scale_times(axes: Axes) -> None:
     """Ticks that fit: on a logarithmic axis where times differ much."""
-    if not axes.containers:
+    times_s = _marked(axes)
+    if len(times_s) == 0:
         axes.set_xticks([])
         axes.annotate("no run gets there", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY, fontsize=8.0)
         return
-    bars = [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
-    times_s = np.concatenate([np.asarray(bar.lines[0].get_xdata(), dtype=np.float64) for bar in bars])
     if times_s.max() < _MUCH * times_s.min():
         axes.xaxis.set_major_locator(MaxNLocator(4))
         return
@@ -83,6 +106,12 @@ def _scale_times(axes: Axes) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _marked(axes: Axes) -> Floats:
+    """What the marks of a column stand at."""
+    bars = [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
+    return np.array([x for bar in bars for x in np.asarray(bar.lines[0].get_xdata())], dtype=np.float64)
 
 
 def _dots(

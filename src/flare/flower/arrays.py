@@ -52,8 +52,17 @@ def load_arrays(module: nn.Module, arrays: ArrayRecord) -> None:
 def own_draws(seed: int, index: int, device: int) -> Iterator[None]:
     """What a node draws from PyTorch in here, such as dropout, depends on the run, the round and its device alone."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "node", index, device).integers(2**63)))
+        _seed_torch(int(stream(seed, "node", index, device).integers(2**63)))
         yield
+
+
+def _seed_torch(seed: int) -> None:
+    """Seed PyTorch as `torch.manual_seed` does. Without an accelerator that function still keeps the call, with its
+    stack as text, for an accelerator that may come, which takes time: then only the CPU's generator is seeded."""
+    if torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
 
 
 @final

@@ -8,9 +8,10 @@ Under "auto" it ends at 1.1 times the time within which the wanted share of the 
     twice the deadline until its update comes, and then as what it took. Where devices compute across rounds, its update
     may have lain with the SuperLink until the device was selected again: then what it took until it was fetched counts
     if that is less than twice the deadline.
-2.  With the times t_1 <= ... <= t_n of the n devices of which one is known and the wanted share q, the next round ends
-    after 1.1 t_k, where k = ceil(q n) is the least number of devices that is the share; never after more than the
-    timeout of the run. The first round ends after `wireless.deadline_s`.
+2.  With the times t_1 <= ... <= t_n of the n devices that are connected and of which one is known, and the wanted share
+    q, the next round ends after 1.1 t_k, where k = ceil(q n) is the least number of devices that is the share; never
+    after more than the timeout of the run. Devices that have left do not count, or rounds would wait ever longer for
+    nobody. The first round, and one of newcomers only, ends after `wireless.deadline_s`.
 3.  Schedules are made for `wireless.deadline_s` or that time, whichever is longer. Where nobody could be selected, the
     former is doubled for all rounds to come.
 
@@ -47,6 +48,7 @@ class Deadline:
     least_s: float  # what rounds are scheduled for, at least
     max_s: float = math.inf  # when they end in real time, at the latest
     times_s: dict[int, list[float]] = field(default_factory=dict)  # that devices took, oldest first
+    connected: Collection[int] | None = None  # the devices whose nodes are; None: that is not known yet
 
     @classmethod
     def of(cls, config: Config) -> Deadline:
@@ -69,7 +71,8 @@ class Deadline:
         return min(scheduled_s if own_s is None else own_s, self.max_s)
 
     def _share_s(self) -> float | None:
-        share_s = share_deadline_s(self.times_s, self.share)
+        here = self.times_s if self.connected is None else self.times_s.keys() & set(self.connected)
+        share_s = share_deadline_s({device: self.times_s[device] for device in here}, self.share)
         return None if share_s is None else min(share_s, self.max_s)
 
     def came(self, device: int, after_s: float) -> None:

@@ -68,7 +68,7 @@ def wait_for_nodes(grid: Grid, mail: Mailbox, min_nodes: int, timeout_s: float) 
         if len(connected) >= min_nodes and (mail.keeps_late or connected - set(mail.busy)):
             return
         pause_s = min(1.0, left_s)
-        if connected & set(mail.busy):
+        if connected & set(mail.busy) and not mail.keeps_late:  # kept answers stay where they are: nothing to look for
             mail.look(grid, pause_s)
         else:
             time.sleep(pause_s)

@@ -149,11 +149,13 @@ def _read(answer: Message) -> tuple[float, float]:
     said = answer.content.get("metrics")
     if not isinstance(said, MetricRecord):
         raise ValueError("its answer lacks the record 'metrics'")
-    accuracy, loss = said.get("accuracy"), said.get("loss", math.nan)
+    accuracy, loss = said.get("accuracy"), said.get("loss")
     if isinstance(accuracy, bool) or not isinstance(accuracy, int | float) or not 0.0 <= accuracy <= 1.0:
         raise ValueError(f"its accuracy is {str(accuracy)[:40]}; it must be a number from 0 to 1")
-    if isinstance(loss, bool) or not isinstance(loss, int | float) or abs(loss) > _MAX_LOSS:
-        raise ValueError(f"its loss is {str(loss)[:40]}; it must be a number up to {_MAX_LOSS:g}")
+    if loss is None:
+        return float(accuracy), math.nan
+    if isinstance(loss, bool) or not isinstance(loss, int | float) or not 0.0 <= loss <= _MAX_LOSS:
+        raise ValueError(f"its loss is {str(loss)[:40]}; it must be a number from 0 to {_MAX_LOSS:g}")
     return float(accuracy), float(loss)
 
 

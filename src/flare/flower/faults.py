@@ -26,7 +26,7 @@ class Faults:
     _more: int = 0
 
     def note(self, node: int, when: str, why: str) -> None:
-        """A node failed `when` it was asked ("query") or trained ("train")."""
+        """A node failed `when` it was asked ("query"), trained ("train") or tested ("evaluate")."""
         reason = one_line(why[:_LONGEST])[:_LONGEST]
         if len(self._now) < _MAX_RECORDED:
             self._now.append({"node": str(node), "when": when, "why": reason})

@@ -23,6 +23,8 @@ Value = TypeVar("Value")
 ROUNDS_KEPT = 5
 """Rounds for which an answer counts: clocks drift, and a node that looks too slow is not asked to send and would stay
 so."""
+MAX_DELAY_S, MAX_UPLOAD_S = 1e10, 1e9
+"""No clock is further from the server's, and no upload takes longer: what says otherwise is not believed."""
 SURE_S = 2.5
 """An upload that took so long says how fast the uplink is; a shorter one, that it is not slower. Flower looks for
 answers every 0.5 s on the node, every `poll_s` on the server and every 0.5 s for the arrays of one: half of this."""
@@ -37,8 +39,9 @@ class Uplink:
     delay: the difference of the two clocks, what any answer takes, and the upload. The waiting for Flower to fetch the
     question, the start of the app, the way of the model to the node and its work came before. An answer without a model
     has the same delay but for the upload, so the least of those in the last rounds is taken off. What is left beside
-    the upload is waiting for the next look of Flower, which only makes a rate look smaller: the greatest counts. Long
-    uploads look up to twice as long as they are: Flower looks for arrays that are announced after 1, 3, 7 and 15 s.
+    the upload is waiting for the next look of Flower, which only makes a rate look smaller: the greatest counts. Under
+    a loop of Flower's own, long uploads look up to twice as long as they are: it looks for announced arrays after 1, 3,
+    7 and 15 s. `FlareStrategy.start` has them looked for in even pauses (`backoff.py`).
     """
 
     delays_s: dict[int, float] = field(default_factory=dict)  # round -> least delay of an answer without a model
@@ -47,14 +50,14 @@ class Uplink:
     def asked(self, index: int, delay_s: float) -> None:
         """A question without a model was answered in a round, with such a delay."""
         self.delays_s = _of_last_rounds(self.delays_s, index)
-        if math.isfinite(delay_s):
+        if abs(delay_s) <= MAX_DELAY_S:  # not of nan
             self.delays_s[index] = min(delay_s, self.delays_s.get(index, math.inf))
 
     def upload_s(self, index: int, delay_s: float) -> float | None:
         """How long an update of such a delay took to come; None: it cannot be told."""
         self.delays_s = _of_last_rounds(self.delays_s, index)
         upload_s = delay_s - min(self.delays_s.values(), default=math.inf)
-        return upload_s if 0.0 < upload_s < math.inf else None  # None of nan too
+        return upload_s if 0.0 < upload_s <= MAX_UPLOAD_S else None  # None of nan too
 
     def sent(self, index: int, bits: float, delay_s: float, *, share: Share | None = None) -> None:
         """An update of so many bits came with such a delay; `share` is the part of the band that the network gave it,

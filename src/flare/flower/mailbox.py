@@ -103,7 +103,8 @@ class Mailbox:
             del found  # or its answer would stay until the next is here
 
     def look(self, grid: Grid, seconds: float) -> None:
-        """Wait for so long at most until a late update has come."""
+        """Wait for so long at most until a late update has come. Not where late updates are kept: nothing is fetched
+        then, and this would return at once."""
         for found in self._found(grid, self._others(()), {}, when="train", end=time.monotonic() + seconds):
             self._drop(found)
             return

@@ -20,6 +20,7 @@ from flare.flower.exchange import Answer
 from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet, Share
 from flare.flower.resources import Resources, read_resources
+from flare.flower.settings import not_for_nodes
 from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update
@@ -30,7 +31,7 @@ from flare.units import dbm_to_watt
 
 Beside = dict[str, ArrayRecord | ConfigRecord]
 """Records of a message by name."""
-_CPU = torch.device("cpu")
+CPU = torch.device("cpu")
 _MAX = 1e9  # greatest loss and seconds of work that a node may report
 
 
@@ -64,12 +65,8 @@ def read_queries(
 def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule], tau_bar: float) -> dict[int, Work]:
     """What each device is to do; ValueError where a rule asks for what nodes cannot do."""
     if any(any(rule.kind) for rule in rules.values()):
-        raise ValueError(
-            f"learning.method is '{config.learning.method}', whose devices take gradients uphill, train a part of the "
-            "model or compare features; nodes of Flower do not: take another method"
-        )
-    bandwidth_hz = plan.schedule.bandwidth_hz[plan.schedule.selected].tolist()
-    granted_hz = dict(zip(plan.selected.tolist(), bandwidth_hz, strict=True))
+        raise not_for_nodes(config)
+    granted_hz = dict(zip(plan.selected.tolist(), plan.bandwidth_hz.tolist(), strict=True))
     return {
         device: Work(
             round=index,
@@ -159,7 +156,7 @@ def take_in(
         try:
             if work is None:
                 raise ValueError("it was not asked")
-            with one_thread(_CPU):  # threads cost more than they save on sums this short
+            with one_thread(CPU):  # threads cost more than they save on sums this short
                 trained = _read_trained(answer.message, reader, work)
                 upload_s = uplink.upload_s(work.round, answer.delay_s)
                 arrivals.add(work.device, trained.update, compute_s=trained.work_s, upload_s=upload_s)

@@ -5,19 +5,21 @@ A strategy tells its radio of every schedule before work goes out, and takes the
     FlareStrategy(config, radio=TcRadio({0: Link("eth1"), 1: Link("eth2")}))
 
 `NoRadio` does nothing. `TcRadio` shapes a Linux network interface of each device to the granted rate by a token bucket
-(`tc tbf`): on a gateway, or, with network namespaces, on a testbed. In words, as in the settings of an app, they are
-"none" and "tc:eth{device}" or "tc:NAMESPACE/INTERFACE" (`radio_named`). For any other network (a base station's
-interface, a software-defined switch) write a class with the same two methods.
+(`tc tbf`). A token bucket holds for what leaves an interface, so it must be the one through which the device sends its
+updates: on the device itself, or in its network namespace. On the server's or a gateway's end of the link it would
+slow the model on its way down, and not the update. In words, as in the settings of an app, they are "none" and
+"tc:eth{device}" or "tc:cell-{device}/eth0", the interface after its namespace (`radio_named`). For any other network (a
+base station's interface, a software-defined switch) write a class with the same two methods.
 """
 
 from __future__ import annotations
 
 import math
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
+from flare.commands import IPROUTE2, CommandError, run_command
 from flare.flower.faults import log
 from flare.types import Floats
 
@@ -26,7 +28,8 @@ FRAME_BYTES = 1514
 MIN_BPS = 8.0
 """The least rate of a link: tc counts whole bytes a second."""
 _LATE_S = 0.002  # how late a timer of the kernel may fire, and the bucket still lose nothing
-_LONGEST_QUEUE_S = 2.0  # how long a packet may wait for its tokens, before it is dropped
+_LONGEST_QUEUE_S = 0.25  # how long a packet may wait for its tokens, before it is dropped
+_MIN_QUEUE_FRAMES = 10  # as many as TCP sends before it has heard anything
 _TC_TIMEOUT_S = 10.0
 
 
@@ -108,12 +111,14 @@ class TcRadio:
         self._shape(device, _checked_rate(rate_bps, f"the rate of device {device}"))
 
     def release(self, device: int) -> None:
-        """Shape the device's interface to the rate without a grant, or no longer."""
+        """Shape the device's interface to the rate without a grant, or no longer: it gets the queue of the system back,
+        and one of the user's own is lost."""
         if self._idle_bps is not None:
             self._shape(device, self._idle_bps)
             return
         link = self._link(device)
-        _tc(link, ["qdisc", "replace", "dev", link.interface, "root", "pfifo"])
+        _tc(link, ["qdisc", "replace", "dev", link.interface, "root", "pfifo"])  # to delete where nothing is, fails
+        _tc(link, ["qdisc", "delete", "dev", link.interface, "root"])
 
     def _shape(self, device: int, rate_bps: float) -> None:
         link = self._link(device)
@@ -154,13 +159,15 @@ class Grants:
             self._radio.grant(device, each_hz, each_bps)
 
     def take_back(self) -> None:
-        """Release every device, also where the radio fails at one of them."""
-        try:
-            while self._devices:
+        """Release every device, also where the radio fails at some of them; then its first error is raised."""
+        first: BaseException | None = None
+        while self._devices:
+            try:
                 self._radio.release(self._devices.pop(0))
-        finally:
-            if self._devices:
-                self.take_back()
+            except BaseException as error:  # a Ctrl-C too must leave no device with its grant
+                first = first or error
+        if first is not None:
+            raise first
 
 
 def radio_of(given: Radio | str) -> Radio:
@@ -204,13 +211,21 @@ def bucket_bytes(rate_bps: float) -> int:
     return 2 * FRAME_BYTES + math.ceil(rate_bps * _LATE_S / 8.0)
 
 
+def queue_bytes(rate_bps: float) -> int:
+    """How much may wait for tokens. What is more is dropped before it takes any, which TCP sees and mends at once.
+
+    A queue of seconds is worse: TCP takes packets for lost that wait in it, and sends all of them a second time.
+    """
+    return max(_MIN_QUEUE_FRAMES * FRAME_BYTES, math.ceil(rate_bps * _LONGEST_QUEUE_S / 8.0))
+
+
 def token_bucket(rate_bps: float) -> list[str]:
     """The words by which `tc` makes a link of this rate."""
     return [
         "tbf",
         *("rate", f"{round(rate_bps)}bit"),
         *("burst", f"{bucket_bytes(rate_bps)}b"),
-        *("latency", f"{_LONGEST_QUEUE_S:g}s"),
+        *("limit", f"{queue_bytes(rate_bps)}b"),
     ]
 
 
@@ -225,13 +240,10 @@ def _tc(link: Link, words: Sequence[str]) -> None:
     command = ["tc", *([] if link.namespace is None else ["-n", link.namespace]), *words]
     where = link.interface if link.namespace is None else f"{link.interface} in namespace {link.namespace}"
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TC_TIMEOUT_S, check=False
-        )
-    except FileNotFoundError:
-        raise OSError("the radio needs the program tc, which is not here; install iproute2 (Linux only)") from None
-    except subprocess.TimeoutExpired:
-        raise OSError(f"tc did not answer within {_TC_TIMEOUT_S:g} s on {where}") from None
-    if done.returncode != 0:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise OSError(f"tc cannot shape {where}: {said}; it needs the right to set up networks (root, CAP_NET_ADMIN)")
+        run_command(command, needs=IPROUTE2, timeout_s=_TC_TIMEOUT_S)
+    except CommandError as error:
+        raise OSError(
+            f"tc cannot shape {where}: {error}; it needs the right to set up networks (root, CAP_NET_ADMIN)"
+        ) from None
+    except OSError as error:
+        raise OSError(f"the radio cannot shape {where}: {error}") from None

@@ -51,11 +51,7 @@ def refuse_settings(config: Config) -> None:
         options = f"with learning.options {config.learning.options}" if config.learning.options else "as it is set"
         raise ValueError(f"method '{config.learning.method}' {options} {no_data}; take another")
     if not method.plain_gradients:
-        raise ValueError(
-            f"learning.method is '{config.learning.method}', whose devices take gradients uphill, train a part of the "
-            "model or compare features with those of other models; a node of a fleet trains by your own step, which "
-            "does none of it; take another method, or simulate the run (flare run)"
-        )
+        raise not_for_nodes(config)
     if is_asynchronous(config, method) and config.uplink.bits == "auto":
         raise ValueError(
             f'uplink.bits is "auto" and {what_says_so(config, method)}: bits are chosen with the schedule, and a node '
@@ -122,3 +118,12 @@ def refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
             raise ValueError(f"{name} is {value!r:.40}; it must be a number greater than 0")
         if value > MAX_NORM:
             raise ValueError(f"{name} is {value!r:.40}; it must be a number up to {MAX_NORM:g}")
+
+
+def not_for_nodes(config: Config) -> ValueError:
+    """The refusal of a method whose devices do more than steps along gradients."""
+    return ValueError(
+        f"learning.method is '{config.learning.method}', whose devices take gradients uphill, train a part of the "
+        "model or compare features with those of other models; a node of a fleet trains by your own step, which "
+        "does none of it; take another method, or simulate the run (flare run)"
+    )

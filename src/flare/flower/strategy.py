@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,25 +18,32 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.asking import drawn_to_test
 from flare.flower.backoff import look_every
 from flare.flower.client import Work
-from flare.flower.coding import coding_record
 from flare.flower.enquiry import enquire, wait_for_nodes
-from flare.flower.evaluation import Findings, evaluate_messages, read_tests, say_not_asked
+from flare.flower.evaluation import Findings
 from flare.flower.exchange import Answer, refusal
 from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
-from flare.flower.mailbox import AskedGradient, Mailbox
-from flare.flower.nodes import gradient_message, gradients, take_in
+from flare.flower.mailbox import Mailbox
+from flare.flower.nodes import CPU, take_in
 from flare.flower.radio import Grants, Radio, radio_of
+from flare.flower.rules import rules_of
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
 from flare.flower.settings import refuse_other_loop, refuse_out_of_range, refuse_settings
-from flare.flower.under_way import FleetRound, FleetRun, say_round, score_of, train_metrics, with_lateness
+from flare.flower.testing import EvaluateFn, tested
+from flare.flower.under_way import (
+    FleetRound,
+    FleetRun,
+    say_end,
+    say_restored,
+    say_round,
+    train_metrics,
+    with_lateness,
+)
 from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
-from flare.learning.job import LocalRule
 from flare.learning.methods import make_method
 from flare.plugins import load_plugins
 from flare.rounds import (
@@ -46,21 +53,16 @@ from flare.rounds import (
     RoundRecord,
     RunStatus,
     first_state,
-    local_rules,
     plan_round,
-    wants_score,
-    with_score,
+    with_newcomers,
 )
 from flare.rounds.base_station import policy_options
 from flare.rounds.identity import code_identity
-from flare.rounds.state import scored
 from flare.text import plural
 
-_CPU = torch.device("cpu")
 _LEAST_WAIT_S, _FIRST_WAIT_S = 10.0, 60.0
 """What nodes are given at least to answer a question, where the deadline ends rounds, and while none has answered:
 their programs may still be starting."""
-EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 @final
@@ -164,8 +166,14 @@ class FlareStrategy(Strategy):
         """Run, or continue, all rounds.
 
         `num_rounds` replaces `run.rounds`; `timeout`, in real seconds, is the most that asking and that training may
-        take each. `evaluate_fn` replaces the one that the strategy was made with.
+        take each. `evaluate_fn` replaces the one that the strategy was made with. An `evaluate_config` is refused: what
+        nodes are told when they test is the strategy's.
         """
+        if evaluate_config:
+            raise ValueError(
+                f"evaluate_config has {', '.join(map(str, evaluate_config))}, but nodes that test are told nothing of "
+                "it; leave it out, and give what your nodes need in their node-config or in train_config"
+            )
         if num_rounds is not None:
             self.config = replace(self.config, run=replace(self.config.run, rounds=num_rounds))
         self.evaluate_fn = evaluate_fn or self.evaluate_fn
@@ -213,7 +221,6 @@ class FlareStrategy(Strategy):
             refuse_other_loop(self.config, run.station.asynchronous)
         began = time.monotonic()
         run.deadline.max_s = self._timeout_s
-        station = run.station.with_deadline(run.deadline.planned_s)
         nodes, seen = enquire(
             grid,
             run,
@@ -225,13 +232,17 @@ class FlareStrategy(Strategy):
             timeout_s=self._timeout_s,
         )
         run.present = seen.num_present
+        run.deadline.connected = None if seen.voters is None else seen.voters.tolist()
+        station = run.station.with_deadline(run.deadline.planned_s)
         plan = plan_round(station, run.state, seen)
-        if plan is not None:
+        if plan is None:
+            run.state = with_newcomers(station, run.state, seen)
+        else:
             self._grants.give(plan.selected.tolist(), plan.bandwidth_hz, plan.payload_bits / plan.upload_s)
         reader = self._reader(run, plan)
         ttl_s = 1.1 * self._timeout_s  # then the SuperLink forgets it, and nobody works for a round that is over
         out = time.monotonic()
-        rules = self._rules(grid, run, plan, reader, nodes, ttl_s)
+        rules = rules_of(grid, run, plan, reader, nodes, self._faults, timeout_s=self._timeout_s, ttl_s=ttl_s)
         self._round = this = FleetRound(grid, began, station, plan, Arrivals(station, run.state, plan, rules), reader)
         if plan is None:
             return []
@@ -268,7 +279,7 @@ class FlareStrategy(Strategy):
         weights = layout.flatten(arrays)
         method = make_method(self.config.learning)
         station = BaseStation(self.config, method, layout.num_weights, policy_options(self.config), fleet=True)
-        with one_thread(_CPU):
+        with one_thread(CPU):
             first_norm = float(torch.linalg.vector_norm(weights.double()))
         if not math.isfinite(first_norm):
             raise ValueError("the initial arrays hold numbers that are not finite; give those of a sound model")
@@ -283,34 +294,9 @@ class FlareStrategy(Strategy):
             raise
         if restored is not None:
             run.restore(*restored, self._fleet)
-            log.info("continuing %s after round %d", self.folder, run.state.rounds_done)
+            say_restored(self.folder, run.state)
         self._run = run
         return run
-
-    def _rules(
-        self, grid: Grid, run: FleetRun, plan: Plan | None, reader: Reader, nodes: Mapping[int, int], ttl_s: float
-    ) -> dict[int, LocalRule]:
-        """How each selected device steps; where the method needs their gradients, they are asked for those first."""
-        if plan is None:
-            return {}
-        if not run.station.method.needs_gradients:
-            return local_rules(run.station, plan)
-        index, arrays, devices = run.state.rounds_done, run.arrays(), plan.selected.tolist()
-        codings = {each: coding_record(run.station, plan, each) for each in devices if run.station.codes}
-        asked = [gradient_message(nodes[each], index, arrays, codings.get(each), ttl_s=ttl_s) for each in devices]
-        device_of = {node: device for device, node in nodes.items()}
-        began = time.monotonic()
-        within_s = self._timeout_s
-        if run.deadline.real:
-            within_s = 0.5 * run.deadline.real_s(plan.deadline_s)  # the other half is for the training
-        run.mail.send(grid, asked, {nodes[each]: AskedGradient(index, each) for each in devices})
-        del asked
-        told = run.mail.collect(grid, [nodes[each] for each in devices], began=began, end=began + within_s)
-        with one_thread(_CPU):
-            rules = local_rules(run.station, plan, gradients(told, device_of, reader, faults=self._faults))
-        if not run.deadline.real:
-            run.mail.give_up([nodes[each] for each in devices], f"no answer within {within_s:g} s")
-        return rules
 
     def _trained(self, run: FleetRun, this: FleetRound | None, messages: Sequence[Message]) -> Iterator[Answer]:
         """Send the work of a round, and yield the answers that it waits for as they come, until it is over."""
@@ -360,18 +346,20 @@ class FlareStrategy(Strategy):
             )
         finally:
             self._grants.take_back()
-        with one_thread(_CPU):
+        with one_thread(CPU):
             state, record = this.arrivals.end(faults=self._faults_by_device(), lasted_s=this.lasted_s)
         run.state = state
         record = self._with_times(run, this, record)
-        score, found, record = self._tested(run, this.grid, record)
+        patience_s = self._patience_s("evaluate")
+        score, found, record = tested(run, this.grid, record, self.evaluate_fn, self._fleet, self._faults, patience_s)
         faults = [*record.faults, *self._faults_by_device()]  # tests of the model may have brought more
         record = replace(record, faults=faults, wall_s=time.monotonic() - this.began)
         run.keeper.append(record)
         run.keeper.save(run.state, run.numbers(self._fleet))
         if run.state.status is not RunStatus.RUNNING:
             run.keeper.close()
-        say_round(record)
+        say_round(record, None if this.plan is None else this.plan.schedule)
+        say_end(run.state)
         return train_metrics(record), score, found
 
     def _with_times(self, run: FleetRun, this: FleetRound, record: RoundRecord) -> RoundRecord:
@@ -383,37 +371,6 @@ class FlareStrategy(Strategy):
         missed = [device for device in this.late if device not in this.still_at_work]
         run.deadline.after_round(missed=missed, real_s=this.real_s, nobody=nobody)
         return with_lateness(record, this, came)
-
-    def _tested(
-        self, run: FleetRun, grid: Grid, record: RoundRecord
-    ) -> tuple[MetricRecord | None, Findings, RoundRecord]:
-        """What the server and the nodes say of the new model, where it is time for a test, and the record with it. The
-        run may be over by that: the server's test counts, or, where it has none, the mean over the nodes."""
-        score, found = None, Findings()
-        if not wants_score(self.config.run, run.state):
-            return score, found, record
-        if self.evaluate_fn is not None:
-            score = self.evaluate_fn(run.state.rounds_done, run.layout.arrays(run.state.weights))
-            if score is not None:
-                run.state, record = with_score(run.station, run.state, record, score_of(score))
-        if self.config.fleet.evaluate_share > 0.0:
-            found = self._tested_by_nodes(run, grid, record.round)
-            record = found.written_into(record)
-            if self.evaluate_fn is None and found.score is not None:
-                run.state = scored(self.config.run, run.state, found.score)
-        return score, found, record
-
-    def _tested_by_nodes(self, run: FleetRun, grid: Grid, index: int) -> Findings:
-        """What nodes find that are drawn to test the model on their own data, of those that are known and free."""
-        device_of = dict(self._fleet.device_of)
-        connected = list(grid.get_node_ids())
-        free = [node for node in connected if node in device_of and node not in run.mail.busy]
-        say_not_asked(set(connected) - set(free), device_of)
-        patience_s = self._patience_s("evaluate")
-        chosen = drawn_to_test(self.config, index, free, self._fleet)
-        messages = evaluate_messages(chosen, index, run.arrays(), ttl_s=1.1 * patience_s)
-        answers = run.mail.ask(grid, messages, when="evaluate", timeout_s=patience_s)
-        return read_tests(answers, device_of, self._faults)
 
     def _fetched_by_flowers_loop(self, replies: Iterable[Message]) -> Iterator[Answer]:
         """Replies that Flower's own loop has fetched; when each came is not known."""

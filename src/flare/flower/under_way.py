@@ -21,7 +21,9 @@ from flare.flower.resources import Resources
 from flare.flower.vectors import Reader
 from flare.learning.job import Score
 from flare.records.run_keeper import RunKeeper
-from flare.rounds import Arrivals, BaseStation, Plan, RoundRecord, RunState
+from flare.rounds import Arrivals, BaseStation, Plan, RoundRecord, RunState, RunStatus
+from flare.scheduling import Schedule
+from flare.scheduling.explain import explain
 from flare.text import plural
 
 
@@ -120,9 +122,32 @@ def train_metrics(record: RoundRecord) -> MetricRecord | None:
     return MetricRecord({**loss, "num_devices": len(record.sent)})
 
 
-def say_round(record: RoundRecord) -> None:
-    """Log a round in a line, without what is not known of it, and in others whose updates were shortened, how late some
-    were and what the nodes' own tests say."""
+def say_restored(folder: object, state: RunState) -> None:
+    """Say where a run goes on, or that it has ended and nothing happens."""
+    if state.status is RunStatus.RUNNING:
+        log.info("continuing %s after round %d", folder, state.rounds_done)
+        return
+    log.warning(
+        "the run in %s has ended after %s (%s), and nothing is trained: give another folder to train anew",
+        folder,
+        plural(state.rounds_done, "round"),
+        state.status.value,
+    )
+
+
+def say_end(state: RunState) -> None:
+    """Say so where a run is over in which no update ever came."""
+    if state.status is RunStatus.RUNNING or state.history.times_sent.any():
+        return
+    log.warning(
+        "nobody sent in any round, so nothing was learned; why stands above for each round, in `faults` and "
+        "`why_nobody` of its record, and in the logs of the nodes"
+    )
+
+
+def say_round(record: RoundRecord, schedule: Schedule | None = None) -> None:
+    """Log a round in a line, without what is not known of it, and in others why nodes were left out of its schedule,
+    whose updates were shortened, how late some were and what the nodes' own tests say."""
     log.info(
         "round %d: %s, %d selected, %d sent; %s",
         record.round + 1,
@@ -131,17 +156,20 @@ def say_round(record: RoundRecord) -> None:
         len(record.sent),
         ", ".join(_outcome(record)),
     )
+    if schedule is not None and record.selected and (left_out := explain(schedule).left_out):
+        log.info("\tleft out: %s", left_out)
     if record.clipped:
         which = ", ".join(f"device {device}" for device in record.clipped)
         log.info("\tshortened to a norm of %.3g: the update of %s", record.norm_limit, which)
     if record.why_nobody:
         log.warning("round %d: nobody was selected: %s", record.round + 1, record.why_nobody)
     if record.late or record.came_late:
+        due_s = record.real_deadline_s
         log.info(
-            "\tdeadline %s s in real time: %d late, %d updates of earlier rounds came",
-            "none" if record.real_deadline_s is None else f"{record.real_deadline_s:.3g}",
+            "\t%s: %d late, %s of earlier rounds came",
+            "no deadline in real time" if due_s is None else f"deadline {due_s:.3g} s in real time",
             len(record.late),
-            len(record.came_late),
+            plural(len(record.came_late), "update"),
         )
     if record.node_accuracy_mean is not None:
         log.info(

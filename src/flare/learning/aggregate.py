@@ -31,12 +31,12 @@ class RunningMean:
     """A mean of vectors that come one at a time; each can be forgotten when it has been added."""
 
     def __init__(self) -> None:
-        self._total = torch.zeros(())
+        self._total: Tensor | None = None
         self.count = 0
 
     def add(self, vector: Tensor, device: int = -1) -> None:
         """Take in one more vector of shape (weights,); whose it is does not matter here."""
-        if self.count == 0:
+        if self._total is None:
             self._total = vector.to(torch.float64, copy=True)
         else:
             self._total += vector
@@ -44,7 +44,7 @@ class RunningMean:
 
     def end(self) -> Tensor:
         """The mean of the vectors added, in float64, shape (weights,). Call it once: it divides the sum in place."""
-        if self.count == 0:
+        if self._total is None:
             raise ValueError("there is no mean over no devices: a round in which nobody sends leaves the model as is")
         return self._total.div_(self.count)
 

@@ -120,13 +120,18 @@ def _builder(model: str | ModelBuilder, options: Mapping[str, Any]) -> ModelBuil
 
 
 def check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: int) -> None:
-    """ValueError where a model does not turn samples of that shape into one number a class."""
+    """ValueError where a model does not turn samples of that shape into one number a class, or does so otherwise when
+    it is asked again."""
     if not isinstance(built, nn.Module):
         raise ValueError(f"the function that builds the model returned {type(built).__name__}, not a torch.nn.Module")
     was_training = built.training
     try:
         with torch.no_grad():
-            answer = built.eval()(torch.zeros(2, *sample_shape))
+            answer = built.eval()(torch.zeros(2, *sample_shape))  # at which lazy layers draw their weights
+            before = torch.get_rng_state()
+            again = built(torch.zeros(2, *sample_shape))
+            draws = not torch.equal(before, torch.get_rng_state())
+            torch.set_rng_state(before)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"the model cannot take two samples of shape {sample_shape}: {error}") from None
     finally:
@@ -136,6 +141,11 @@ def check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: i
         raise ValueError(
             f"the model answers {shape} for two samples of shape {sample_shape}; it must answer (2, {num_classes}), "
             "one number for each sample and class"
+        )
+    if draws or not torch.equal(answer.nan_to_num(), again.nan_to_num()):
+        raise ValueError(
+            "the model draws random numbers or answers the same samples otherwise when it is asked again, so that a "
+            "device's update would depend on who trained before it; take out of its forward what does so"
         )
 
 

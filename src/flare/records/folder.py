@@ -100,8 +100,8 @@ class RunFolder:
         manifest = manifests.read_manifest(path)
         if manifests.never_began(path):
             raise ValueError(
-                f"{path} holds no run: a process was killed when it had just made the folder, and nothing is lost; "
-                "start the run again (its folder is taken as it is), or delete the folder"
+                f"{path} holds no run yet: a process is making the folder at this moment (then look again), or was "
+                "killed there, and nothing is lost; start the run again (its folder is taken as it is), or delete it"
             )
         try:
             return cls(path, manifests.read_config(path / CONFIG), manifest)
@@ -276,7 +276,7 @@ class RunFolder:
         return bool(self.manifest["format_version"] == FORMAT_1)
 
     def _first_mark(self) -> Mark:
-        return first_mark(None if self._is_old else self.manifest["config_sha256"])
+        return first_mark(self.manifest)
 
     def _mark_after(self, rounds: int) -> Mark:
         surveyed = survey(self.path / ROUNDS, self._first_mark(), self._max_line_bytes, {rounds})

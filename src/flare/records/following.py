@@ -9,7 +9,6 @@ from typing import Any, final
 
 from flare.records.lines import Mark, first_mark, read_lines
 from flare.records.manifest import ROUNDS, read_manifest
-from flare.records.old_format import FORMAT_1
 from flare.records.regular_files import open_regular
 
 
@@ -40,8 +39,7 @@ class Follower:
             yield from self._after(self._first())
 
     def _first(self) -> Mark:
-        manifest = read_manifest(self._folder)
-        return first_mark(None if manifest["format_version"] == FORMAT_1 else manifest["config_sha256"])
+        return first_mark(read_manifest(self._folder))
 
     def _after(self, mark: Mark) -> Iterator[tuple[dict[str, Any], Mark]]:
         with os.fdopen(open_regular(self._path), "rb") as file:

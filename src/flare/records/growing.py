@@ -12,7 +12,6 @@ from flare.records.folder import RunFolder
 from flare.records.following import Follower
 from flare.records.lines import first_mark, max_line_bytes, read_line
 from flare.records.manifest import ROUNDS, read_manifest
-from flare.records.old_format import FORMAT_1
 from flare.records.regular_files import open_regular
 from flare.records.run import Columns, RunNumbers, round_of
 from flare.rounds.record import RoundRecord
@@ -112,8 +111,7 @@ class GrowingRun:
         if not 0 <= index < self.num_rounds:
             raise ValueError(f"there is no round {index}; {self.num_rounds} are recorded, counted from 0")
         begin = self._ends[index - 1] if index else 0
-        is_old = self._opened.manifest["format_version"] == FORMAT_1
-        first = first_mark(None if is_old else self._opened.manifest["config_sha256"])
+        first = first_mark(self._opened.manifest)
         with os.fdopen(open_regular(self.folder / ROUNDS), "rb") as file:
             file.seek(begin)
             line = file.read(min(self._ends[index] - begin, self._max_line_bytes))

@@ -17,12 +17,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from flare.records.old_format import renamed
+from flare.records.old_format import FORMAT_1, renamed
 
 _DIGITS = 16
 _BEFORE_CHECK = b',"check":"'
@@ -43,9 +43,9 @@ class Mark:
     check: str | None
 
 
-def first_mark(config_sha256: str | None) -> Mark:
-    """The place before the first line of a run with this configuration; None: of a run of format 1."""
-    return Mark(0, 0, None if config_sha256 is None else config_sha256[:_DIGITS])
+def first_mark(manifest: Mapping[str, Any]) -> Mark:
+    """The place before the first line of a run: by its configuration, but in format 1."""
+    return Mark(0, 0, None if manifest["format_version"] == FORMAT_1 else manifest["config_sha256"][:_DIGITS])
 
 
 def max_line_bytes(num_devices: int) -> int:

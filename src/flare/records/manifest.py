@@ -144,6 +144,7 @@ _DIFFERENCES = {
     "division": "its samples are divided otherwise among the devices",
     "layers": "the layers of its model are others",
     "start": "the start weights of its model are others",
+    "trace": "the trace of its channels, speeds or steps is another",
 } | {code_key(part): f"the code of its {part} is another" for part in CODE_PARTS}
 """What is said of parts of an identity that are checksums."""
 

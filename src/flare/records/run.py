@@ -198,17 +198,26 @@ class RunNumbers:
         return of_senders + self.of_round["pilot_energy_j"] + self.probe_energy_j
 
     def round_payload_bits(self) -> Floats:
-        """What all devices sent in each round, shape (rounds,); nan where it was not recorded."""
+        """The updates that all devices sent in each round, shape (rounds,); nan where it was not recorded."""
         return self._round_sum(self.payload_bits, self.num_sent)
+
+    def round_sent_bits(self) -> Floats:
+        """All that devices sent in each round: updates and, beside them, control traffic (answers to the policy, its
+        trials), shape (rounds,); nan where it was not recorded."""
+        return self.round_payload_bits() + self.of_round["control_bits"]
+
+    def round_downlink_bits(self) -> Floats:
+        """What the base station broadcast in each round, with its question or after it, shape (rounds,)."""
+        return self.of_round["downlink_bits"] + self.of_round["question_bits"]
 
     def round_mean_age(self) -> Floats:
         """The mean age of what was sent in each round, nan where nothing was, shape (rounds,)."""
         return self._round_sum(self.age, self.num_sent) / np.where(self.num_sent > 0, self.num_sent, np.nan)
 
     def bits_so_far(self) -> Floats:
-        """What all devices have sent up to each round, shape (rounds,); nan where it was not recorded, and over the
-        air, where symbols are no bits."""
-        so_far: Floats = np.cumsum(self.round_payload_bits())
+        """What all devices have sent up to each round, control traffic included, shape (rounds,); nan where it was not
+        recorded, and over the air, where symbols are no bits."""
+        so_far: Floats = np.cumsum(self.round_sent_bits())
         return np.full_like(so_far, np.nan) if self.config.uplink.air == OTA else so_far
 
     def _round_sum(self, values: Floats, counts: Indices | None = None) -> Floats:
@@ -242,6 +251,12 @@ class RunNumbers:
         sending_s = self.of_round["broadcast_s"] + self.of_round["shared_s"]
         parts = (asking_s, sending_s, compute_s, upload_s, waiting_s, nobody_s)
         return np.array([np.nanmean(each) for each in parts])
+
+
+def time_in_words(runs: Iterable[RunNumbers]) -> str:
+    """What the clock of the runs counts: whatever names it to a reader asks here."""
+    real = sorted({run.real_clock for run in runs})
+    return {(True,): "real time", (False, True): "simulated or real time"}.get(tuple(real), "simulated time")
 
 
 def is_trained(manifest: Mapping[str, Any]) -> bool:

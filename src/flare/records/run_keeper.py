@@ -99,10 +99,12 @@ class RunKeeper:
             if not self._keep:
                 self.folder.drop_checkpoints()
 
-    def suspend(self, state: RunState, numbers: Mapping[str, Any] | None = None) -> None:
-        """Leave a run that goes on to be continued some other time."""
+    def suspend(self, state: RunState, numbers: Mapping[str, Any] | None = None, *, saves: bool = True) -> None:
+        """Leave a run that goes on to be continued some other time: from this state, or where it does not save it, from
+        the last checkpoint."""
         if self.folder is not None and state.status is RunStatus.RUNNING:
-            self._checkpoint(state, numbers)
+            if saves:
+                self._checkpoint(state, numbers)
             self._say("interrupted", state)
 
     def finish(self, state: RunState) -> None:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from flare.records.run import time_in_words
 from flare.report import run_figures as draw
 from flare.report.curves import MIN_SEEDS
 from flare.report.page import table
 from flare.report.paired import By, Ranking, Standing
 from flare.report.panels import Panel, Section, nothing, spoken
-from flare.report.run_groups import Group, time_in_words
+from flare.report.run_groups import Group, runs_of
 from flare.report.run_words import percent, points
 from flare.text import json_number
 
@@ -66,7 +67,7 @@ def _panel(groups: Sequence[Group], ranking: Ranking) -> Panel:
 
 def _equal(ranking: Ranking) -> str:
     """What the groups have had equally much of."""
-    return "rounds" if ranking.by is By.ROUNDS else time_in_words([each.group for each in ranking.standings])
+    return "rounds" if ranking.by is By.ROUNDS else time_in_words(runs_of([each.group for each in ranking.standings]))
 
 
 def ranking_table(ranking: Ranking) -> str:
@@ -97,7 +98,7 @@ def against_best(one: Standing) -> tuple[str, str]:
 def as_json(ranking: Ranking) -> dict[str, object]:
     """A ranking for programs: accuracies and differences are shares, not per cent; null where there is no number."""
     return {
-        "by": str(ranking.by),
+        "by": _equal(ranking),
         "after": json_number(ranking.at),
         "unit": "rounds" if ranking.by is By.ROUNDS else "s",
         "groups": [_standing_as_json(each) for each in ranking.standings],

@@ -68,7 +68,7 @@ class Summary:
     tau: float
     gap: float
     energy_j: float
-    payload_bits: float
+    sent_bits: float  # updates and control traffic
     without_sender: int  # rounds
     total_rounds: int
     status: str
@@ -227,7 +227,7 @@ def summarise(group: Group) -> Summary:
         tau=_mean([run.of_selected["tau"] for run in runs]),
         gap=_mean([run.gap() for run in runs]),
         energy_j=_mean([np.array([run.round_energy_j().sum()]) for run in runs]),
-        payload_bits=_mean([np.array([run.payload_bits.sum()]) for run in runs]),
+        sent_bits=_mean([np.array([run.round_sent_bits().sum()]) for run in runs]),
         without_sender=sum(int(run.without_sender.sum()) for run in runs),
         total_rounds=sum(run.num_rounds for run in runs),
         status=_status([run.status for run in runs]),

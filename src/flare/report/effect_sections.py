@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from flare.records.run import time_in_words
 from flare.report import run_figures as draw
 from flare.report.curves import MIN_SEEDS, Curve
 from flare.report.effects import Effect, SweptRun, effects_of, mean_accuracy, tested
@@ -45,16 +46,17 @@ def effect_sections(factors: Sequence[Factor], runs: Sequence[SweptRun], target:
             f"Effect of {effect.factor.name}",
             "" if number else ABOUT + few,
             _panels(f"effect-{number}", effect, factors, known),
-            _table(effect, target),
+            _table(effect, target, time_in_words(each.run for each in known)),
         )
         for number, effect in enumerate(effects_of(factors, known, target))
     ]
 
 
-def _table(effect: Effect, target: float) -> str:
+def _table(effect: Effect, target: float, clock: str) -> str:
+    """What each value comes to; `clock`: what the clock of the runs counts."""
     reached = [f"time to {100.0 * target:g} %", "reached"] if target else []
     header = [
-        escape(effect.factor.name), "final accuracy", "difference, points", "won", *reached, "simulated time",
+        escape(effect.factor.name), "final accuracy", "difference, points", "won", *reached, clock,
         "energy a run", "runs",
     ]  # fmt: skip
     rows = [

@@ -41,7 +41,7 @@ class LevelEffect:
     accuracy     final test accuracy, over the seeds; a run that diverged counts as guessing
     difference   of it to that of the best value, over the pairs; None for the best value itself
     won          in how many of `pairs` it is ahead of the best value
-    to_target_s  simulated time to the target accuracy, of the runs that reach it
+    to_target_s  time to the target accuracy on the clock of the runs, of the runs that reach it
     """
 
     label: str

@@ -99,7 +99,7 @@ def save(figure: Figure, path: Path) -> None:
 def _save_png(figure: Figure, image: io.BytesIO) -> None:
     """A png of 256 colours, a third of the size; chosen so that colours of few pixels, such as a thin line, stay."""
     full = io.BytesIO()
-    figure.savefig(full, format="png")
+    figure.savefig(full, format="png", pil_kwargs={"compress_level": 0})  # it is read again at once
     pixels = Image.open(full).convert("RGB")
     dpi = matplotlib.rcParams["savefig.dpi"]
     dots = (figure.dpi, figure.dpi) if dpi == "figure" else (dpi, dpi)

@@ -44,7 +44,7 @@ class By(StrEnum):
     """What runs have had equally much of when their accuracies are compared."""
 
     ROUNDS = "rounds"
-    TIME = "simulated time"
+    TIME = "time"
 
     @property
     def axis(self) -> Axis:
@@ -82,7 +82,7 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Groups by test accuracy after `at` rounds or simulated seconds, best first; nobody where `at` is nan."""
+    """Groups by test accuracy after `at` rounds, or seconds of their clock, best first; nobody where `at` is nan."""
 
     by: By
     at: float

@@ -38,10 +38,9 @@ class Group:
         return full_name(self.label, self.settings)
 
 
-def time_in_words(groups: Sequence[Group]) -> str:
-    """What the clock of the runs counts."""
-    real = {run.real_clock for group in groups for run in group.runs}
-    return {(True,): "real time", (False, True): "simulated or real time"}.get(tuple(sorted(real)), "simulated time")
+def runs_of(groups: Sequence[Group]) -> list[RunNumbers]:
+    """All runs of the groups, one group after the other."""
+    return [run for group in groups for run in group.runs]
 
 
 def group_runs(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[RunNumbers]]:

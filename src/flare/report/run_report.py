@@ -12,14 +12,14 @@ from typing import Any
 
 from flare.atomic import write_whole
 from flare.config import OTA, Config, to_toml
-from flare.records.run import RunNumbers, read_run
+from flare.records.run import RunNumbers, read_run, time_in_words
 from flare.report.comparison import comparison
 from flare.report.curves import Summary, summarise
 from flare.report.group_labels import PAPER_NAMES, differing, paper_name
 from flare.report.page import document, table
 from flare.report.paired import Ranking, in_order, ranked_groups
 from flare.report.panels import Section, section_html
-from flare.report.run_groups import Group, group_runs, time_in_words
+from flare.report.run_groups import Group, group_runs, runs_of
 from flare.report.run_sections import all_sections
 from flare.report.run_words import (
     accuracy_note,
@@ -114,7 +114,7 @@ def _sections(groups: Sequence[Group], ranked: Sequence[Ranking]) -> list[Sectio
 
 def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
     header = [
-        "method:policy", "seeds", "final accuracy", "best accuracy", "rounds", time_in_words(groups),
+        "method:policy", "seeds", "final accuracy", "best accuracy", "rounds", time_in_words(runs_of(groups)),
         "devices a round", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
@@ -150,7 +150,7 @@ def _names(groups: Sequence[Group]) -> str:
 
 def _sent(group: Group, line: Summary) -> str:
     """What all devices sent; over the air that is no bits."""
-    return "analog" if group.config.uplink.air == OTA else human(line.payload_bits, "bit", 3)
+    return "analog" if group.config.uplink.air == OTA else human(line.sent_bits, "bit", 3)
 
 
 def _status(status: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flare.config import PLAIN
-from flare.records.run import OTHER_FAULTS, RunNumbers
+from flare.records.run import OTHER_FAULTS, RunNumbers, time_in_words
 from flare.report import run_figures as draw
 from flare.report.curves import (
     MAX_POINTS,
@@ -24,7 +24,7 @@ from flare.report.curves import (
 from flare.report.fleet_sections import nodes_section
 from flare.report.panels import Panel, Section, labels_of, line_panel, nothing, range_panel, spoken
 from flare.report.run_figures import DEVICES, ROUND
-from flare.report.run_groups import Group, time_in_words
+from flare.report.run_groups import Group, runs_of
 from flare.types import Floats, Indices
 from flare.units import human
 
@@ -68,10 +68,10 @@ def _accuracy(groups: Sequence[Group]) -> Section:
         ),
         line_panel(
             "accuracy-time",
-            f"Accuracy against {time_in_words(groups)}",
+            f"Accuracy against {time_in_words(runs_of(groups))}",
             "What a second is worth. A curve goes from where all of its seeds have been tested to where the "
             "first of those with the most rounds ends.",
-            (f"{time_in_words(groups)} (s)", "test accuracy (%)"),
+            (f"{time_in_words(runs_of(groups))} (s)", "test accuracy (%)"),
             groups,
             seconds,
         ),
@@ -310,7 +310,7 @@ def _wall_time(groups: Sequence[Group]) -> Panel | None:
 
 
 def _all_real(groups: Sequence[Group]) -> bool:
-    return all(run.real_clock for group in groups for run in group.runs)
+    return all(run.real_clock for run in runs_of(groups))
 
 
 def _in_lockstep(times_s: Sequence[Floats]) -> bool:

@@ -45,7 +45,7 @@ def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence
     else:
         first = " ".join(_best_of(ranking) for ranking in ranked if ranking.standings)
         first = first or "The tests of the runs reach no common round and no common time: nothing is ranked."
-    what = f"{_what_was_run(groups, lines)} {what_was_told(groups)}"
+    what = " ".join([_what_was_run(groups, lines), what_was_told(groups), *control_traffic(groups)])
     return f'<p class="lead">{first}</p>\n<p>{escape(what)}</p>'
 
 
@@ -151,9 +151,13 @@ def accuracy_note(groups: Sequence[Group]) -> list[str]:
 
 
 def _attack_words(learning: LearningConfig) -> str:
-    """Who attacks and how, where somebody does."""
-    if learning.attack == "none" or not learning.attackers:
+    """Who attacks and how, where the settings speak of attackers."""
+    if learning.attack == "none" and learning.attackers:
+        return f"nobody attacking (learning.attackers is {learning.attackers}, but learning.attack is none)"
+    if learning.attack == "none":
         return ""
+    if not learning.attackers:
+        return f"nobody attacking (learning.attack is {learning.attack}, but learning.attackers is 0)"
     return f"{plural(learning.attackers, 'attacker')} ({learning.attack})"
 
 
@@ -179,6 +183,19 @@ def what_was_told(groups: Sequence[Group]) -> str:
         return f"Devices told the base station nothing of their data beside updates and numbers of samples{known}."
     each = [what + ("" if len(labels) == len(groups) else f" ({', '.join(labels)})") for what, labels in told.items()]
     return f"Beside updates and numbers of samples, devices told the base station {' and '.join(each)}."
+
+
+def control_traffic(groups: Sequence[Group]) -> list[str]:
+    """What devices sent beside updates, where they did."""
+    sent = {group.label: float(np.mean([run.of_round["control_bits"].sum() for run in group.runs])) for group in groups}
+    if not any(bits != 0.0 for bits in sent.values()):
+        return []
+    each = [
+        f"{label} {'(not written down)' if math.isnan(bits) else human(bits, 'bit', 3)}"
+        for label, bits in sent.items()
+        if bits != 0.0
+    ]
+    return [f"Control traffic of a run (answers to the policy, its trials; counted as sent): {', '.join(each)}."]
 
 
 def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequence[RunNumbers]) -> str:

@@ -13,14 +13,15 @@ from typing import Any, final
 from numpy.typing import ArrayLike
 from torch import nn
 
-from flare.config import MAX_SEEDS, Config, load, with_settings
+from flare.config import MAX_SEEDS, Config, load, override, with_settings
 from flare.data import Dataset, from_arrays
 from flare.learning.methods import METHODS
 from flare.learning.models import ModelBuilder
 from flare.plugins import load_plugins
 from flare.scheduling import POLICIES
 from flare.sweeps import Own
-from flare.sweeps.entries import of_pairs, pair_of, refuse_twins, run_name, with_pair
+from flare.sweeps.entries import TextEntry, of_pairs, refuse_twins, run_name, with_pair
+from flare.sweeps.grid import setting_in
 from flare.sweeps.parts import PARTS
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -167,7 +168,7 @@ def entries_of(given: Sequence[EntryLike], whole: Config) -> list[Entry]:
 
 def _entry(given: EntryLike, whole: Config) -> Entry:
     if isinstance(given, str):
-        return Entry(*pair_of(given, "entries: "))
+        return _typed(TextEntry.read(given, "entries: "), whole)
     if isinstance(given, Mapping):
         return _labelled(given, whole)
     if isinstance(given, Sequence) and len(given) == 2:
@@ -175,6 +176,15 @@ def _entry(given: EntryLike, whole: Config) -> Entry:
     raise ValueError(
         f'{given!r:.80} is no entry; give "method:policy", a pair (method, policy) or a dict of settings with a label'
     )
+
+
+def _typed(entry: TextEntry, whole: Config) -> Entry:
+    """An entry as the command line takes it, with its text for a label where it has settings of its own."""
+    if not entry.settings:
+        return Entry(entry.method, entry.policy)
+    own = override(with_pair(whole, entry.method, entry.policy), entry.settings)
+    names = [each.partition("=")[0].strip() for each in entry.settings]
+    return Entry(entry.method, entry.policy, str(entry), {name: setting_in(own, name) for name in names})
 
 
 def _labelled(given: Mapping[str, Any], whole: Config) -> Entry:

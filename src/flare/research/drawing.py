@@ -10,7 +10,7 @@ import numpy as np
 from flare.config import OTA
 from flare.records.run import RunNumbers
 from flare.report.curves import Curve, against_rounds, along
-from flare.report.run_groups import Group
+from flare.report.run_groups import Group, runs_of
 from flare.research.quantities import AXES, get_axis, get_quantity
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def draw_run(
     values, axis = get_quantity(quantity).values(numbers), get_axis(x).values(numbers)
     _refuse_analog([numbers], x)
     known = np.isfinite(values) & np.isfinite(axis)
-    axes = _axes(ax, quantity, x)
+    axes = _axes(ax, [numbers], quantity, x)
     axes.plot(axis[known], values[known], **({"label": label} | style))
     _name_curves(axes, legend)
     return axes
@@ -38,8 +38,9 @@ def draw_groups(
     """Of each group of seeds the mean, and the band of its 95 % interval, as far as half of its seeds go (`along` says
     where a curve begins and ends that is not against rounds); the axes."""
     curves = [_curve(group, quantity, x) for group in groups]
-    _refuse_analog([run for group in groups for run in group.runs], x)
-    axes = _axes(ax, quantity, x)
+    runs = runs_of(groups)
+    _refuse_analog(runs, x)
+    axes = _axes(ax, runs, quantity, x)
     for group, curve in zip(groups, curves, strict=True):
         (line,) = axes.plot(curve.x, curve.mean, **({"label": group.label} | style))
         if band and np.isfinite(curve.half).any():
@@ -71,12 +72,12 @@ def _curve(group: Group, quantity: str, x: str) -> Curve:
     return along(group, axis, values)
 
 
-def _axes(given: Any, quantity: str, x: str) -> Axes:
+def _axes(given: Any, runs: Sequence[RunNumbers], quantity: str, x: str) -> Axes:
     """The axes to draw on, new ones where none are given; what they say is left where it says something already."""
     from matplotlib import pyplot  # here, because it takes its time to import
     from matplotlib.ticker import MaxNLocator
 
-    labels = {"xlabel": get_axis(x).label, "ylabel": get_quantity(quantity).label}
+    labels = {"xlabel": get_axis(x).label_of(runs), "ylabel": get_quantity(quantity).label_of(runs)}
     axes: Axes = given
     if axes is None:
         _, axes = pyplot.subplots(layout="constrained")  # no label is cut off, however small the figure

@@ -30,7 +30,7 @@ from flare.scheduling.systems.luo import BY_SAMPLES, UNIFORM
 from flare.simulation.run import Simulation
 from flare.types import Floats
 
-_OF_PILOTS = ("sampling", "beta_over_alpha", "pilot_s", "pilot_j")
+_OF_PILOTS = ("sampling", "beta_over_alpha", "pilot_s", "pilot_j", "pilot_bits")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Pilots:
     beta_over_alpha   the estimate
     pilot_s           simulated seconds of both, from the first round to the last
     pilot_j           what all devices spent in them
+    pilot_bits        what they sent
     losses            the test losses to which rounds were counted, falling
     rounds            the rounds that each run took to each of them: with q = 1/N, and with q = p
     """
@@ -47,13 +48,19 @@ class Pilots:
     beta_over_alpha: float
     pilot_s: float
     pilot_j: float
+    pilot_bits: float
     losses: tuple[float, ...]
     rounds: tuple[tuple[int, ...], tuple[int, ...]]
 
     @property
     def options(self) -> dict[str, Any]:
         """Options of policy `luo`, with which a run uses the estimate and pays for it."""
-        return {"beta_over_alpha": self.beta_over_alpha, "pilot_s": self.pilot_s, "pilot_j": self.pilot_j}
+        return {
+            "beta_over_alpha": self.beta_over_alpha,
+            "pilot_s": self.pilot_s,
+            "pilot_j": self.pilot_j,
+            "pilot_bits": self.pilot_bits,
+        }
 
 
 def luo_pilots(
@@ -98,6 +105,7 @@ def luo_pilots(
         beta_over_alpha=ratio,
         pilot_s=float(sum(run.numbers.of_round["clock_s"][-1] for run in runs)),
         pilot_j=float(sum(run.numbers.round_energy_j().sum() for run in runs)),
+        pilot_bits=float(sum(run.numbers.round_sent_bits().sum() for run in runs)),
         losses=tuple(losses.tolist()),
         rounds=(tuple(counted[0]), tuple(counted[1])),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from flare.records.run import RunNumbers
+from flare.records.run import RunNumbers, time_in_words
 from flare.text import did_you_mean
 from flare.types import Floats
 
@@ -16,10 +16,15 @@ from flare.types import Floats
 @final
 @dataclass(frozen=True)
 class Quantity:
-    """What an axis says of it, and its value in every round of a run, shape (rounds,); nan where there is none."""
+    """What it is called, and its value in every round of a run, shape (rounds,); nan where there is none."""
 
     label: str
     values: Callable[[RunNumbers], Floats]
+    is_clock: bool = False
+
+    def label_of(self, runs: Sequence[RunNumbers]) -> str:
+        """What an axis says of it where these runs are drawn: a clock is simulated or real."""
+        return f"{time_in_words(runs)} (s)" if self.is_clock else self.label
 
 
 def _recorded(name: str) -> Callable[[RunNumbers], Floats]:
@@ -40,13 +45,14 @@ QUANTITIES: Mapping[str, Quantity] = {
     "mean_age": Quantity("mean age of updates", lambda run: run.round_mean_age()),
     "latency_s": Quantity("latency of the round (s)", _recorded("latency_s")),
     "broadcast_s": Quantity("broadcast of the model (s)", _recorded("broadcast_s")),
-    "clock_s": Quantity("simulated time (s)", _recorded("clock_s")),
+    "clock_s": Quantity("time so far (s)", _recorded("clock_s"), is_clock=True),
     "energy_j": Quantity("energy of the round (J)", lambda run: run.round_energy_j()),
     "total_energy_j": Quantity("energy so far (J)", lambda run: np.cumsum(run.round_energy_j())),
-    "payload_bits": Quantity("sent in the round (bit)", lambda run: run.round_payload_bits()),
-    "total_payload_bits": Quantity("sent so far (bit)", lambda run: np.cumsum(run.round_payload_bits())),
+    "payload_bits": Quantity("sent in the round (bit)", lambda run: run.round_sent_bits()),
+    "total_payload_bits": Quantity("sent so far (bit)", lambda run: np.cumsum(run.round_sent_bits())),
+    "control_bits": Quantity("control traffic (bit)", _recorded("control_bits")),
     "noise_std": Quantity("noise in a weight of the mean", _recorded("noise_std")),
-    "downlink_bits": Quantity("broadcast in the round (bit)", _recorded("downlink_bits")),
+    "downlink_bits": Quantity("broadcast in the round (bit)", lambda run: run.round_downlink_bits()),
     "objective": Quantity("objective of the schedule", _recorded("objective")),
     "gap": Quantity("gap to the proven bound", lambda run: run.gap()),
     "num_faults": Quantity("faults of nodes", lambda run: run.num_faults.astype(np.float64)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from flare.config import Config
 from flare.extras import imported
 from flare.records import RunFolder
-from flare.records.run import RunNumbers, read_rounds, run_of
+from flare.records.run import RunNumbers, read_rounds, run_of, time_in_words
 from flare.research.drawing import draw_run
 from flare.research.tables import Columns, device_columns, round_columns, warn_untold
 from flare.rounds import RoundRecord
@@ -106,14 +106,15 @@ class Run:
 
     @property
     def clock_s(self) -> float:
-        """Simulated time when the last round was over."""
+        """Simulated time when the last round was over; real time where `numbers.real_clock`."""
         return self.numbers.clock_s
 
     def frame(self) -> pd.DataFrame:
         """A pandas frame with one row a round.
 
         `round` is counted from 0. Beside what the record of a round holds as a number there are `num_selected`,
-        `num_sent`, `mean_tau` (of the selected devices), `energy_j` and `payload_bits` (of all devices in the round),
+        `num_sent`, `mean_tau` (of the selected devices), `energy_j` and `payload_bits` (of all devices in the round;
+        `control_bits` is the part of it that is no update: answers to the policy, its trials),
         `gap` (of the objective to its proven bound, as a share of it), `num_faults` and `why_nobody` (was selected).
         """
         return frame_of(self.round_columns())
@@ -151,8 +152,8 @@ class Run:
 
         quantity   a name in `flare.research.quantities.QUANTITIES`: accuracy, test_loss, train_loss, num_selected,
                    num_sent, mean_tau, mean_age, tau_bar, latency_s, broadcast_s, clock_s, energy_j, total_energy_j,
-                   payload_bits, total_payload_bits, downlink_bits, noise_std, objective, gap, num_faults
-        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; over
+                   payload_bits, total_payload_bits, control_bits, downlink_bits, noise_std, objective, gap, num_faults
+        x          "rounds", "time" (seconds, simulated or real), "energy" (joule so far) or "bits" (sent so far; over
                    the air nothing is)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
         legend     False: none; without, there is one where the axes have more than one curve
@@ -178,7 +179,7 @@ class Run:
     @property
     def _progress(self) -> str:
         rounds = f"{self.num_rounds} round{'' if self.num_rounds == 1 else 's'}"
-        return f"{self.status} after {rounds} and {human(self.clock_s, 's')} of simulated time"
+        return f"{self.status} after {rounds} and {human(self.clock_s, 's')} of {time_in_words([self.numbers])}"
 
     @property
     def _place(self) -> str:

@@ -86,7 +86,7 @@ class Runs(Sequence[Run]):
         elsewhere, a curve goes from where all have begun to where the first of those with the most rounds ends.
 
         quantity   as for `Run.plot`
-        x          "rounds", "time" (simulated seconds), "energy" (joule so far) or "bits" (sent so far; over
+        x          "rounds", "time" (seconds, simulated or real), "energy" (joule so far) or "bits" (sent so far; over
                    the air nothing is)
         ax         axes to draw on; None: new ones, in the style that matplotlib is set to
         band       False: means alone; a band ends at 0, since no quantity is negative
@@ -183,7 +183,7 @@ def _row(group: Group, line: Summary, rankings: Sequence[Ranking]) -> dict[str, 
         "mean_tau": line.tau,
         "gap": line.gap,
         "energy_j": line.energy_j,
-        "payload_bits": line.payload_bits,
+        "payload_bits": line.sent_bits,  # the public name of the column; in a record it means updates alone
         "rounds_without_sender": line.without_sender,
         "status": line.status,
     }

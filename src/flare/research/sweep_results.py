@@ -36,7 +36,7 @@ def result_columns(grid: Grid, runs: Sequence[RunNumbers | None], target: float)
     """One row a run: the swept settings by their names, the seed, and what came out.
 
     run, (swept settings), seed, status, rounds, clock_s, test_accuracy (at the end), best_accuracy, target_accuracy,
-    time_to_target_s, energy_j, payload_bits; empty where there is none.
+    time_to_target_s, energy_j, payload_bits (updates and control traffic); empty where there is none.
     """
     swept: dict[str, list[Any]] = {key: [] for factor in grid.factors for key in factor.keys}
     for run in grid.runs:

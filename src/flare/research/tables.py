@@ -45,7 +45,7 @@ def round_columns(numbers: RunNumbers) -> Columns:
         "mean_tau": numbers.round_mean("tau"),
         "mean_age": numbers.round_mean_age(),
         "energy_j": numbers.round_energy_j(),
-        "payload_bits": numbers.round_payload_bits(),
+        "payload_bits": numbers.round_sent_bits(),  # the public name of the column: control traffic is in it
         "gap": numbers.gap(),
         "num_faults": numbers.num_faults.astype(np.int64),
         "why_nobody": numbers.why_nobody,

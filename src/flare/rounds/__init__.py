@@ -10,7 +10,7 @@ arrival (`Arrivals.add`). The rest is here, once:
     state, record = arrivals.end()
 """
 
-from flare.rounds.apply import Arrivals, untrained, with_score
+from flare.rounds.apply import Arrivals, untrained, with_newcomers, with_score
 from flare.rounds.base_station import BaseStation
 from flare.rounds.observation import Observation
 from flare.rounds.plan import Plan, local_rules, plan_round
@@ -30,5 +30,6 @@ __all__ = [
     "plan_round",
     "untrained",
     "wants_score",
+    "with_newcomers",
     "with_score",
 ]

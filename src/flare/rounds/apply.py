@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from flare.learning.job import LocalRule, Score, Update, norm_of
+from flare.learning.job import LocalRule, Score, Update, all_finite, norm_of
 from flare.learning.methods.base import Reducer
 from flare.rounds.air import AirMean
-from flare.rounds.asynchrony import Underway
+from flare.rounds.asynchrony import Underway, over_all
 from flare.rounds.base_station import BaseStation
-from flare.rounds.history import Told, after_round, known_of, with_energy
+from flare.rounds.history import Told, after_round, informed, known_of, with_energy
+from flare.rounds.observation import Observation
 from flare.rounds.plan import Plan
 from flare.rounds.probing import probing_record
 from flare.rounds.record import RoundRecord
@@ -131,7 +131,7 @@ class Arrivals:
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
         if self._reducer is not None and self._sent:
             weights, method = self._reducer.end()
-            if not bool(torch.isfinite(weights).all()):
+            if not all_finite(weights):
                 status = RunStatus.DIVERGED
         noise_std = None
         if self._air is not None and self._air.received is not None:
@@ -149,32 +149,36 @@ class Arrivals:
             residuals=state.residuals if residuals is None else residuals,
             underway=underway,
         )
-        record = replace(
-            self._record(plan, sent, clock_s),
+        record = _record(
+            self._station,
+            state.rounds_done,
+            plan,
+            clock_s,
+            **self._arrived(plan, sent),
             noise_std=None if noise_std is None else json_number(noise_std),
             faults=[dict(each) for each in faults],
         )
         return ended(self._station.config.run, after), record
 
-    def _record(self, plan: Plan, sent: Mapping[int, Told], clock_s: float) -> RoundRecord:
-        """What was planned, and what of it has arrived."""
+    def _arrived(self, plan: Plan, sent: Mapping[int, Told]) -> dict[str, Any]:
+        """What the record says of the updates that have arrived, by its names."""
         measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
-        return replace(
-            _planned_record(self._station, self._state.rounds_done, plan, clock_s),
-            tau_bar=json_number(self._station.method.reference_steps(plan.method, plan.now)) if self._rules else None,
-            lr=[self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
-            sent=list(sent),
-            loss=[json_number(each.loss) for each in sent.values()],
-            update_norm=[json_number(self._own_norm[device]) for device in sent],
-            payload_bits=[bits[device] for device in sent],
-            age=[] if plan.underway is None else plan.underway.age[list(sent)].tolist(),
-            train_loss=json_number(_mean(self.losses.values())),
-            measured_compute_s=measured_compute_s,
-            measured_upload_s=measured_upload_s,
-            clipped=sorted(self._clipping.clipped),
-            norm_limit=json_number(self._clipping.limit),
-        )
+        tau_bar = self._station.method.reference_steps(plan.method, plan.now) if self._rules else math.nan
+        return {
+            "tau_bar": json_number(tau_bar),
+            "lr": [self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
+            "sent": list(sent),
+            "loss": [json_number(each.loss) for each in sent.values()],
+            "update_norm": [json_number(self._own_norm[device]) for device in sent],
+            "payload_bits": [bits[device] for device in sent],
+            "age": [] if plan.underway is None else plan.underway.age[list(sent)].tolist(),
+            "train_loss": json_number(_mean(self.losses.values())),
+            "measured_compute_s": measured_compute_s,
+            "measured_upload_s": measured_upload_s,
+            "clipped": sorted(self._clipping.clipped),
+            "norm_limit": json_number(self._clipping.limit),
+        }
 
     def _measured(self, sent: Iterable[int]) -> tuple[list[float | None], list[float | None]]:
         """How long the devices that sent were measured to compute and to send; nothing where none was measured."""
@@ -189,7 +193,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
     if plan is None:
         return _nobody_there(station, state, (), None)
     lasted_s = plan.latency_s if len(plan.selected) else plan.deadline_s
-    unseen = {device: Told() for device in np.setdiff1d(plan.selected, plan.lost).tolist()}  # as if they had sent
+    unseen = {device: Told() for device in plan.heard.tolist()}  # as if they had sent
     underway = _underway(plan, unseen, lasted_s, None)
     after = replace(
         state,
@@ -199,7 +203,7 @@ def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple
         history=_history(plan, unseen, dict.fromkeys(unseen, (None, None)), underway),
         underway=underway,
     )
-    record = _planned_record(station, state.rounds_done, plan, after.clock_s)
+    record = _record(station, state.rounds_done, plan, after.clock_s)
     return ended(station.config.run, after), record
 
 
@@ -211,17 +215,32 @@ def with_score(
     return scored(station.config.run, state, score), record
 
 
+def with_newcomers(station: BaseStation, state: RunState, seen: Observation) -> RunState:
+    """The state with room for devices that are known since this round, where none is there that could be planned for:
+    a plan makes that room itself."""
+    if seen.num_devices == state.history.num_devices:
+        return state
+    return replace(
+        state,
+        method=station.method.enrol(state.method, np.zeros(seen.num_devices)),
+        history=informed(state.history, seen),
+        underway=over_all(state.underway, seen.num_devices) if station.asynchronous else None,
+    )
+
+
 def _nobody_there(
     station: BaseStation, state: RunState, faults: Sequence[Mapping[str, Any]], lasted_s: float | None
 ) -> tuple[RunState, RoundRecord]:
     """Where no device is there, the deadline passes, or the real time that the round took."""
     deadline_s = station.config.wireless.deadline_s
+    passed_s = deadline_s if lasted_s is None else lasted_s
     none: Floats = np.zeros(0)
     after = replace(
         state,
         rounds_done=state.rounds_done + 1,
-        clock_s=state.clock_s + (deadline_s if lasted_s is None else lasted_s),
+        clock_s=state.clock_s + passed_s,
         history=after_round(state.history, {}, compute_s=none, upload_s=none, energy_j=none),
+        underway=None if state.underway is None else state.underway.after_time(passed_s),
     )
     record = replace(_idle_record(state.rounds_done, deadline_s, after.clock_s), why_nobody=nobody_reported(faults))
     return ended(station.config.run, after), replace(record, faults=[dict(each) for each in faults])
@@ -244,11 +263,12 @@ def _history(
     """The history with what the devices that sent have shown; their times as measured, or else as planned."""
     place = {device: k for k, device in enumerate(plan.selected.tolist())}
     among = [place[device] for device in sent]  # their places among the selected
-    history = plan.history if underway is None else replace(plan.history, age=underway.age.astype(np.float64))
+    history = plan.history if underway is None else plan.history.with_rows(age=underway.age.astype(np.float64))
     energy_j = plan.compute_energy_j[plan.schedule.selected] + plan.upload_energy_j
-    in_vain = np.isin(plan.selected, plan.lost)
+    if plan.lost.size:
+        history = with_energy(history, plan.lost, energy_j[np.isin(plan.selected, plan.lost)])
     return after_round(
-        with_energy(history, plan.lost, energy_j[in_vain]),
+        history,
         sent,
         compute_s=_known([times[device][0] for device in sent], plan.whole_compute_s[among]),
         upload_s=_known([times[device][1] for device in sent], plan.upload_s[among]),
@@ -256,11 +276,11 @@ def _history(
     )
 
 
-def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float) -> RoundRecord:
-    """The record of a scheduled round of which nothing has arrived yet."""
+def _record(station: BaseStation, index: int, plan: Plan, clock_s: float, **arrived: Any) -> RoundRecord:
+    """The record of a scheduled round; without `arrived`, by its names, of one of which nothing has arrived yet."""
     problem, schedule, at = plan.problem, plan.schedule, plan.schedule.selected
     speeds = plan.seen.speeds
-    return RoundRecord(
+    planned: dict[str, Any] = dict(
         round=index,
         status=schedule.status.value,
         available=plan.seen.num_present,
@@ -287,6 +307,7 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         lost=plan.lost.tolist(),
         pilot_s=schedule.pilot_s,
         pilot_energy_j=schedule.pilot_j,
+        control_bits=schedule.pilot_bits + (0.0 if plan.question is None else plan.question.answer_bits),
         cpu_hz=[] if schedule.cpu_hz is None else schedule.cpu_hz[at].tolist(),
         power_w=[] if schedule.power_w is None else schedule.power_w[at].tolist(),
         why_nobody="" if len(at) else why_nobody_sends(station, plan),
@@ -294,6 +315,7 @@ def _planned_record(station: BaseStation, index: int, plan: Plan, clock_s: float
         speed_spread=[] if speeds is None else [json_number(each) for each in speeds.spread[at].tolist()],
         **probing_record(plan.question),
     )
+    return RoundRecord(**{**planned, **arrived})
 
 
 def _idle_record(index: int, deadline_s: float, clock_s: float) -> RoundRecord:
@@ -322,6 +344,8 @@ def _idle_record(index: int, deadline_s: float, clock_s: float) -> RoundRecord:
 
 
 def _known(measured: Sequence[float | None], planned: Floats) -> Floats:
+    if all(own is None for own in measured):
+        return planned
     return np.array([each if own is None else own for own, each in zip(measured, planned.tolist(), strict=True)])
 
 

@@ -185,12 +185,18 @@ class BaseStation:
         return safe_tau_bar(self.smoothness, self.config.learning.local_lr)
 
 
+HORIZON = "horizon"
+"""The option by which a policy plans over the rounds of a run."""
+
+
 def policy_options(config: Config) -> dict[str, Any]:
     """The options of the policy in the settings; ValueError for one that it does not have, and where devices do not
-    tell what it needs."""
-    given = dict(config.scheduling.options)
-    POLICIES.find(config.scheduling.policy).check_options(given)
+    tell what it needs. An option `horizon` that is none is the number of rounds of the run."""
+    given, policy = dict(config.scheduling.options), POLICIES.find(config.scheduling.policy)
+    policy.check_options(given)
     refuse_unshared([config])
+    if HORIZON in policy.options and policy.filled(given)[HORIZON] is None:
+        given[HORIZON] = config.run.rounds
     return given
 
 

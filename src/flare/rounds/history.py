@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -29,36 +28,39 @@ def known_of(data: DataConfig, sent: Mapping[int, Told]) -> dict[int, Told]:
     it computes itself, of what it decoded."""
     if data.share_losses:
         return dict(sent)
-    return {device: each._replace(loss=math.nan, squared_loss=math.nan) for device, each in sent.items()}
+    return {device: Told(norm=each.norm, sketch=each.sketch) for device, each in sent.items()}
 
 
 def informed(history: History, seen: Observation) -> History:
     """The history of all devices, newcomers included, with what the present ones say of their data."""
-    empty, known = History.empty(seen.num_devices), history.num_devices
-    rows = {name: np.append(getattr(history, name), getattr(empty, name)[known:]) for name in _BY_DEVICE}
-    told = ~np.isnan(seen.num_samples)
-    rows["num_samples"][seen.devices[told]] = seen.num_samples[told]
-    return History(**rows, label_counts=_labels(history.label_counts, seen), sketch=_grown(history.sketch, seen))
+    if history.num_devices < seen.num_devices:
+        empty, known = History.empty(seen.num_devices), history.num_devices
+        grown = {name: np.append(getattr(history, name), getattr(empty, name)[known:]) for name in _BY_DEVICE}
+        history = history.with_rows(**grown, sketch=_grown(history.sketch, seen))
+    num_samples, told = history.num_samples.copy(), ~np.isnan(seen.num_samples)
+    num_samples[seen.devices[told]] = seen.num_samples[told]
+    return history.with_rows(num_samples=num_samples, label_counts=_labels(history.label_counts, seen))
 
 
 def after_round(
     history: History, sent: Mapping[int, Told], *, compute_s: Floats, upload_s: Floats, energy_j: Floats
 ) -> History:
     """The history when the devices in `sent` have sent; times and energy of theirs, in the order of `sent`."""
-    new = {name: getattr(history, name).copy() for name in _BY_DEVICE}
+    if not sent:
+        return history.with_rows(rounds_since_sent=history.rounds_since_sent + 1.0)
+    new = {name: getattr(history, name).copy() for name in _BY_UPDATE}
     new["rounds_since_sent"] += 1.0
-    if sent:
-        devices, updates = list(sent), list(sent.values())
-        new["times_sent"][devices] += 1.0
-        new["rounds_since_sent"][devices] = 1.0
-        new["last_loss"][devices] = [each.loss for each in updates]
-        new["mean_squared_loss"][devices] = [each.squared_loss for each in updates]
-        new["update_norm"][devices] = [each.norm for each in updates]
-        new["compute_s"][devices] = compute_s
-        new["upload_s"][devices] = upload_s
-        new["energy_j"][devices] += energy_j
-        new |= _sketches(history, devices, [each.sketch for each in updates])
-    return replace(history, **new)
+    devices, updates = np.array(list(sent)), list(sent.values())
+    new["times_sent"][devices] += 1.0
+    new["rounds_since_sent"][devices] = 1.0
+    new["last_loss"][devices] = [each.loss for each in updates]
+    new["mean_squared_loss"][devices] = [each.squared_loss for each in updates]
+    new["update_norm"][devices] = [each.norm for each in updates]
+    new["compute_s"][devices] = compute_s
+    new["upload_s"][devices] = upload_s
+    new["energy_j"][devices] += energy_j
+    new |= _sketches(history, devices, [each.sketch for each in updates])
+    return history.with_rows(**new)
 
 
 def with_energy(history: History, devices: Indices, energy_j: Floats) -> History:
@@ -67,16 +69,17 @@ def with_energy(history: History, devices: Indices, energy_j: Floats) -> History
         return history
     spent_j = history.energy_j.copy()
     spent_j[devices] += energy_j
-    return replace(history, energy_j=spent_j)
+    return history.with_rows(energy_j=spent_j)
 
 
-_BY_DEVICE = (
-    "times_sent", "rounds_since_sent", "last_loss", "mean_squared_loss", "update_norm", "num_samples",
-    "compute_s", "upload_s", "energy_j", "age",
+_BY_UPDATE = (
+    "times_sent", "rounds_since_sent", "last_loss", "mean_squared_loss", "update_norm", "compute_s", "upload_s",
+    "energy_j",
 )  # fmt: skip
+_BY_DEVICE = (*_BY_UPDATE, "num_samples", "age")
 
 
-def _sketches(history: History, devices: list[int], heard: list[Floats | None]) -> dict[str, Floats]:
+def _sketches(history: History, devices: Indices, heard: list[Floats | None]) -> dict[str, Floats]:
     """The sketches of all devices with those of the ones that were heard, where the base station makes some."""
     made = [each for each in heard if each is not None]
     if not made:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from flare.config.code_parts import CODE_PARTS, code_key
 from flare.learning.methods import METHODS
+from flare.learning.methods.base import Method
 from flare.registry import Registry
 from flare.rounds.base_station import BaseStation
 from flare.scheduling import POLICIES
@@ -20,6 +21,8 @@ from flare.uplink import CODECS
 from flare.uplink.air import AIR_SCHEMES
 
 _DIGITS = 16  # of a checksum
+_NOT_CODE = {"__doc__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__"}
+"""Attributes of a class that say where it stands and how it is explained."""
 
 
 def code_identity(station: BaseStation) -> dict[str, str]:
@@ -84,15 +87,33 @@ def source_of(code: type | Any) -> str:
 
 
 def _compiled(code: Any) -> str:
-    """What functions and classes are made of: instructions, names and constants. Constants go by their text, and
-    functions within by what they are made of: no address in memory is in it."""
+    """What functions and classes are made of: instructions, names, constants, default values, attributes. Values go by
+    their text, where they are plain, and functions within by what they are made of: no address in memory is in it."""
     if isinstance(code, type):
-        return repr([(name, _compiled(each)) for name, each in sorted(vars(code).items()) if callable(each)])
+        return repr([(name, _compiled(each)) for name, each in sorted(vars(code).items()) if name not in _NOT_CODE])
+    if isinstance(code, staticmethod | classmethod):
+        return _compiled(code.__func__)
+    if isinstance(code, property):
+        return repr([_compiled(each) for each in (code.fget, code.fset, code.fdel)])
     made = code if isinstance(code, CodeType) else getattr(code, "__code__", None)
     if not isinstance(made, CodeType):
-        return ""
+        return _plain(code)
     constants = [_compiled(each) if isinstance(each, CodeType) else repr(each) for each in made.co_consts]
-    return repr((made.co_code, made.co_names, made.co_varnames, constants, getattr(code, "__kwdefaults__", None)))
+    named = sorted((getattr(code, "__kwdefaults__", None) or {}).items())
+    defaults = [_plain(getattr(code, "__defaults__", None)), [(name, _plain(each)) for name, each in named]]
+    return repr((made.co_code, made.co_names, made.co_varnames, constants, defaults))
+
+
+def _plain(value: Any) -> str:
+    """The text of numbers, texts and tuples of them; empty for all else."""
+    if isinstance(value, tuple):
+        return repr([_plain(each) for each in value])
+    return repr(value) if value is None or isinstance(value, bool | int | float | complex | str | bytes) else ""
+
+
+def is_own_method(method: Method) -> bool:
+    """Whether a method, or the one that it stands around, is a user's own."""
+    return bool(own_code(type(method)) or own_code(type(getattr(method, "around", method))))
 
 
 def own_code(code: Any) -> str:

@@ -31,6 +31,11 @@ class PolicyMemory:
     arrays: Mapping[str, Array] = field(default_factory=dict)
     known: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # In one order and layout, however the policy handed it over: it shall find it so after a resume, too.
+        kept = {name: np.asarray(self.arrays[name], order="C") for name in sorted(self.arrays)}
+        object.__setattr__(self, "arrays", kept)
+
     def recall(self, seen: Observation) -> dict[str, Array]:
         """What the policy is given, nothing in its first round. A newcomer has the middle value of the others that are
         there; an array of which no device that is there has an entry is left out."""

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from torch import Tensor
 
+from flare.learning.aggregate import Mean, RunningMean
 from flare.learning.job import LocalRule
 from flare.learning.methods.base import MethodState, Round
-from flare.rng import stream
 from flare.rounds import air
 from flare.rounds.asynchrony import Underway, as_left, over_all, refuse_vectors
 from flare.rounds.base_station import BaseStation
-from flare.rounds.bits import schedule_with_bits
 from flare.rounds.broadcast import heard_control, heard_gradient
-from flare.rounds.computing import computing
 from flare.rounds.history import informed, with_energy
-from flare.rounds.method_answers import checked_reference, checked_rules, checked_steps
+from flare.rounds.method_answers import checked_reference, checked_rules
 from flare.rounds.observation import Observation
 from flare.rounds.probing import Answered, Question, asked, asks, unanswered
 from flare.rounds.robust import ClippedMean, as_believed
+from flare.rounds.scheduled import Ahead, Before, Known, answer_of, link_of, problem_of
 from flare.rounds.state import RunState
 from flare.rounds.weighing import lost_updates, mean_of
-from flare.scheduling import POLICIES, Hardware, Probed, RoundProblem, Schedule, solve
-from flare.scheduling.hardware import hardware_for
+from flare.scheduling import Probed, RoundProblem, Schedule
 from flare.scheduling.history import History
 from flare.scheduling.schedule import time_of_broadcast
 from flare.types import Floats, Indices
 from flare.uplink import Qsgd
-from flare.uplink.air import AirLink, AirPlan
+from flare.uplink.air import AirPlan
 from flare.wireless.rate import upload_energy_j
 
 
@@ -68,6 +65,11 @@ class Plan:
     def selected(self) -> Indices:
         """The devices that are to send, ascending."""
         return self.now.selected
+
+    @property
+    def heard(self) -> Indices:
+        """Those of them whose packets arrive, ascending."""
+        return np.setdiff1d(self.selected, self.lost) if self.lost.size else self.selected
 
     @property
     def weights(self) -> Floats | None:
@@ -150,19 +152,20 @@ class Plan:
 
 
 def plan_round(
-    station: BaseStation, state: RunState, seen: Observation, answered: Answered | None = None
+    station: BaseStation,
+    state: RunState,
+    seen: Observation,
+    answered: Answered | None = None,
+    ahead: Ahead | None = None,
 ) -> Plan | None:
     """Schedule the devices that are there; None where there are none.
 
     `answered` is what they answered to the question of the policy (`question_of`); ValueError where it has one and
-    nobody was asked.
+    nobody was asked. `ahead` is the round as it was scheduled before its time.
     """
     if seen.num_present == 0:
         return None
-    known = problem_of(station, seen) if answered is None else answered.question.known
-    if answered is None and question_of(station, state, seen, known) is not None:
-        raise unanswered(station)
-    (problem, energy_j), link = known, _air_link(station, seen)
+    problem, energy_j = _known(station, state, seen, answered, ahead)
     method = station.method.enrol(state.method, seen.over_all(problem.tau))
     underway, told_s = None, 0.0
     if station.asynchronous:
@@ -171,9 +174,13 @@ def plan_round(
         energy_j = underway.energy_j[seen.devices]
     history = informed(state.history, seen)
     if answered is not None:
-        history = replace(history, energy_j=history.energy_j + answered.question.energy_over_all())
-    probed = Probed.nothing(seen.num_present) if answered is None else answered.probed  # there was nobody to ask
-    schedule, bound, codecs = _schedule(station, state, seen, problem, history, link, probed)
+        history = history.with_rows(energy_j=history.energy_j + answered.question.energy_over_all())
+    if ahead is not None:
+        schedule, bound, codecs = ahead.answer
+    else:
+        probed = Probed.nothing(seen.num_present) if answered is None else answered.probed  # there was nobody to ask
+        before = Before(history, state.memory, probed)
+        schedule, bound, codecs = answer_of(station, state.rounds_done, seen, problem, before)
     moved = schedule.problem.deadline_s != problem.deadline_s
     if schedule.pilot_j:
         each_j = np.full(seen.num_present, schedule.pilot_j / seen.num_present)
@@ -184,17 +191,14 @@ def plan_round(
         schedule = _with_broadcast(station, seen, schedule, answered)
     problem = schedule.problem
     selected = seen.devices[schedule.selected]
-    now = _round(station, state, seen, selected, problem.tau)
+    age = None if underway is None else underway.age.astype(np.float64)
+    now = _round(station, state, seen, selected, problem.tau, age=age, new_mean=mean_of(station, schedule, selected))
     return Plan(
         seen,
         problem,
         schedule,
         bound,
-        replace(
-            now,
-            age=None if underway is None else underway.age.astype(np.float64),
-            new_mean=mean_of(station, schedule, selected),
-        ),
+        now,
         method,
         history,
         schedule.compute_energy_j(energy_j),
@@ -203,14 +207,39 @@ def plan_round(
         deadline_s=problem.deadline_s if moved else station.config.wireless.deadline_s,
         lost=lost_updates(station, schedule, selected, state.rounds_done),
         codecs=codecs,
-        air=_air_plan(station, link, schedule),
+        air=_air_plan(station, seen, schedule),
         underway=underway,
         periodic=station.periodic,
         question=None if answered is None else answered.question,
     )
 
 
-def _round(station: BaseStation, state: RunState, seen: Observation, selected: Indices, tau: Floats) -> Round:
+def _known(
+    station: BaseStation, state: RunState, seen: Observation, answered: Answered | None, ahead: Ahead | None
+) -> Known:
+    """The problem of the round, where it is known already, or else now."""
+    if ahead is not None:
+        assert ahead.seen is seen, "it was scheduled with other devices"
+        assert answered is None, "nobody is asked in such a round"
+        return ahead.known
+    if answered is not None:
+        return answered.question.known
+    known = problem_of(station, seen)
+    if question_of(station, state, seen, known) is not None:
+        raise unanswered(station)
+    return known
+
+
+def _round(
+    station: BaseStation,
+    state: RunState,
+    seen: Observation,
+    selected: Indices,
+    tau: Floats,
+    *,
+    age: Floats | None = None,
+    new_mean: Callable[[], Mean] = RunningMean,
+) -> Round:
     """What a method is told of a round with these devices; `tau` of those that are there."""
     learning = station.config.learning
     return Round(
@@ -221,6 +250,8 @@ def _round(station: BaseStation, state: RunState, seen: Observation, selected: I
         global_lr=learning.global_lr,
         tau_bar_limit=station.tau_bar_limit,
         cpu_hz=seen.over_all(seen.cpu_hz),
+        age=age,
+        new_mean=new_mean,
     )
 
 
@@ -264,7 +295,7 @@ def _with_broadcast(station: BaseStation, seen: Observation, schedule: Schedule,
 
 
 def question_of(
-    station: BaseStation, state: RunState, seen: Observation, known: tuple[RoundProblem, Floats] | None = None
+    station: BaseStation, state: RunState, seen: Observation, known: Known | None = None
 ) -> Question | None:
     """What the policy of the settings wants to ask devices before it selects, and what that costs; None: nothing.
 
@@ -276,83 +307,8 @@ def question_of(
     return asked(station, state.rounds_done, seen, known or problem_of(station, seen), history)
 
 
-def problem_of(station: BaseStation, seen: Observation) -> tuple[RoundProblem, Floats]:
-    """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
-    wireless, link = station.config.wireless, _air_link(station, seen)
-    tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
-    sizes = station.method.sizes(seen.devices, seen.cpu_hz)
-    bits: float | Floats = station.payload_bits
-    if sizes is not None:
-        counts, which = np.unique(sizes.num_weights, return_inverse=True)
-        bits = np.array([station.payload_of(n) for n in counts.tolist()])[which]
-    compute_s, energy_j = computing(station, seen, tau, sizes)
-    problem = RoundProblem(
-        tau=tau,
-        compute_s=compute_s,
-        snr_hz=seen.snr_hz,
-        payload_bits=bits,
-        total_bandwidth_hz=wireless.total_bandwidth_hz,
-        deadline_s=wireless.usable_s,
-        gamma=station.gamma(tau),
-        block_hz=wireless.block_hz or None,
-        max_devices=station.max_devices,
-    )
-    if station.air is not None and link is not None:
-        problem = air.asked(problem, station.air, link, station.num_weights)
-    return problem, energy_j
-
-
-def _schedule(
-    station: BaseStation,
-    state: RunState,
-    seen: Observation,
-    problem: RoundProblem,
-    history: History,
-    link: AirLink | None,
-    probed: Probed | None = None,
-) -> tuple[Schedule, float, tuple[Qsgd, ...]]:
-    """The schedule by the policy of the settings, which draws from the stream of the round, a proven bound on the
-    objective (nan where the policy proves none and the settings ask for none), and the codecs of the selected where
-    they are chosen with the schedule."""
-    if station.codecs:
-        chosen, which = schedule_with_bits(station, problem)
-        return chosen, chosen.lower_bound, tuple(station.codecs[number] for number in which)
-    scheduling, seed = station.config.scheduling, station.config.seed
-    if link is not None and station.config.uplink.air_senders == air.BEST:
-        schedule = air.best_schedule(problem, link, station.config.uplink.air_noise)
-    else:
-        schedule = solve(
-            problem,
-            scheduling.policy,
-            rng=stream(seed, "policy", state.rounds_done),
-            history=as_believed(history, station.clip, seen.voters).of(seen.devices),
-            memory=state.memory.recall(seen),
-            hardware=_hardware(station, seen, problem),
-            probed=probed,
-            **station.policy_options,
-        )
-    if link is not None and not np.array_equal(schedule.problem.snr_hz, problem.snr_hz):
-        does, why = "says what interference leaves of the channels", "the scheme goes by the channels of the cell"
-        raise air.not_over_the_air(scheduling.policy, does, why)
-    bound = schedule.lower_bound
-    if math.isnan(bound) and scheduling.bound:
-        bound = solve(schedule.problem, "exact").lower_bound  # which ends when the policy says
-    return schedule, bound, ()
-
-
-def _hardware(station: BaseStation, seen: Observation, problem: RoundProblem) -> Hardware | None:
-    """What the devices compute and send with, where the policy asks for it."""
-    if not POLICIES.find(station.config.scheduling.policy).needs_hardware:
-        return None
-    return hardware_for(problem.compute_s, seen.cpu_hz, seen.power_w, station.config.wireless.capacitance)
-
-
-def _air_link(station: BaseStation, seen: Observation) -> AirLink | None:
-    return None if station.air is None else air.air_link(station.config.wireless, seen)
-
-
-def _air_plan(station: BaseStation, link: AirLink | None, schedule: Schedule) -> AirPlan | None:
-    if station.air is None or link is None:
+def _air_plan(station: BaseStation, seen: Observation, schedule: Schedule) -> AirPlan | None:
+    if station.air is None or (link := link_of(station, seen)) is None:
         return None
     return air.air_plan(station.air, link, schedule.problem, schedule.selected, station.num_weights)
 
@@ -365,13 +321,14 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
     are lost. Gradients count as the updates will. In asynchronous rounds each steps as it was told when it received its
     model.
     """
-    heard = np.setdiff1d(plan.selected, plan.lost)
+    heard = plan.heard
     if len(heard) == 0:
         return {}
     if plan.underway is not None:
         return {device: plan.underway.rule(device) for device in heard.tolist()}
-    mean, common, taking_part = plan.now.new_mean(), None, set(heard.tolist())
+    common, taking_part = None, set(heard.tolist())
     if station.method.needs_gradients:
+        mean = plan.now.new_mean()
         mean = ClippedMean(mean, station.clip, station.max_held) if station.clip else mean
         taking_part = set()
         for device, gradient in gradients:

@@ -47,6 +47,8 @@ class Question:
     broadcast_s: float
     answer_s: float  # from the model's arrival to the last answer
     energy_j: Floats  # (asked,)
+    answer_bits: float = 0.0  # of all of them together
+    question_bits: float = 0.0  # what the base station broadcasts
 
     @property
     def devices(self) -> Indices:
@@ -123,11 +125,19 @@ def probing_record(question: Question | None) -> dict[str, Any]:
     if question is None:
         return {}
     devices, energy_j = question.devices.tolist(), question.energy_j.tolist()
-    return {"probed": devices, "probe_s": question.lasts_s, "probe_energy_j": energy_j}
+    return {
+        "probed": devices,
+        "probe_s": question.lasts_s,
+        "probe_energy_j": energy_j,
+        "question_bits": question.question_bits,
+    }
 
 
-def _price(station: BaseStation, seen: Observation, problem: RoundProblem, probe: Probe) -> tuple[float, float, Floats]:
-    """How long the broadcast of a probe takes, how long its answers, and the energy that these cost each device."""
+def _price(
+    station: BaseStation, seen: Observation, problem: RoundProblem, probe: Probe
+) -> tuple[float, float, Floats, float, float]:
+    """How long the broadcast of a probe takes, how long its answers, the energy that these cost each device, and the
+    bits of the answers and of the broadcast."""
     wireless, at = station.config.wireless, probe.devices
     passes = FORWARD_SHARE if probe.kind == LOSS else 1.0
     samples = np.full(at.size, float(wireless.batch_size)) if probe.samples == BATCH else seen.num_samples[at]
@@ -138,11 +148,12 @@ def _price(station: BaseStation, seen: Observation, problem: RoundProblem, probe
     bits = station.gradient_bits if probe.distances else ANSWER_BITS
     sending_s = upload_s(bits, np.asarray(problem.usable_hz / at.size), seen.snr_hz[at])
     energy_j = compute_j + upload_energy_j(seen.power_w[at], sending_s)
-    heard_s = 0.0
+    heard_s, heard_bits = 0.0, 0.0
     if station.broadcasts:
+        heard_bits = _model_bits(station)
         heard_hz = seen.downlink_snr_hz(wireless)[at]
-        heard_s = broadcast_s(_model_bits(station), wireless.total_bandwidth_hz, heard_hz)
-    return heard_s, float((compute_s + sending_s).max()), energy_j
+        heard_s = broadcast_s(heard_bits, wireless.total_bandwidth_hz, heard_hz)
+    return heard_s, float((compute_s + sending_s).max()), energy_j, float(bits) * at.size, heard_bits
 
 
 def _model_bits(station: BaseStation) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, final
@@ -15,8 +17,8 @@ class RoundRecord:
     Lists from `tau` to `upload_energy_j` have a value for each selected device, in their order; `loss`, `update_norm`
     and `payload_bits` one for each device that sent, in the order of `sent`. In a simulation all selected devices send,
     but for those whose update is `lost`. `weights`, `error_rate`, `cpu_hz` and `power_w` have one for each selected
-    device where the policy set them, and are empty otherwise; so are `samples_per_s` and `speed_spread` where devices
-    measured. `measured_compute_s` and `measured_upload_s` have one for each device that sent, or none at all.
+    device where the policy set them, `samples_per_s` and `speed_spread` where devices measured, and are empty
+    otherwise. `measured_compute_s` and `measured_upload_s` have one for each device that sent, or none at all.
     `probe_energy_j` has one for each of the devices `probed`, and `node_accuracy` one for each of those `tested`.
 
     Where devices compute across rounds, `tau` and energy are those of the whole update, `compute_s` is what was left of
@@ -63,6 +65,8 @@ class RoundRecord:
     probed: list[int] = field(default_factory=list)  # devices that were asked before the selection
     probe_s: float = 0.0  # how long that took, before the broadcast and the deadline
     probe_energy_j: list[float] = field(default_factory=list)  # what it cost each of them
+    question_bits: float = 0.0  # what was broadcast then: the model, where broadcasts count
+    control_bits: float | None = 0.0  # what all devices sent in answers and trials; None: an older version did not say
     train_loss: float | None = None  # the mean over those that sent
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -85,6 +89,12 @@ class RoundRecord:
     clipped: list[int] = field(default_factory=list)  # devices whose update was too long, and shortened
     norm_limit: float | None = None  # the greatest length of an update that was believed; None: any
 
+    def that_took(self, wall_s: float) -> RoundRecord:
+        """The record of a round that took so much real time."""
+        timed = copy.copy(self)
+        object.__setattr__(timed, "wall_s", wall_s)
+        return timed
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
         return {name: getattr(self, name) for name in _NAMES}
@@ -96,8 +106,11 @@ class RoundRecord:
         told = {**_NOT_COUNTED, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
             told = {**told, "payload_bits": [None] * len(told["sent"])}
+        if told.get("probed") or told["pilot_s"]:
+            told = {"control_bits": None, **told}
         told = {
             "noise_std": None,
+            "control_bits": 0.0,
             "lost": [],
             "late": [],
             "came_late": [],
@@ -130,11 +143,42 @@ class RoundRecord:
             for name in names:
                 if len(told[name]) != len(told[of]) and (told[name] or name not in may_be_empty):
                     raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
+        _refuse_odd(told)
         return cls(**{name: told[name] for name in _NAMES})
 
 
+def _refuse_odd(told: Mapping[str, Any]) -> None:
+    """ValueError where something in a record cannot have happened in a round."""
+    for name in ("selected", "sent", "tested"):
+        if len(set(told[name])) < len(told[name]):
+            raise ValueError(f"names a device twice in {name}")
+    if told["control_bits"] is not None and not 0.0 <= told["control_bits"] < math.inf:
+        raise ValueError(f"has control_bits = {told['control_bits']:g}, which must be finite and not negative")
+    for what in ("node_accuracy", "node_loss"):
+        mean, std = (told[f"{what}_{part}"] for part in ("mean", "std"))
+        if (mean is None) != (std is None):
+            raise ValueError(f"has one of {what}_mean and {what}_std, and must have both or none")
+        if mean is not None and not told["tested"]:
+            raise ValueError(f"has {what}_mean, but nobody in tested")
+        if std is not None and std < 0.0:
+            raise ValueError(f"has {what}_std = {std:g}, which must not be negative")
+    for accuracy in (told["node_accuracy_mean"], *told["node_accuracy"]):
+        if accuracy is not None and not 0.0 <= accuracy <= 1.0:
+            raise ValueError(f"has an accuracy of {accuracy:g} on nodes, which must be from 0 to 1")
+
+
 _NOT_COUNTED = dict.fromkeys(
-    ("broadcast_s", "downlink_bits", "pilot_s", "pilot_energy_j", "shared_s", "shared_bits", "probe_s"), 0.0
+    (
+        "broadcast_s",
+        "downlink_bits",
+        "pilot_s",
+        "pilot_energy_j",
+        "shared_s",
+        "shared_bits",
+        "probe_s",
+        "question_bits",
+    ),
+    0.0,
 )
 """What records of older versions do not have, as it did not count then."""
 _NAMES = tuple(each.name for each in fields(RoundRecord))

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flare.learning.job import all_finite
 from flare.learning.methods.base import MethodState
 from flare.rounds.asynchrony import ARRAYS, FREE, Underway
 from flare.rounds.base_station import BaseStation
-from flare.rounds.identity import own_code
+from flare.rounds.identity import is_own_method, own_code
 from flare.rounds.memory import PolicyMemory
 from flare.rounds.residuals import Part
 from flare.rounds.state import RunState, RunStatus, from_tensors
@@ -54,7 +55,7 @@ def _refuse_weights(station: BaseStation, state: RunState) -> None:
     weights = state.weights
     if weights.shape != (station.num_weights,) or not weights.is_floating_point():
         raise ValueError(f"its weights are {_kind(weights)}; the model has {station.num_weights} numbers")
-    if state.status is not RunStatus.DIVERGED and not bool(torch.isfinite(weights).all()):
+    if state.status is not RunStatus.DIVERGED and not all_finite(weights):
         raise ValueError(f'its weights are not all finite, and its status is "{state.status.value}"')
 
 
@@ -93,7 +94,7 @@ def _refuse_numbers(
 
 def _refuse_method(station: BaseStation, state: MethodState, num_devices: int) -> None:
     method = station.method
-    if own_code(type(method)) or own_code(type(getattr(method, "around", method))):
+    if is_own_method(method):
         return
     expected, one_more = (method.start(station.num_weights, few) for few in (0, 1))  # for all it may take much room
     if state.keys() != expected.keys():

@@ -105,7 +105,7 @@ def as_believed(history: History, clip: float, voters: Indices | None = None) ->
     limit = clip * typical_norm(votes_of(history, voters).values()) if clip else math.nan
     if math.isnan(limit):
         return history
-    return replace(history, update_norm=np.minimum(history.update_norm, limit))
+    return history.with_rows(update_norm=np.minimum(history.update_norm, limit))
 
 
 @final

@@ -42,6 +42,11 @@ class RunState:
     residuals: Residuals = Residuals()  # noqa: RUF009 (they never change)
     underway: Underway | None = None  # what devices compute across rounds; None: nothing, and before the first
 
+    def __post_init__(self) -> None:
+        # In one order and layout, whoever kept it: a method may go through it, and shall find it so after a resume.
+        kept = {name: self.method[name].contiguous() for name in sorted(self.method)}
+        object.__setattr__(self, "method", kept)
+
 
 def first_state(weights: Tensor, method: MethodState, num_devices: int, *, clock_s: float = 0.0) -> RunState:
     """The state before the first round, which begins at `clock_s`."""

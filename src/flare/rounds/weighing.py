@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flare.learning.aggregate import Mean, RunningMean, WeightedSum
-from flare.rng import stream
+from flare.rng import streams
 from flare.rounds.air import WEIGHING, not_over_the_air
 from flare.rounds.base_station import BaseStation, refuse_weighing
 from flare.rounds.robust import robust_mean, weights_refused
@@ -53,5 +53,5 @@ def lost_updates(station: BaseStation, schedule: Schedule, devices: Indices, ind
     if schedule.error_rate is None:
         return devices[:0]
     seed = station.config.seed
-    drawn = [stream(seed, "packet", index, device).random() for device in devices.tolist()]
+    drawn = [each.random() for each in streams(seed, "packet", index, numbers=devices.tolist())]
     return devices[np.array(drawn) < schedule.error_rate]

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from flare.config.guard import Guard
 from flare.rounds import air
 from flare.rounds.base_station import BaseStation
 from flare.rounds.plan import Plan
 from flare.scheduling.nobody import Advice, Names, setting_names, why_nobody
-from flare.units import parse
+from flare.text import plural
 
 
 def why_nobody_sends(station: BaseStation, plan: Plan) -> str:
@@ -38,12 +39,11 @@ def _names(station: BaseStation) -> Names:
 
 def _advice(station: BaseStation, plan: Plan) -> Advice:
     """What the advice depends on beside the problem."""
-    guard, share = station.config.wireless.guard, plan.seen.compute_share
+    share = plan.seen.compute_share
     if share is not None:
         share = np.where(plan.problem.tau == plan.seen.tau, share, math.nan)  # a method may have steps of its own
     return Advice(
-        guard_share=0.0 if isinstance(guard, str) else guard,
-        guard_s=parse(guard, "time") if isinstance(guard, str) else 0.0,
+        Guard.of(station.config.wireless.guard),
         compute_share=share,
         rate_is_told=plan.seen.rate_is_told,
     )
@@ -55,5 +55,5 @@ def nobody_reported(faults: Sequence[Mapping[str, Any]]) -> str:
         return "no device reported what it can do; start some, or wait for them"
     reasons = {str(each.get("why", "")) for each in faults}
     first = min(reasons)
-    more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+    more = f", and {plural(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
     return f"no device gave a sound report of what it can do ({first}{more}); the faults of the round say which"

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from flare.types import Floats
-from flare.wireless.rate import bandwidth_and_slope, bandwidth_for, upload_s
+from flare.wireless.rate import (
+    bandwidth_and_slope,
+    bandwidth_for,
+    bare_bandwidth_and_slope,
+    bare_upload_s,
+    unwarned,
+    upload_s,
+)
 
 CERTIFIED = 1e-9
 """What an optimal division promises: `band_residual` and `finish_spread` are at most this."""
@@ -46,6 +53,17 @@ def optimal_split(
 ) -> Allocation:
     """Solve P3 for one set of devices, all arrays of shape (devices of the set,), not empty; `payload_bits` may be one
     number for all of them."""
+    with unwarned():
+        split, latency = _newton_split(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
+    if split is not None:
+        return split
+    return _split_between_doubles(compute_s, snr_hz, payload_bits, total_bandwidth_hz, latency)
+
+
+def _newton_split(
+    compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float
+) -> tuple[Allocation | None, float]:
+    """The division, None where it misses its certificate, and when all finish by it."""
     latency, bandwidth, slope = _common_finish(compute_s, snr_hz, payload_bits, total_bandwidth_hz)
     if np.isfinite(slope).all():
         # The last step of t, too small to change a bandwidth by 1e-8, is taken along the slopes: what is left of the
@@ -54,10 +72,10 @@ def optimal_split(
         latency += float(left_hz / slope.sum())
         bandwidth = bandwidth + left_hz * (slope / slope.sum())
         if (bandwidth > 0.0).all():
-            split = _certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
+            split = _bare_certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth)
             if max(split.band_residual, split.finish_spread, abs(latency / split.latency_s - 1.0)) <= CERTIFIED:
-                return Allocation(bandwidth, latency, split.band_residual, split.finish_spread)
-    return _split_between_doubles(compute_s, snr_hz, payload_bits, total_bandwidth_hz, latency)
+                return Allocation(bandwidth, latency, split.band_residual, split.finish_spread), latency
+    return None, latency
 
 
 def optimal_splits(
@@ -200,7 +218,15 @@ def _certified(
     compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float, bandwidth_hz: Floats
 ) -> Allocation:
     """The division with what can be measured of it: its last finish, how much of the band it uses, its spread."""
-    finish = compute_s + upload_s(payload_bits, bandwidth_hz, snr_hz)
+    with unwarned():
+        return _bare_certified(compute_s, snr_hz, payload_bits, total_bandwidth_hz, bandwidth_hz)
+
+
+def _bare_certified(
+    compute_s: Floats, snr_hz: Floats, payload_bits: float | Floats, total_bandwidth_hz: float, bandwidth_hz: Floats
+) -> Allocation:
+    """The same, to be called inside `unwarned`."""
+    finish = compute_s + bare_upload_s(payload_bits, bandwidth_hz, snr_hz)
     last = float(finish.max())
     return Allocation(
         bandwidth_hz=bandwidth_hz,
@@ -219,13 +245,13 @@ def _common_finish(
     bracket: an even split is feasible, so its last finish is an upper bound on t and its first finish a lower one;
     no device can finish earlier than with the whole band for itself.
     """
-    even = compute_s + upload_s(payload_bits, np.asarray(total_bandwidth_hz / len(compute_s)), snr_hz)
-    alone = compute_s + upload_s(payload_bits, np.asarray(total_bandwidth_hz), snr_hz)
+    even = compute_s + bare_upload_s(payload_bits, np.asarray(total_bandwidth_hz / len(compute_s)), snr_hz)
+    alone = compute_s + bare_upload_s(payload_bits, np.asarray(total_bandwidth_hz), snr_hz)
     low = max(float(even.min()), float(alone.max()))
     high = max(float(even.max()), low)
     t = 0.5 * (low + high)
     for _ in range(200):
-        bandwidth, slope = bandwidth_and_slope(payload_bits, t - compute_s, snr_hz)
+        bandwidth, slope = bare_bandwidth_and_slope(payload_bits, t - compute_s, snr_hz)
         total = float(bandwidth.sum())
         if total > total_bandwidth_hz:
             low = t

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,35 +47,43 @@ def certified(
     problem: RoundProblem, chosen: Policy, choice: Choice, picked: Picked, allocation: Allocation | None = None
 ) -> Schedule:
     """The schedule of the devices picked, among whom the band is divided by `allocation`; None: there are none."""
-    nobody = Schedule(
+    schedule = Schedule(
         problem=problem,
-        selected=np.zeros(0, dtype=np.intp),
-        bandwidth_hz=np.zeros(problem.num_devices),
-        latency_s=math.nan,
-        objective=math.inf,
-        lower_bound=choice.lower_bound,
-        status=Status.INFEASIBLE,
         policy=chosen.name,
         utility=picked.utility,
         utility_bound=picked.utility_bound,
         memory=checked_memory(chosen, choice.memory, problem.num_devices),
         pilot_s=paid_before(chosen, choice, "pilot_s"),
         pilot_j=paid_before(chosen, choice, "pilot_j"),
+        pilot_bits=paid_before(chosen, choice, "pilot_bits"),
         split_evenly=chosen.split_evenly,
+        **(
+            _nobody(problem, choice)
+            if allocation is None
+            else _senders(problem, chosen, choice, picked.selected, allocation)
+        ),
     )
-    if allocation is None:
-        return nobody if problem.possible else replace(nobody, lower_bound=math.inf)
-    schedule = _with_senders(nobody, chosen, choice, picked.selected, allocation)
-    if choice.proven and not POLICIES.origin(chosen.name).built_in:
+    if choice.proven and allocation is not None and not POLICIES.origin(chosen.name).built_in:
         _refuse_false_proof(schedule)
     return schedule
 
 
-def _with_senders(
-    nobody: Schedule, chosen: Policy, choice: Choice, selected: Indices, allocation: Allocation
-) -> Schedule:
-    """The schedule of nobody with those who send; ValueError where they are late, or the bound is none."""
-    problem = nobody.problem
+def _nobody(problem: RoundProblem, choice: Choice) -> dict[str, Any]:
+    """What a schedule says where nobody sends."""
+    return {
+        "selected": np.zeros(0, dtype=np.intp),
+        "bandwidth_hz": np.zeros(problem.num_devices),
+        "latency_s": math.nan,
+        "objective": math.inf,
+        "lower_bound": choice.lower_bound if problem.possible else math.inf,
+        "status": Status.INFEASIBLE,
+    }
+
+
+def _senders(
+    problem: RoundProblem, chosen: Policy, choice: Choice, selected: Indices, allocation: Allocation
+) -> dict[str, Any]:
+    """What it says of those who send; ValueError where they are late, or the bound is none."""
     if chosen.split_evenly and _misses(problem, selected, allocation):
         raise ValueError(f"policy '{chosen.name}' chose devices that miss the deadline when the band is split evenly")
     bandwidth_hz = np.zeros(problem.num_devices)
@@ -85,20 +94,19 @@ def _with_senders(
             f"policy '{chosen.name}' gave the lower bound {choice.lower_bound:g}, above the objective {objective:g} of "
             "its own devices: no bound of P2 can be"
         )
-    return replace(
-        nobody,
-        selected=selected,
-        bandwidth_hz=bandwidth_hz,
-        latency_s=min(allocation.latency_s, problem.deadline_s),  # the set fits: anything above is rounding
-        objective=objective,
-        lower_bound=objective if choice.proven else choice.lower_bound,
-        status=Status.OPTIMAL if choice.proven else Status.FEASIBLE,
-        band_residual=allocation.band_residual,
-        finish_spread=allocation.finish_spread,
-        weights=of_selected(chosen, choice, "weights"),
-        keep_total=bool(choice.keep_total),
-        error_rate=of_selected(chosen, choice, "error_rate", at_most=1.0),
-    )
+    return {
+        "selected": selected,
+        "bandwidth_hz": bandwidth_hz,
+        "latency_s": min(allocation.latency_s, problem.deadline_s),  # the set fits: anything above is rounding
+        "objective": objective,
+        "lower_bound": objective if choice.proven else choice.lower_bound,
+        "status": Status.OPTIMAL if choice.proven else Status.FEASIBLE,
+        "band_residual": allocation.band_residual,
+        "finish_spread": allocation.finish_spread,
+        "weights": of_selected(chosen, choice, "weights"),
+        "keep_total": bool(choice.keep_total),
+        "error_rate": of_selected(chosen, choice, "error_rate", at_most=1.0),
+    }
 
 
 def _misses(problem: RoundProblem, selected: Indices, allocation: Allocation) -> bool:

@@ -24,6 +24,7 @@ search, until no M has a bound under the best schedule known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -78,6 +79,15 @@ def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) 
         else:
             choices[at] = Choice(selected, lower_bound=min(found.bound, problems[at].objective(selected)))
     return choices
+
+
+def proven_bound(problem: RoundProblem) -> float:
+    """No schedule of the round has a smaller objective: `lower_bound` of the schedule that `exact` makes, without
+    making it; infinite where nobody can send."""
+    if not problem.possible:
+        return math.inf
+    (choice,) = exact_many([problem])
+    return problem.objective(np.asarray(choice.selected)) if choice.proven else choice.lower_bound
 
 
 def _limits(problems: Sequence[RoundProblem], orders: Sequence[Indices]) -> Limited | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -74,6 +75,12 @@ class Explanation:
     why: list[LeftOut | None]
     objective_change: Floats
     by_objective: bool = False
+
+    @property
+    def left_out(self) -> str:
+        """How many devices do not send, for each reason, the most frequent first; empty where all send."""
+        counts = Counter(why for why in self.why if why is not None)
+        return ", ".join(why.counted(number) for why, number in counts.most_common())
 
     @cached_property
     def reason(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -94,15 +94,19 @@ class History:
 
     def of(self, devices: Indices) -> Self:
         """The rows of these devices, in this order."""
-        rows = {name: getattr(self, name)[devices] for name in _ROWS}
-        tables: dict[str, Any] = {
-            name: None if (table := getattr(self, name)) is None else table[devices] for name in _TABLES
-        }
-        return type(self)(**rows, **tables)
+        return self.with_rows(**{name: None if (of := getattr(self, name)) is None else of[devices] for name in _ALL})
+
+    def with_rows(self, **new: Floats | None) -> Self:
+        """The same history with other arrays, by name, of the shapes and the type that it says: they are neither
+        checked nor copied, and nobody else may write to them."""
+        made = object.__new__(type(self))
+        made.__dict__.update({**self.__dict__, **new})
+        return made
 
 
 _TABLES = {"label_counts": "classes", "sketch": "numbers"}
-_ROWS = tuple(each.name for each in fields(History) if each.name not in _TABLES)
+_ALL = tuple(each.name for each in fields(History))
+_ROWS = tuple(name for name in _ALL if name not in _TABLES)
 
 
 def _numbers(name: str, values: ArrayLike) -> Floats:

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from flare.config.guard import NO_GUARD, Guard
 from flare.rng import stream
 from flare.scheduling.cells import round_problem
 from flare.scheduling.explain import Explanation
 from flare.scheduling.hardware import Hardware, hardware_for
+from flare.scheduling.nobody import GUARDED, SETTINGS, Advice, Names, why_nobody
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import POLICIES
 from flare.scheduling.schedule import Schedule
@@ -44,6 +46,7 @@ class KnownRound:
     compute_energy_j: Floats | None
     cpu_hz: Floats | None
     capacitance: float
+    guard: Guard = NO_GUARD  # left free of the deadline: that of the problem is what remains
 
     @property
     def knows_hardware(self) -> bool:
@@ -72,11 +75,23 @@ class KnownRound:
         return computing_j + upload_energy_j(answer.sending_power_w(self.power_w), detail.upload_s)
 
     def as_dict(self, answer: Schedule, detail: Explanation) -> dict[str, Any]:
-        """`Schedule.to_dict` with the energy of each device: what `flare schedule --json` prints."""
+        """`Schedule.to_dict` with the energy of each device and the guard: what `flare schedule --json` prints."""
         whole = as_dict(answer, self.names, detail)
         for device, energy in zip(whole["devices"], self.energy_j(answer, detail).tolist(), strict=True):
             device["energy_j"] = energy if math.isfinite(energy) else None
-        return whole
+        if not answer.num_selected:
+            whole["why_nobody"] = self.why_nobody(answer)
+        return whole | {"guard_s": self.guard_s}
+
+    @property
+    def guard_s(self) -> float:
+        """What is left free of the deadline."""
+        return self.guard.deadline_s(self.problem.deadline_s) - self.problem.deadline_s
+
+    def why_nobody(self, answer: Schedule, names: Names = SETTINGS) -> str:
+        """Why nobody sends, in one sentence, and what would help."""
+        names = replace(names, due=GUARDED.due) if self.guard else names
+        return why_nobody(answer.problem, answer.policy, names, self.names, Advice(self.guard))
 
 
 def devices_named(asked: Sequence[str], names: Sequence[str], where: str) -> list[int]:
@@ -114,11 +129,14 @@ def known_from_cell(drawn: CellRound, gamma: float) -> KnownRound:
         compute_energy_j=drawn.compute_energy_j,
         cpu_hz=drawn.cpu_hz,
         capacitance=drawn.config.capacitance,
+        guard=Guard.of(drawn.config.guard),
     )
 
 
-def known_from_table(table: DeviceTable, problem: RoundProblem, capacitance: float) -> KnownRound:
-    """The round of the devices of a table."""
+def known_from_table(
+    table: DeviceTable, problem: RoundProblem, capacitance: float, guard: Guard = NO_GUARD
+) -> KnownRound:
+    """The round of the devices of a table; `guard`: with which the problem was made of it."""
     return KnownRound(
         problem=problem,
         names=table.names,
@@ -128,4 +146,5 @@ def known_from_table(table: DeviceTable, problem: RoundProblem, capacitance: flo
         compute_energy_j=table.compute_energy_j,
         cpu_hz=table.cpu_hz,
         capacitance=capacitance,
+        guard=guard,
     )

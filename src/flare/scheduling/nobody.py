@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flare.config import WirelessConfig
+from flare.config.guard import NO_GUARD, Guard
 from flare.scheduling.problem import WIDEST_HZ, RoundProblem
 from flare.types import Flags, Floats, Indices
 from flare.units import human
@@ -47,14 +48,13 @@ class Obstacle:
 class Advice:
     """What advice depends on beside the problem; arrays of shape (devices,).
 
-    guard_share, guard_s  what schedules leave free of the deadline: a share of it, and a time
+    guard                 what schedules leave free of the deadline
     compute_share         of the deadline, by which a device chooses its local steps: with a later one it computes for
                           longer, too. nan, or None for all: its steps are fixed
     rate_is_told          whether a device's rate is given, and the same on every band
     """
 
-    guard_share: float = 0.0
-    guard_s: float = 0.0
+    guard: Guard = NO_GUARD
     compute_share: Floats | None = None
     rate_is_told: Flags | None = None
 
@@ -64,21 +64,25 @@ class Advice:
         It must leave, after the guard, time to send and to compute: as now and, where steps go by the deadline, for
         the share of it. A device that chooses then computes no longer than the longer of the two.
         """
-        as_now_s = (compute_s + alone_s + self.guard_s) / (1.0 - self.guard_share)
+        as_now_s = (compute_s + alone_s + self.guard.time_s) / (1.0 - self.guard.share)
         if self.compute_share is None:
             return as_now_s
-        left = 1.0 - self.guard_share - self.compute_share[asked]
+        left = 1.0 - self.guard.share - self.compute_share[asked]
         with np.errstate(divide="ignore"):
-            chosen_s = np.where(left > 0.0, (alone_s + self.guard_s) / np.maximum(left, 0.0), math.inf)
+            chosen_s = np.where(left > 0.0, (alone_s + self.guard.time_s) / np.maximum(left, 0.0), math.inf)
         return np.where(np.isnan(left), as_now_s, np.maximum(as_now_s, chosen_s))
 
 
-def obstacle(problem: RoundProblem, advice: Advice | None = None) -> Obstacle | None:
+NO_ADVICE = Advice()
+"""Where advice depends on the problem alone."""
+
+
+def obstacle(problem: RoundProblem, advice: Advice = NO_ADVICE) -> Obstacle | None:
     """What keeps every device from sending that may; None where one of them could, or none may."""
     if problem.reachable.size or problem.never.size == problem.num_devices:
         return None
     asked = np.setdiff1d(np.arange(problem.num_devices), problem.never)
-    return _obstacle_of(problem, asked, advice or Advice())
+    return _obstacle_of(problem, asked, advice)
 
 
 def _obstacle_of(problem: RoundProblem, asked: Indices, advice: Advice) -> Obstacle:
@@ -121,12 +125,12 @@ class Names:
 
 
 SETTINGS = Names()
-_GUARDED = Names(deadline="wireless.deadline_s less wireless.guard", due="the deadline less the guard")
+GUARDED = Names(deadline="wireless.deadline_s less wireless.guard", due="the deadline less the guard")
 
 
 def setting_names(wireless: WirelessConfig) -> Names:
     """The settings of a run; where they have a guard, schedules go by what is left of the deadline."""
-    return _GUARDED if wireless.usable_s < wireless.deadline_s else SETTINGS
+    return GUARDED if wireless.usable_s < wireless.deadline_s else SETTINGS
 
 
 def why_nobody(
@@ -134,12 +138,12 @@ def why_nobody(
     policy: str,
     names: Names = SETTINGS,
     called: Sequence[str] | None = None,
-    advice: Advice | None = None,
+    advice: Advice = NO_ADVICE,
 ) -> str:
     """Why nobody sends in a round under a policy that chose nobody, in one sentence, and what would help. `called` are
     the names of the devices; without, they are counted from 0."""
     if problem.must.size and not problem.possible:
-        return _why_those_who_must_cannot(problem, names, called)
+        return _why_those_who_must_cannot(problem, names, called, advice)
     if problem.never.size == problem.num_devices:
         return "no device may send: all of them are among those that must not"
     found = obstacle(problem, advice)
@@ -154,10 +158,12 @@ def why_nobody(
             f"{able} of {problem.num_devices} devices could send alone on the whole band, but policy '{policy}' chose "
             "none of them; take another policy, such as exact"
         )
-    return _told(problem, found, "the quickest device", names)
+    return _told(problem, found, "the quickest device", names, advice)
 
 
-def _why_those_who_must_cannot(problem: RoundProblem, names: Names, called: Sequence[str] | None) -> str:
+def _why_those_who_must_cannot(
+    problem: RoundProblem, names: Names, called: Sequence[str] | None, advice: Advice
+) -> str:
     """Which of the devices that must send cannot, or that they cannot all of them at once."""
 
     def name(device: int) -> str:
@@ -166,8 +172,8 @@ def _why_those_who_must_cannot(problem: RoundProblem, names: Names, called: Sequ
     alone = problem.needed_hz[problem.must] <= problem.capacity_hz
     if not alone.all():
         device = int(problem.must[~alone][0])
-        found = _obstacle_of(problem, np.array([device]), Advice())
-        return f"device {name(device)} must send and cannot: " + _told(problem, found, "it", names)
+        found = _obstacle_of(problem, np.array([device]), advice)
+        return f"device {name(device)} must send and cannot: " + _told(problem, found, "it", names, advice)
     listed = ", ".join(name(device) for device in problem.must[:MAX_NAMED].tolist())
     more = len(problem.must) - MAX_NAMED
     listed += f" and {more} more" if more > 0 else ""
@@ -179,7 +185,7 @@ def _why_those_who_must_cannot(problem: RoundProblem, names: Names, called: Sequ
     )
 
 
-def _told(problem: RoundProblem, found: Obstacle, who: str, names: Names) -> str:
+def _told(problem: RoundProblem, found: Obstacle, who: str, names: Names, advice: Advice) -> str:
     """What an obstacle is, and what would help."""
     size, band = human(float(problem.payload_bits[found.device]), "bit"), human(problem.usable_hz, "Hz")
     deadline = f"{names.due} is {human(problem.deadline_s, 's')}"
@@ -188,8 +194,9 @@ def _told(problem: RoundProblem, found: Obstacle, who: str, names: Names) -> str
         share = "" if math.isnan(found.compute_share) else _OF_ITS_DEADLINE.format(100.0 * found.compute_share)
         helps.append(f"a deadline of at least {_rounded(found.deadline_s, 's', up=True)} ({names.deadline}{share})")
     elif problem.due_s is not None:
-        deadline = f"its own deadline is {human(float(problem.due_s[found.device]), 's')}"
-        done_s = found.compute_s + found.upload_s
+        less = " less the guard" if advice.guard else ""
+        deadline = f"its own deadline{less} is {human(float(problem.due_s[found.device]), 's')}"
+        done_s = advice.guard.deadline_s(found.compute_s + found.upload_s)
         helps.append(f"a deadline of its own of at least {_rounded(done_s, 's', up=True)}")
     if math.isfinite(found.total_bandwidth_hz):
         helps.append(f"a band of at least {_rounded(found.total_bandwidth_hz, 'Hz', up=True)} ({names.band})")

@@ -53,7 +53,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,8 +90,8 @@ class Choice:
     at most those it has (`hardware`). `deadline_s` is when the round ends, earlier or later than the problem asks for.
     `solve` checks that all finish by then; times, rates and energies follow from what was set.
 
-    `pilot_s` and `pilot_j` are time and energy (of all devices together) that the policy's own trials took, for which
-    the run pays before this round begins.
+    `pilot_s`, `pilot_j` and `pilot_bits` are time, energy and bits sent (of all devices together) that the policy's own
+    trials took, for which the run pays before this round begins.
     """
 
     selected: ArrayLike = ()
@@ -109,6 +109,7 @@ class Choice:
     deadline_s: float | None = None
     pilot_s: float = 0.0
     pilot_j: float = 0.0
+    pilot_bits: float = 0.0
 
 
 PolicyFunction = Callable[..., "ArrayLike | Choice"]
@@ -172,7 +173,7 @@ class Policy:
 
     def needed(self, given: Mapping[str, Any]) -> tuple[str, ...]:
         """What devices have to tell for it, beside their updates, with the given options: words of `TOLD`."""
-        return self.needs(self.filled(given)) if callable(self.needs) else self.needs
+        return _checked_words(self.name, self.needs(self.filled(given))) if callable(self.needs) else self.needs
 
     def probes(self, given: Mapping[str, Any]) -> bool:
         """Whether it may ask devices before it selects, with the given options."""
@@ -286,10 +287,13 @@ def _checked_probe(name: str, probe: ProbeFunction | None, options: Mapping[str,
 
 def _checked_needs(name: str, needs: Needs) -> Needs:
     """ValueError where a policy needs what devices cannot tell."""
-    if callable(needs):
-        return needs
-    words = (needs,) if isinstance(needs, str) else tuple(needs)
-    unknown = next((word for word in words if word not in TOLD), None)
-    if unknown is not None:
-        raise ValueError(f"policy '{name}' needs {unknown!r:.40}; devices can tell {', '.join(TOLD)}")
-    return words
+    return needs if callable(needs) else _checked_words(name, needs)
+
+
+def _checked_words(name: str, needs: object) -> tuple[str, ...]:
+    """Words of `TOLD`; a single one may stand by itself."""
+    words = tuple(needs) if isinstance(needs, Collection) and not isinstance(needs, str) else (needs,)
+    unknown = [word for word in words if not isinstance(word, str) or word not in TOLD]
+    if unknown:
+        raise ValueError(f"policy '{name}' needs {unknown[0]!r:.40}; devices can tell {', '.join(TOLD)}")
+    return tuple(map(str, words))

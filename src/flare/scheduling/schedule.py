@@ -60,8 +60,9 @@ class Schedule:
     weights         how much the update of each selected device counts, in their order: the new model is
                     w + eta_g sum_i weights_i update_i; None: the mean
     keep_total      where some updates do not arrive, whether the others count for them
-    pilot_s         what trials of the policy took before this round began, and
-    pilot_j         what all devices together spent in them
+    pilot_s         what trials of the policy took before this round began,
+    pilot_j         what all devices together spent in them, and
+    pilot_bits      what they sent
     error_rate      the probability that the update of each selected device is lost, in their order; None: none is
     memory          what a policy with memory hands to its next round, arrays by name; empty where there is none
     own_division    whether the policy divided the band itself: `finish_spread` is then measured, and promises nothing
@@ -95,6 +96,7 @@ class Schedule:
     error_rate: Floats | None = None
     pilot_s: float = 0.0
     pilot_j: float = 0.0
+    pilot_bits: float = 0.0
     own_division: bool = False
     cpu_hz: Floats | None = None
     power_w: Floats | None = None

@@ -243,7 +243,19 @@ def _answer(chosen: Policy, problem: RoundProblem, arguments: dict[str, Any]) ->
     """What the policy chooses; it is not asked where the devices that must send cannot, and then keeps its memory."""
     if problem.must.size and not problem.possible and not chosen.own_deadline:
         return Choice(memory=arguments.get("memory", {}))
-    return as_choice(chosen, chosen.function(problem, **arguments))
+    given = dict(arguments.get("memory", {}))
+    choice = as_choice(chosen, chosen.function(problem, **arguments))
+    if isinstance(choice.memory, Mapping) and not choice.memory and _changed(given, arguments.get("memory", {})):
+        raise ValueError(
+            f"policy '{chosen.name}' wrote into the memory that it was given and returned none, so that nothing would "
+            "be kept; return Choice(devices, memory=memory), or Choice(utility=..., memory=memory)"
+        )
+    return choice
+
+
+def _changed(before: Memory, after: Memory) -> bool:
+    """Whether a dict has other arrays than before."""
+    return before.keys() != after.keys() or any(before[name] is not each for name, each in after.items())
 
 
 def _asked_for(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,8 +142,7 @@ def schedule_as_html(schedule: Schedule) -> str:
     if schedule.broadcast_s:
         caption += f"; before it, the broadcast takes {human(schedule.broadcast_s, 's')}"
     more = [f"{schedule.num_selected - len(rows)} more senders"] if schedule.num_selected > len(rows) else []
-    left_out = [why.counted(count) for why, count in Counter(why for why in detail.why if why).most_common()]
-    notes = more + ([f"left out: {', '.join(left_out)}"] if left_out else [])
+    notes = more + ([f"left out: {detail.left_out}"] if detail.left_out else [])
     return html_table(caption, ("device", "bandwidth", "computing", "upload", "finish", "tau"), rows, "; ".join(notes))
 
 

@@ -20,11 +20,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.config.guard import NO_GUARD, Guard
 from flare.reading import read_capped, read_small
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.text import did_you_mean
 from flare.types import Floats
-from flare.units import MAX_BARE_TIME_S, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt
+from flare.units import MAX_BARE_TIME_S, db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, human
 from flare.wireless.compute import time_and_energy
 from flare.wireless.rate import snr_hz
 from flare.wireless.recorded import QUANTITIES
@@ -109,20 +110,43 @@ class DeviceTable:
         return [f"{self.source}: {many} {what} in {column}, {such}; {words}"]
 
     def problem(
-        self, *, total_bandwidth_hz: float, gamma: float, payload_bits: float | None, deadline_s: float | None
+        self,
+        *,
+        total_bandwidth_hz: float,
+        gamma: float,
+        payload_bits: float | None,
+        deadline_s: float | None,
+        guard: Guard = NO_GUARD,
     ) -> RoundProblem:
         """The round that these devices and the base station's settings make. A payload is not needed where the table
-        has them; nor is a deadline: the latest of the devices' own is then that of the round."""
+        has them; nor is a deadline: the latest of the devices' own is then that of the round. The guard is left free
+        of every deadline, also of those of devices; ValueError where one of them is no longer than it."""
         payload = self.payload_bits if payload_bits is None else payload_bits
         if deadline_s is None and self.due_s is not None:
             deadline_s = float(self.due_s.max())
         if payload is None or deadline_s is None:
             raise ValueError("payload_bits and deadline_s must be given where the table has no such column")
+        due_s, usable_s = self._due_before(guard), guard.left_of(deadline_s)
+        if usable_s <= 0.0:
+            raise ValueError(f"guard: nothing of the deadline of {human(deadline_s, 's')} is left; it must be shorter")
         return RoundProblem(
-            *(self.tau, self.compute_s, self.snr_hz, payload, total_bandwidth_hz, deadline_s, gamma),
+            *(self.tau, self.compute_s, self.snr_hz, payload, total_bandwidth_hz, usable_s, gamma),
             weight=self.weight,
-            due_s=self.due_s,
+            due_s=due_s,
         )
+
+    def _due_before(self, guard: Guard) -> Floats | None:
+        """When each device must be done itself, with the guard left free of that; None where they have no such time."""
+        if self.due_s is None:
+            return None
+        due_s = np.array([guard.left_of(each) for each in self.due_s.tolist()])
+        late = np.flatnonzero(due_s <= 0.0)
+        if late.size:
+            own = f"the {human(float(self.due_s[late[0]]), 's')} that device {self.names[late[0]]!r:.80} has"
+            raise ValueError(
+                f"guard: nothing of {own} (deadline_s) is left; take a shorter one, or leave the device out"
+            )
+        return due_s
 
 
 def table_of(

@@ -84,7 +84,7 @@ class Attack:
         wrong = self._wrong
         return [
             self._vector(Part.GRADIENT, index, device, each, norm_of(each)) if device in wrong else each
-            for device, each in zip(devices, gradients, strict=False)
+            for device, each in zip(devices, gradients, strict=True)
         ]
 
     def _update(self, index: int, device: int, update: Update) -> Update:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,6 +20,7 @@ from flare.records import RunFolder, Snapshot
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import Plan, RoundRecord, RunState, RunStatus
 from flare.rounds.coding import transmit
+from flare.rounds.identity import is_own_method
 from flare.rounds.restored import restored_state
 from flare.simulation.dealing import dealt
 from flare.simulation.probing import planned
@@ -77,7 +79,7 @@ def plan_rounds(
     def turn() -> None:
         start = time.perf_counter()
         state, record = member.simulation.untrained(member.state, member.simulation.plan(member.state))
-        record = replace(record, wall_s=time.perf_counter() - start)
+        record = record.that_took(time.perf_counter() - start)
         member.keeper.append(record)
         member.state = state
         if state.status is not RunStatus.RUNNING:
@@ -98,8 +100,8 @@ def _until_the_end(members: Sequence[Member], turn: Callable[[], None], stopping
     try:
         while any(_going(members)) and not stopping():
             turn()
-    except KeyboardInterrupt:
-        _suspend(members)
+    except BaseException:
+        _leave(members)
         raise
     _suspend(members)
 
@@ -131,11 +133,10 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     models = dealt(transmit, [member.simulation.model_out(plan) for member, plan in zip(members, plans, strict=True)])
     plans = [member.simulation.received(plan, told) for member, plan, told in zip(members, plans, models, strict=True)]
     work = _work(engine, members, plans)
+    trained = dealt(partial(engine.train, meanwhile=partial(_look_ahead, members)), [each.jobs for each in work])
     updates = [
         member.simulation.updates_made(plan, own, made)
-        for member, plan, own, made in zip(
-            members, plans, work, dealt(engine.train, [each.jobs for each in work]), strict=True
-        )
+        for member, plan, own, made in zip(members, plans, work, trained, strict=True)
     ]
     sent = [
         member.simulation.updates_out(member.state, plan, own, made)
@@ -149,12 +150,18 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
     done = _scored(engine, members, done)
     wall_s = time.perf_counter() - start
     for member, (state, record) in zip(members, done, strict=True):
-        record = replace(record, wall_s=wall_s)
+        record = record.that_took(wall_s)
         member.keeper.append(record)
         member.state = state
         member.keeper.save(state)
         if callback is not None:
             callback(member, record)
+
+
+def _look_ahead(members: Sequence[Member]) -> None:
+    """What can be done for the next rounds while a GPU is at work."""
+    for member in members:
+        member.simulation.look_ahead(member.state)
 
 
 def _work(engine: Engine, members: Sequence[Member], plans: Sequence[Plan]) -> list[Jobs]:
@@ -183,6 +190,14 @@ def _scored(
 def _suspend(members: Sequence[Member]) -> None:
     for member in members:
         member.keeper.suspend(member.state)
+
+
+def _leave(members: Sequence[Member]) -> None:
+    """Leave runs in the middle of a turn where their last round ended, whatever stopped it; what cannot be written then
+    is done again. A method of a user's own may have changed its state in place: its run keeps the last checkpoint."""
+    for member in members:
+        with suppress(Exception):
+            member.keeper.suspend(member.state, saves=not is_own_method(member.simulation.station.method))
 
 
 def _engine_groups(members: Sequence[Member]) -> list[tuple[Engine, list[Member]]]:

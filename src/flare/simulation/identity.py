@@ -1,4 +1,4 @@
-"""What a run is: fingerprints of its data and its model.
+"""What a run is: fingerprints of its data, its model and its trace.
 
 They are written into the run folder. A run can be continued where they come out the same, and nowhere else: settings
 alone do not say what a Python program handed to `Simulation`.
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from flare.data.dataset import Dataset
 from flare.rounds.identity import checksum, source_of
 from flare.types import Indices
+from flare.wireless.trace import Trace
 
 
 def data_identity(
@@ -42,6 +43,14 @@ def model_identity(module: nn.Module, start: Tensor, name: str, *, own: bool) ->
         "layers": checksum(*(np.frombuffer(text.encode(), np.uint8) for text in (str(module), *sources))),
         "start": checksum(start.cpu().numpy(), *buffers),
     }
+
+
+def trace_identity(trace: Trace | None) -> dict[str, str]:
+    """The recorded channels, speeds and steps that the rounds go by, where they do."""
+    if trace is None:
+        return {}
+    names = sorted(trace.values)
+    return {"trace": checksum(np.frombuffer(" ".join(names).encode(), np.uint8), *(trace.values[n] for n in names))}
 
 
 @lru_cache(maxsize=4)

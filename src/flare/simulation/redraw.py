@@ -19,7 +19,7 @@ from flare.rounds import BaseStation, RoundRecord
 from flare.rounds.air import BEST
 from flare.rounds.asynchrony import is_asynchronous
 from flare.rounds.bits import facts_of_bits, schedule_with_bits
-from flare.rounds.plan import problem_of
+from flare.rounds.scheduled import problem_of
 from flare.scheduling import POLICIES, RoundProblem, Schedule, Status
 from flare.scheduling.explain import Explanation, LeftOut, explain
 from flare.scheduling.hardware import hardware_for

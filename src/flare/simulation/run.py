@@ -1,7 +1,7 @@
 """A simulated run: supplies the rounds with what a cell reports and with what an engine computes.
 
-A `Simulation` is a state machine made of pure steps, so that one run or many can be driven in lockstep and a batched
-engine sees the devices of all runs at once:
+A `Simulation` is a state machine whose steps depend on their arguments alone, so that one run or many can be driven in
+lockstep and a batched engine sees the devices of all runs at once:
 
     warm_up_jobs(state), warmed_up(state, updates)   before the first round, where devices share data
     question(state)                 what the policy asks devices before it selects, None for most (`probing`)
@@ -42,7 +42,7 @@ from flare.learning.methods import make_method
 from flare.learning.models import MODELS, ModelBuilder, check_output, make_model
 from flare.learning.widths import read_widths
 from flare.plugins import load_plugins
-from flare.rng import stream
+from flare.rng import stream, streams
 from flare.rounds import (
     Arrivals,
     BaseStation,
@@ -61,12 +61,14 @@ from flare.rounds.base_station import policy_options
 from flare.rounds.broadcast import outgoing_model, with_model
 from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
 from flare.rounds.identity import code_files, code_identity
-from flare.rounds.plan import problem_of, question_of
+from flare.rounds.plan import question_of
 from flare.rounds.probing import Answered, Question, asks
 from flare.rounds.residuals import Residuals
+from flare.rounds.scheduled import Ahead, ahead_of, goes_by_the_cell, problem_of
 from flare.scheduling import lacks_number, tune_num_selected
 from flare.simulation.attackers import Attack
-from flare.simulation.identity import data_identity, model_identity
+from flare.simulation.identity import data_identity, model_identity, trace_identity
+from flare.simulation.rounds_ahead import RoundsAhead
 from flare.simulation.sharing import Download, download_of, warm_up_job
 from flare.simulation.smoothness import estimated_smoothness
 from flare.text import html_table
@@ -129,6 +131,7 @@ class Simulation:
         smoothness = estimated_smoothness(config, method, self.module, self.dataset, self.held, own=own)
         self.station = BaseStation(config, method, self.model.num_weights, smoothness=smoothness)
         self.station = replace(self.station, policy_options=self._policy_options())
+        self._ahead = RoundsAhead(config.run.rounds) if goes_by_the_cell(self.station) else None
         self.download = Download()
         if len(self.shared):
             self.download = download_of(config, self.dataset, self.shared, self.observe(0))
@@ -174,7 +177,7 @@ class Simulation:
         """What the run is, beside its settings: written into its folder, and compared when it is continued."""
         model = model_identity(self.module, self.start_weights, self.config.learning.model, own=self.own_module)
         data = data_identity(self.dataset, self.held, self.shared, self.config.data.name, own=self.own_dataset)
-        return data | model | code_identity(self.station)
+        return data | model | trace_identity(self.cell.trace) | code_identity(self.station)
 
     def start(self) -> RunState:
         """The state before the first round."""
@@ -204,10 +207,23 @@ class Simulation:
 
     def plan(self, state: RunState, answered: Answered | None = None) -> Plan:
         """Draw the next round and select its devices; `answered` is what they said to the question, if there is one."""
-        seen = self.observe(state.rounds_done) if answered is None else answered.question.seen
-        plan = plan_round(self.station, state, seen, answered)
+        ahead = None if self._ahead is None else self._ahead.round(state.rounds_done, self._scheduled)
+        if ahead is not None:
+            seen = ahead.seen
+        else:
+            seen = self.observe(state.rounds_done) if answered is None else answered.question.seen
+        plan = plan_round(self.station, state, seen, answered, ahead)
         assert plan is not None, "a cell has devices"
         return plan
+
+    def look_ahead(self, state: RunState) -> None:
+        """While devices train in the round of this state, schedule the one after it, where it does not depend on it."""
+        if self._ahead is not None:
+            self._ahead.prepare(state.rounds_done + 1, self._scheduled)
+
+    def _scheduled(self, index: int) -> Ahead:
+        """A round that is scheduled without what those before it show."""
+        return ahead_of(self.station, index, self.observe(index))
 
     def model_out(self, plan: Plan) -> list[Outgoing]:
         """The global weights, where they are coded on their way to the devices."""
@@ -235,17 +251,24 @@ class Simulation:
         sent = heard[0].vectors if heard else self._sent_gradients(plan, gradients)
         rules = local_rules(self.station, plan, sent.items())
         jobs = []
-        for device, rule in rules.items():
-            rng = stream(self.config.seed, "batch", plan.began(device), device)
+        for (device, rule), rng in zip(rules.items(), self._batch_streams(plan, list(rules)), strict=True):
             batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
             own = own_of[device] if rule.subtract_own_gradient else None
             jobs.append(Job(plan.start_of(device), _without_own(rule, own), batches))
         return Jobs(rules, jobs, _held_back(state.residuals, heard))
 
+    def _batch_streams(self, plan: Plan, devices: list[int]) -> list[np.random.Generator]:
+        """From what each device draws its batches: by the round in which it received the model."""
+        if plan.underway is None:
+            return streams(self.config.seed, "batch", plan.index, numbers=devices)
+        return [stream(self.config.seed, "batch", plan.began(device), device) for device in devices]
+
     def _sent_gradients(self, plan: Plan, gradients: Sequence[Tensor]) -> Mapping[int, Tensor]:
-        """What the selected devices send for their gradients, by device."""
+        """What the selected devices send for their gradients, by device; nothing where the method asks for none."""
+        if not gradients:
+            return {}
         devices = plan.selected.tolist()
-        return dict(zip(devices, self.attack.on_gradients(plan.index, devices, gradients), strict=False))
+        return dict(zip(devices, self.attack.on_gradients(plan.index, devices, gradients), strict=True))
 
     def updates_made(self, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Update]:
         """What devices send for the updates that they computed: attackers something else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastapi import FastAPI
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from flare import __version__
@@ -15,6 +15,7 @@ from flare.studio.guard import Guard
 from flare.studio.settings import Studio
 
 STATIC = Path(__file__).parent / "static"
+_HEAD = "  <!-- head.html -->\n"  # where they stand
 SERVICE = (about_api, schedule_api)
 """What `flare serve` offers: each has a `router(studio)`."""
 SCREENS = (cell_api, new_run_api, runs_api)
@@ -39,12 +40,19 @@ def create_app(studio: Studio) -> FastAPI:
     return app
 
 
+def page(name: str) -> str:
+    """A page with the lines that all of them have in their head."""
+    return (STATIC / name).read_text("utf-8").replace(_HEAD, (STATIC / "head.html").read_text("utf-8"))
+
+
 def _add_pages(app: FastAPI, first: str) -> None:
+    pages = {name: page(name) for name in (first, "service.html")}
+
     async def home() -> Response:
-        return FileResponse(STATIC / first)
+        return HTMLResponse(pages[first])
 
     async def service() -> Response:
-        return FileResponse(STATIC / "service.html")
+        return HTMLResponse(pages["service.html"])
 
     app.add_api_route("/", home, include_in_schema=False)
     app.add_api_route("/docs", service, include_in_schema=False)

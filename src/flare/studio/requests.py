@@ -45,6 +45,12 @@ class Round(TypedDict):
     devices: Annotated[list[Device], Field(min_length=1, description="the devices of the cell")]
     bandwidth_hz: Annotated[float, Field(gt=0.0, le=WIDEST_HZ, description="the band to divide")]
     deadline_s: NotRequired[Annotated[Positive, Field(description="when the round must be over")]]
+    guard: NotRequired[
+        Annotated[
+            float | str,
+            Field(description='what to leave free of every deadline: a share of it, or a time such as "300ms"'),
+        ]
+    ]
     payload_bits: NotRequired[Annotated[Positive, Field(description="size of an update")]]
     gamma: NotRequired[Annotated[float, Field(ge=0.0, le=ABSURD, description="weight of participation; default 10")]]
     policy: NotRequired[Annotated[str, Field(max_length=64, description="who chooses; default exact")]]
@@ -84,7 +90,8 @@ def parsed(adapter: TypeAdapter[T], body: bytes) -> T:
         return adapter.validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=True)[0]
-    location = first["loc"][:-1] if first["loc"][-1:] in (("int",), ("str",)) else first["loc"]  # kinds of one value
+    is_kind = first["loc"][-1:] in (("int",), ("float",), ("str",))  # of a value that may have several
+    location = first["loc"][:-1] if is_kind else first["loc"]
     field = path_of(location)
     if first["type"] == "json_invalid":
         raise FieldError("", f"the body is not JSON: {first['msg']}", 400)
@@ -124,6 +131,8 @@ def _in_words(mistake: ErrorDetails, field: str) -> str:
     words = f"cannot be used: {mistake['msg']}" if rule is None else rule.format(**mistake.get("ctx", {}))
     if kind == "int_type" and mistake["loc"][-1] == "int":
         words = "must be the name of a device, or its number"
+    if kind == "float_type" and mistake["loc"][-1] == "float":
+        words = 'must be a share such as 0.05, or a time such as "300ms"'
     if kind in ("missing", "too_short"):
         return words
     return f"{words}; it is {_short(given)}{_without_unit(field, given) if kind == 'float_type' else ''}"

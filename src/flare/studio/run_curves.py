@@ -52,11 +52,11 @@ class CurveWish:
 
 def curves(runs: Sequence[Named], asked: CurveWish) -> dict[str, Any]:
     """The curves of runs, those that differ in their seed alone as one with its 95 % interval."""
-    groups = grouped(runs, together=asked.together)
+    groups, numbers = grouped(runs, together=asked.together), [each for _, each in runs]
     return {
         "metric": asked.metric,
-        "label": get_quantity(asked.metric).label,
-        "x_label": get_axis(asked.x).label,
+        "label": get_quantity(asked.metric).label_of(numbers),
+        "x_label": get_axis(asked.x).label_of(numbers),
         "curves": [{**_named(group, runs), **_points(_curve(group, asked))} for group in groups],
     }
 
@@ -134,7 +134,7 @@ def _summary(group: Group) -> dict[str, Any]:
         "clock_s": json_number(line.clock_s.mean),
         "num_senders": json_number(line.devices),
         "energy_j": json_number(line.energy_j),
-        "payload_bits": json_number(line.payload_bits),
+        "payload_bits": json_number(line.sent_bits),
         "status": line.status,
     }
 

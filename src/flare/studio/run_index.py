@@ -20,7 +20,6 @@ from flare.records.layout import LOCK
 from flare.records.lines import first_mark, max_line_bytes
 from flare.records.locking import FileKey, file_key, locked_files
 from flare.records.manifest import CONFIG, FILE, ROUNDS, read_config, read_manifest
-from flare.records.old_format import FORMAT_1
 from flare.studio.run_folders import RunFolders, inside
 from flare.sweeps.grid import FILE as SWEEP
 from flare.sweeps.grid import RUNS
@@ -202,7 +201,7 @@ class RunIndex:
 
 def _told(line: RunLine, folder: Path, manifest: dict[str, Any], config: Config) -> RunLine:
     """A line with what manifest, configuration and the last records say."""
-    first = first_mark(None if manifest["format_version"] == FORMAT_1 else manifest["config_sha256"]).check
+    first = first_mark(manifest).check
     try:
         last, tested = last_rounds(folder / ROUNDS, first, max_line_bytes(config.wireless.num_devices))
     except FileNotFoundError:
@@ -229,7 +228,7 @@ def _told(line: RunLine, folder: Path, manifest: dict[str, Any], config: Config)
 def _tests(folder: Path) -> list[float]:
     try:
         manifest = read_manifest(folder)
-        first = first_mark(None if manifest["format_version"] == FORMAT_1 else manifest["config_sha256"]).check
+        first = first_mark(manifest).check
         tests = some_tests(folder / ROUNDS, first, max_line_bytes(0), SPARKLINE_POINTS)
     except (ValueError, OSError):  # the list says what is wrong
         return []

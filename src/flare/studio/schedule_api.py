@@ -11,7 +11,8 @@ from fastapi import APIRouter, Request
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
-from flare.config import WirelessConfig
+from flare.config import WirelessConfig, checked_guard
+from flare.config.guard import Guard
 from flare.scheduling import POLICIES, RoundProblem, Schedule
 from flare.scheduling.explain import explain
 from flare.scheduling.known_round import KnownRound, devices_named, known_from_table, with_bound
@@ -162,21 +163,25 @@ def _known(asked: Round, where: str) -> KnownRound:
     for name, own in (("payload_bits", table.payload_bits), ("deadline_s", table.due_s)):
         if own is None and name not in asked:
             raise FieldError(f"{where}{name}", f"{name} is missing; give it, or one to each device")
-    return known_from_table(table, _problem(asked, table, where), _DEFAULTS.capacitance)
+    problem, guard = _problem(asked, table, where)
+    return known_from_table(table, problem, _DEFAULTS.capacitance, guard)
 
 
-def _problem(asked: Round, table: DeviceTable, where: str) -> RoundProblem:
+def _problem(asked: Round, table: DeviceTable, where: str) -> tuple[RoundProblem, Guard]:
+    """The problem that is asked for, and the guard that its deadlines are short of."""
     try:
+        guard = Guard.of(checked_guard(asked.get("guard", 0.0), "guard"))
         problem = table.problem(
             total_bandwidth_hz=asked["bandwidth_hz"],
             gamma=asked.get("gamma", 10.0),
             payload_bits=asked.get("payload_bits"),
             deadline_s=asked.get("deadline_s"),
+            guard=guard,
         )
         given: dict[str, Any] = {**asked}
         more: dict[str, Any] = {name: given[name] for name in ("max_devices", "block_hz") if name in given}
         more |= {name: _listed(given[name], table.names, name) for name in ("must", "never") if name in given}
-        return replace(problem, **more) if more else problem
+        return replace(problem, **more) if more else problem, guard
     except ValueError as error:
         first = str(error).partition(" ")[0].rstrip(":")
         name = _OF_PROBLEM.get(first, first)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from flare.atomic import write_whole
 from flare.config import Config, Options, settings_of
+from flare.plugins import plugin_text
 from flare.reading import read_small
+from flare.simulation.identity import trace_identity
 from flare.sweeps.task import anywhere
 from flare.text import cut
+from flare.wireless.trace import read_trace
 
 _MAX_BYTES = 1 << 28
 _COMMANDS = {"sweep": "sweep", "tuning": "tune"}  # that write it
@@ -28,6 +31,27 @@ def changed_settings(config: Config) -> dict[str, Any]:
         for key, value in settings_of(anywhere(config)).items()
         if value != usual[key] and key != "seed"
     }
+
+
+def described_files(configs: Iterable[Config]) -> dict[str, Any]:
+    """What the plugins and traces of runs hold, by their paths, as a part of a description; without what there is not,
+    as of folders that were begun before these were looked at."""
+    configs = list(configs)
+    plugins = sorted({path for config in configs for path in config.plugins})
+    traces = sorted({config.wireless.trace for config in configs} - {""})
+    found = {
+        "plugins": {path: plugin_text(path)[1] for path in plugins},
+        "traces": {path: trace_identity(read_trace(path))["trace"] for path in traces},
+    }
+    return {key: files for key, files in found.items() if files}
+
+
+def differing_files(there: Description, here: Description) -> str:
+    """Words where what the plugins or the traces of two descriptions hold is not the same."""
+    for key in ("plugins", "traces"):
+        if (there.get(key) or {}) != here.get(key, {}):
+            return f"its {key} are others, or were changed"
+    return ""
 
 
 def plain(value: Any) -> Any:

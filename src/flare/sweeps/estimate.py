@@ -14,7 +14,7 @@ from flare.sweeps.lockstep import run_batch
 from flare.sweeps.task import LOCAL, Place, Task, placed
 
 _MAX_S = 3.0
-_MAX_ROUNDS = 12
+_MAX_ROUNDS = 65  # up to 32 are scheduled at once, in the time of the first of them
 _MAX_RUNS_ON_CPU = 2  # one after the other there, so that more of them say no more
 
 

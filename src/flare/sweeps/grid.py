@@ -19,6 +19,8 @@ from flare.sweeps.description import (
     Description,
     begin_described,
     changed_settings,
+    described_files,
+    differing_files,
     differing_settings,
     differing_value,
     plain,
@@ -163,11 +165,12 @@ def _file_name(settings: Mapping[str, Any]) -> str:
 
 def _description(grid: Grid) -> Description:
     swept = [{"settings": list(factor.keys), "values": plain(factor.levels)} for factor in grid.factors]
-    return {"format": _FORMAT, "seeds": list(grid.seeds), "settings": changed_settings(grid.base), "swept": swept}
+    told = {"format": _FORMAT, "seeds": list(grid.seeds), "settings": changed_settings(grid.base), "swept": swept}
+    return told | described_files(run.config for run in grid.runs)
 
 
 def _difference(there: Description, here: Description) -> str:
     """The first thing in which two descriptions differ."""
     if there.get("swept") != here["swept"]:
         return "its swept settings are others, or their values"
-    return differing_value(there, here, "seeds") or differing_settings(there, here)
+    return differing_value(there, here, "seeds") or differing_files(there, here) or differing_settings(there, here)

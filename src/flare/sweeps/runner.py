@@ -162,7 +162,8 @@ class _Batch:
             raise OSError(
                 f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory, with the runs "
                 f"{', '.join(names[:_NAMED])}{more}; what is done is kept: run the same command again, with fewer "
-                "--processes or on a machine with more memory"
+                "--processes or on a machine with more memory (in a script of your own, all that starts processes "
+                "stands under `if __name__ == '__main__':`)"
             )
         patient = replace(self.order, patience_s=max(self.order.patience_s, _RETRY_PATIENCE_S))
         return replace(self, order=patient, killed=self.killed + 1)

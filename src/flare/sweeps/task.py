@@ -14,6 +14,7 @@ from torch import nn
 
 from flare.atomic import write_whole
 from flare.config import Config, settings_of
+from flare.config.code_parts import CODE_PARTS, code_key
 from flare.data.dataset import Dataset
 from flare.data.sources import SOURCES
 from flare.learning.engine import compute_device
@@ -24,6 +25,7 @@ from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
 from flare.records.run import ENDED, is_trained, read_run
 from flare.records.run_keeper import refuse_other_driver
+from flare.registry import REGISTRIES
 from flare.rounds import RoundRecord, RunStatus
 from flare.rounds.identity import own_code
 from flare.rounds.privacy import refuse_unshared
@@ -182,8 +184,22 @@ def begun(folder: Path, *, allow_changed_plugins: bool = False) -> Task:
     opened = RunFolder.open(folder)
     opened.refuse_changed_config()
     opened.refuse_changed_plugins(allowed=allow_changed_plugins)
+    _refuse_code_of_no_file(opened)
     trained = is_trained(opened.manifest)
     return Task(str(folder), opened.config, folder, trained=trained, allow_changed_plugins=allow_changed_plugins)
+
+
+def _refuse_code_of_no_file(opened: RunFolder) -> None:
+    """ValueError where a part of the run was a user's own, not of a plugin, and is not registered here."""
+    recorded, settings = opened.manifest.get("identity", {}), settings_of(opened.config)
+    for part, setting in CODE_PARTS.items():
+        kind = "codec" if part.endswith("codec") else part
+        if code_key(part) in recorded and not opened.config.plugins and settings[setting] not in REGISTRIES[kind]:
+            raise ValueError(
+                f"{opened.path} cannot be continued here: its {part} '{settings[setting]}' was registered in Python "
+                "and is in no plugin; continue it in Python where that is registered (docs/training.md says how), or "
+                "begin a new run in another folder"
+            )
 
 
 def listed(base: Path) -> list[Path]:
@@ -299,7 +315,7 @@ def _made_of(simulation: Simulation, task: Task) -> dict[str, Any]:
     facts |= {} if task.trained else {"trained": False}
     facts |= {"label": task.label} if task.label else {}
     used = dict(simulation.station.policy_options)
-    if used != dict(task.config.scheduling.options):  # the number of devices of `ps`, tuned at the start
+    if used != dict(task.config.scheduling.options):  # devices of `ps`, tuned at the start; `horizon`
         facts["tuned_options"] = used
     return {"identity": simulation.identity, "facts": facts}
 

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.reading import open_small
+
 FRAME = np.dtype(
     [
         ("time_ns", "<u8"),
@@ -44,17 +46,37 @@ _HEAD_BYTES = 94  # Ethernet, IP and TCP with all their options
 _BUFFER_BYTES = 32 << 20
 FLUSH_S = 0.5
 """A frame is in the file after about so long."""
+MAX_FILE_BYTES = 1 << 31
+"""A file of frames has no more: about 90 million of them."""
+_READ_AT_ONCE = 1 << 20  # frames
+_MIN_FRAME_BYTES, _MAX_FRAME_BYTES = 14, 14 + 0xFFFF  # Ethernet's header, with the longest packet of IP
+_MAX_TIME_NS = 10**19  # some centuries after 1970, as of moments
 _SERVER_END = re.compile(r"node(\d+)")
 
 
 def read_frames(path: Path) -> Frames:
     """The frames in a file, in the order of time; one that was half written when the program was killed is left out.
-    ValueError where there is none."""
-    content = path.read_bytes()
-    if len(content) < FRAME.itemsize:
+    ValueError where there is none, or the file holds something else."""
+    parts: list[Frames] = []
+    with open_small(path, MAX_FILE_BYTES) as file:
+        while len(content := file.read(_READ_AT_ONCE * FRAME.itemsize)) >= FRAME.itemsize:
+            part = np.frombuffer(content[: len(content) // FRAME.itemsize * FRAME.itemsize], dtype=FRAME)
+            _refuse_other(part, path, _READ_AT_ONCE * len(parts))
+            parts.append(part)
+    if not parts:
         raise ValueError(f"{path} holds no frame: nothing was seen on the links, or it is damaged")
-    frames = np.frombuffer(content[: len(content) // FRAME.itemsize * FRAME.itemsize], dtype=FRAME)
+    frames = np.concatenate(parts)
     return frames[np.argsort(frames["time_ns"], kind="stable")]
+
+
+def _refuse_other(frames: Frames, path: Path, before: int) -> None:
+    """ValueError where one of them, with so many `before` them in the file, is none that `capture` wrote."""
+    sound = (frames["up"] <= 1) & (frames["pad"] == 0) & (frames["pad2"] == 0) & (frames["time_ns"] <= _MAX_TIME_NS)
+    sound &= (frames["frame_bytes"] >= _MIN_FRAME_BYTES) & (frames["frame_bytes"] <= _MAX_FRAME_BYTES)
+    sound &= frames["tcp_bytes"] <= frames["frame_bytes"]
+    if not sound.all():
+        number = before + int(np.argmin(sound)) + 1
+        raise ValueError(f"{path} is damaged: entry {number} is no frame on a link; put the file of the testbed back")
 
 
 @dataclass(frozen=True)

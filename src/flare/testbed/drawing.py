@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flare.report.figures import BLUE, GREY, INK, ORANGE, house_style, write_figure
-from flare.testbed.measured import Delivery, by_round
+from flare.testbed.measured import Delivery, by_round, last_s
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -40,14 +41,17 @@ def scatter_figure(delivered: Mapping[str, Sequence[Delivery]]) -> Figure:
                 mark,
                 policy,
                 [max(each.finish_s for each in one) for one in by],
-                [max(each.measured_finish_s for each in one) for one in by],
-                [max(each.net_finish_s for each in one) for one in by],
+                [last_s(one, lambda each: each.measured_finish_s) for one in by],
+                [last_s(one, lambda each: each.net_finish_s) for one in by],
             )
         deadlines = {each.deadline_s for those in delivered.values() for each in those}
         if len(deadlines) == 1:
             rounds.axhline(deadlines.pop(), color=INK, linewidth=1.0, linestyle=(0, (4, 2)), label="deadline")
-        _finish(uploads, "uploads", "Upload of a device")
-        _finish(rounds, "rounds", "Round")
+        lost = {
+            (policy, each.round, each.device) for policy, those in delivered.items() for each in those if not each.came
+        }
+        _finish(uploads, "uploads", _title("Upload of a device", len(lost), "came"))
+        _finish(rounds, "rounds", _title("Round", len({each[:2] for each in lost}), "ended"))
         _legend(rounds)
         return figure
 
@@ -64,10 +68,16 @@ def _points(
     measured: Sequence[float],
     net: Sequence[float],
 ) -> None:
+    measured, net = ([each if math.isfinite(each) else math.nan for each in these] for these in (measured, net))
     small: dict[str, Any] = {"s": 16.0, "linewidths": 0.7, "marker": mark}
     axes.scatter(predicted, measured, facecolors="none", edgecolors=ORANGE, **small)
     axes.scatter(predicted, net, color=BLUE, alpha=0.75, **{**small, "linewidths": 0.0})
     axes.scatter([], [], color=INK, label=policy, **small)
+
+
+def _title(what: str, lost: int, happened: str) -> str:
+    """The title of a plot, which says how many points are infinitely high and so not in it."""
+    return f"{what} ({lost} never {happened})" if lost else what
 
 
 def _finish(axes: Axes, gid: str, title: str) -> None:

@@ -2,7 +2,7 @@
 
 The times of one device in a round, in their order:
 
-    sent      the server has sent out its work
+    sent      the server begins to send out its work
     began     the device begins with it                    until then: Flower's delivery
     trained   it has computed                              until then: computing
     first     the first frame of its update is on the link     until then: hand-over from ClientApp to SuperNode
@@ -17,7 +17,7 @@ all others are Flower's own messages.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,6 +137,11 @@ class Delivery:
         return not self.late_s <= self.guard_s
 
     @property
+    def came(self) -> bool:
+        """Whether the server ever had the update."""
+        return math.isfinite(self.fetched_s)
+
+    @property
     def missed(self) -> bool:
         """Whether the server did not have the update by the deadline."""
         return not self.measured_finish_s <= self.deadline_s
@@ -247,3 +252,9 @@ def by_round(delivered: Sequence[Delivery]) -> dict[int, list[Delivery]]:
     for each in delivered:
         rounds.setdefault(each.round, []).append(each)
     return rounds
+
+
+def last_s(those: Iterable[Delivery], finish: Callable[[Delivery], float]) -> float:
+    """The finish of the last device of a round: infinite where an update never came, nan where one is not known."""
+    finishes = [finish(each) if each.came else math.inf for each in those]
+    return math.nan if any(map(math.isnan, finishes)) else max(finishes)

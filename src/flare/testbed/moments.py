@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flare.reading import read_small
+
 SENT, TRAINED, FETCHED = "sent", "trained", "fetched"
-"""The server has sent out the work of a device; the device has done it; the server has its answer in hand."""
+"""The server begins to send out the work of a device; the device has done it; the server has its answer in hand."""
 
 MAX_S = 1e10
 """The latest time that a moment can have, some centuries after 1970."""
+MAX_FILE_BYTES = 1 << 28
+"""A file of moments has no more: some million lines, where a testbed writes three for each update."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ def note(path: Path, moment: Moment) -> None:
 
 
 def read_moments(path: Path) -> Iterator[Moment]:
-    """The moments in a file; ValueError names the line that is none."""
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    """The moments in a file; ValueError names the file, and the line that is none."""
+    for number, line in enumerate(read_small(path, MAX_FILE_BYTES).splitlines(), start=1):
         try:
             told: dict[str, Any] = json.loads(line)
             yield _checked(Moment(**told))

@@ -12,13 +12,14 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import filelock
+
+from flare.commands import IPROUTE2, CommandError, run_command
 
 PREFIX = "flare-testbed"
 SERVER = f"{PREFIX}-server"
@@ -33,7 +34,8 @@ NOTES = Path("/run") / PREFIX
 _NAMED = Path("/run/netns")  # where `ip netns` keeps its names
 _PROC = Path("/proc")
 _OURS = re.compile(rf"{PREFIX}-(server|probe-\d+|\d+)")
-_TIMEOUT_S = 20.0
+TIMEOUT_S = 20.0
+"""How long ip, tc and openssl may take."""
 _POLITE_S = 5.0  # how long programs may take to end when they are asked to
 
 
@@ -137,14 +139,9 @@ def _is_of_machine(name: str) -> bool:
 def ip(*words: str) -> str:
     """Run `ip`; what it said. OSError where it fails."""
     try:
-        done = subprocess.run(
-            ["ip", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except FileNotFoundError:
-        raise OSError("the program ip is not here; install iproute2 (Linux only)") from None
-    if done.returncode != 0:
-        raise OSError(f"ip {' '.join(words)}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
-    return done.stdout
+        return run_command(["ip", *words], needs=IPROUTE2, timeout_s=TIMEOUT_S)
+    except CommandError as error:
+        raise OSError(f"ip {' '.join(words)}: {error}") from None
 
 
 def ours() -> list[str]:
@@ -164,31 +161,50 @@ class Cleaned:
 
 def clean(made: list[str] | None = None) -> Cleaned:
     """End every program in the namespaces of a testbed, and remove them with their links. `made` are the names that
-    this process has given: no others are touched then."""
+    this process has given: no others are touched then. OSError at the end names what could not be taken down."""
     names = [name for name in ours() if made is None or name in made]
     sound = [name for name in names if is_made_by_us(name) or (made is not None and not _is_of_machine(name))]
-    ended = _end_programs(sound)
+    wrong: list[str] = []
+    ended = _end_programs(sound, wrong)
     for name in sound:
-        delete(name)
+        try:
+            delete(name)
+        except OSError as error:
+            wrong.append(f"{name} is still there: {error}")
+    if wrong:
+        raise OSError(
+            f"not all of the testbed could be taken down ({'; '.join(dict.fromkeys(wrong))}); "
+            "try again with flare testbed --clean"
+        )
     return Cleaned(sound, ended, [name for name in names if name not in sound])
 
 
-def _end_programs(names: list[str]) -> int:
-    """Ask the programs in the namespaces to end, and end those that do not; how many there were."""
+def _end_programs(names: list[str], wrong: list[str]) -> int:
+    """Ask the programs in the namespaces to end, and end those that do not; how many there were. What fails is added to
+    `wrong`."""
     found: set[int] = set()
     for how, patience_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _POLITE_S)):
-        there = _programs(names)
+        there = _programs(names, wrong)
         found |= there
         for pid in there:
-            _signal(pid, how)
+            try:
+                _signal(pid, how)
+            except OSError as error:
+                wrong.append(f"program {pid} could not be ended: {error}")
         end = time.monotonic() + patience_s
-        while _programs(names) and time.monotonic() < end:
+        while _programs(names, wrong) and time.monotonic() < end:
             time.sleep(0.1)
     return len(found)
 
 
-def _programs(names: list[str]) -> set[int]:
-    return {int(pid) for name in names for pid in ip("netns", "pids", name).split()} - {os.getpid()}
+def _programs(names: list[str], wrong: list[str]) -> set[int]:
+    found: set[int] = set()
+    for name in names:
+        try:
+            found |= {int(pid) for pid in ip("netns", "pids", name).split()}
+        except OSError as error:
+            wrong.append(f"the programs in {name} are not known: {error}")
+    return found - {os.getpid()}
 
 
 def _signal(pid: int, how: signal.Signals) -> None:

@@ -96,7 +96,7 @@ def _policies(summary: Summary) -> str:
         ]
         for each in summary.policies
     ]
-    return _table(head, rows)
+    return _table(head, rows) + "".join(f"\n{words}.\n" for words in summary.incomplete)
 
 
 def _spreads(first: str, spreads: Mapping[str, Spread], shown: Callable[[float], str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flare.commands import CommandError, run_command
 from flare.config import Config, to_toml
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
@@ -200,6 +201,7 @@ def make_keys(folder: Path, num_devices: int) -> None:
 
 
 def _openssl(*words: str) -> None:
-    done = subprocess.run(["openssl", *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise OSError(f"openssl {words[0]}: {' '.join(done.stderr.split())[-300:]}")
+    try:
+        run_command(["openssl", *words], needs="openssl", timeout_s=network.TIMEOUT_S)
+    except CommandError as error:
+        raise OSError(f"openssl {words[0]}: {error}") from None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from flare.commands import IPROUTE2, run_command
 from flare.testbed import network
 
 NEEDS = (
@@ -40,20 +40,18 @@ def missing() -> str | None:
 
 def _refused() -> str | None:
     """What the system says to a namespace with a shaped link, which is removed at once."""
+    what = "network namespaces"
     try:
         network.add(network.PROBE)
-    except OSError as error:
-        return f"this machine does not allow network namespaces ({error}); {NEEDS}"
-    try:
+        what = "virtual links"
         network.ip("-n", network.PROBE, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1")
+        what = "shaped links (tc tbf)"
         words = ["qdisc", "add", "dev", "probe0", "root", "tbf", "rate", "1mbit", "burst", "3kb", "latency", "1s"]
-        done = subprocess.run(["tc", "-n", network.PROBE, *words], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            return f"this machine does not shape links (tc tbf: {' '.join(done.stderr.split())}); {NEEDS}"
+        run_command(["tc", "-n", network.PROBE, *words], needs=IPROUTE2, timeout_s=network.TIMEOUT_S)
     except OSError as error:
-        return f"this machine does not allow virtual links ({error}); {NEEDS}"
+        return f"this machine does not allow {what} ({error}); {NEEDS}"
     finally:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it may not be there
             network.delete(network.PROBE)
     return None
 

@@ -20,9 +20,10 @@ from flare.atomic import write_whole
 from flare.reading import read_small
 from flare.records import RunFolder
 from flare.records.run import read_rounds
+from flare.rounds import RoundRecord
 from flare.testbed import network, rights
 from flare.testbed.capture import FLUSH_S, read_frames
-from flare.testbed.measured import Delivery, deliveries
+from flare.testbed.measured import LARGE_BYTES, Delivery, deliveries
 from flare.testbed.moments import read_moments
 from flare.testbed.programs import Programs
 from flare.testbed.settings import CALIBRATION, CALIBRATION_POLICY, Settings
@@ -33,7 +34,7 @@ Say = Callable[[str], None]
 MAX_FACTS_BYTES = 1_000_000
 FACTS = "testbed.json"
 """The file of what was run, on what machine and when."""
-_NAME = re.compile(r"[\w.+-]*\w[\w.+-]*")  # of a run, which is a folder
+_NAME = re.compile(r"(?=[.+-]*\w)[\w.+-]{1,200}")  # of a run, which is a folder: not "." or ".."
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ def _run_alone(settings: Settings, folder: Path, say: Say) -> Results:
             programs.end_capture()
         finally:
             with _undisturbed():
-                network.clean(made)
-                programs.reap()
+                try:
+                    network.clean(made)
+                finally:
+                    programs.reap()
     facts = {
         "runs": [*([CALIBRATION] if settings.calibration_rounds else []), *settings.policies],
         "guard": guard,
@@ -101,10 +104,12 @@ def read_testbed(folder: Path) -> Results:
         raise ValueError(f"{folder} has no {FACTS}: it is no folder of a testbed, or of one that did not end")
     try:
         names = json.loads(read_small(folder / FACTS, MAX_FACTS_BYTES))["runs"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{folder / FACTS} is damaged ({error})") from None
     if not isinstance(names, list) or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
         raise ValueError(f"{folder / FACTS} is damaged (its runs are {names!r:.80}; they must be names)")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{folder / FACTS} is damaged (one of its runs is named twice)")
     compared = [name for name in names if name != CALIBRATION]
     if not compared:
         raise ValueError(f"{folder / FACTS} names no run that could be compared")
@@ -117,7 +122,27 @@ def read_deliveries(folder: Path, run: str) -> list[Delivery]:
     wireless = opened.config.wireless
     moments = [each for each in read_moments(folder / "moments.jsonl") if each.run == run]
     frames, guard_s = read_frames(folder / "frames.bin"), wireless.deadline_s - wireless.usable_s
-    return deliveries(run, read_rounds(opened), moments, frames, guard_s)
+    found = deliveries(run, _predicted(opened), moments, frames, guard_s)
+    came = [each for each in found if math.isfinite(each.fetched_s) and each.payload_bits >= 8.0 * LARGE_BYTES]
+    if came and not any(each.link.frames for each in came):
+        raise ValueError(
+            f"{folder / 'frames.bin'} holds no frame of the {len(came)} updates that came in run {run}: it is damaged, "
+            "or of another testbed"
+        )
+    return found
+
+
+def _predicted(opened: RunFolder) -> Iterator[RoundRecord]:
+    """The rounds of a run; ValueError where a device is predicted to take no time, with which nothing can be compared:
+    no schedule says so."""
+    for number, record in enumerate(read_rounds(opened), start=1):
+        for name in ("compute_s", "upload_s"):
+            if (least := min(getattr(record, name), default=1.0)) <= 0.0:
+                raise ValueError(
+                    f"{opened.path}: round {number} of its records has {name} = {least:g}, which must be greater than "
+                    "0; the run folder is damaged"
+                )
+        yield record
 
 
 def guard_for(delivered: list[Delivery]) -> str:

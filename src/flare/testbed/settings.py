@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from flare.config import Config, override
+from flare.config.toml import split_settings
+from flare.learning.methods import make_method
 from flare.scheduling import POLICIES
 from flare.testbed.network import MAX_DEVICES
 from flare.testbed.task import hidden_units
@@ -54,6 +56,7 @@ class Settings:
         _in_range("devices", self.devices, 1, MAX_DEVICES)
         _in_range("calibration rounds", self.calibration_rounds, 0, 1000)
         _in_range("the size of an update in bit", self.update_bits, MIN_UPDATE_BITS, MAX_UPDATE_BITS)
+        self._refuse_changed()
 
     def config(self, policy: str, *, rounds: int | None = None, guard: str | None = None) -> Config:
         """The settings of one run.
@@ -67,11 +70,36 @@ class Settings:
         run = replace(config.run, rounds=self.rounds if rounds is None else rounds)
         return replace(config, run=run, plugins=self.plugins)
 
+    def _refuse_changed(self) -> None:
+        """ValueError where a changed setting has an option of its own, or asks for what the nodes here do not do."""
+        for name in split_settings(self.changed):
+            if name in _OPTIONS:
+                raise ValueError(f"--set {name} is not possible on the testbed; use {_OPTIONS[name]} instead")
+        config = self.config(self.policies[0])
+        if make_method(config.learning).needs_gradients:
+            raise ValueError(
+                f"--set learning.method={config.learning.method}: it asks devices for gradients before they train, "
+                "which the nodes of the testbed do not time; take a method without, such as learning.method=fedavg"
+            )
+        if config.fleet.evaluate_share > 0.0:
+            raise ValueError(
+                "--set fleet.evaluate_share: the nodes of the testbed train and do not test; leave it at 0, and use "
+                "flare run, or nodes of your own, to see accuracies"
+            )
+
     def _own(self, policy: str) -> Iterable[str]:
         yield f"wireless.num_devices={self.devices}"
         yield f"learning.model_options.hidden={hidden_units(self.update_bits)}"
         yield f"scheduling.policy={policy}"
 
+
+_OPTIONS = {
+    "scheduling.policy": "--policy",
+    "wireless.num_devices": "--devices",
+    "run.rounds": "--rounds",
+    "learning.model_options.hidden": "--update",
+}
+"""What `--set` may not change, for each run is named or counted by it, and the option that does."""
 
 _CELL = (
     "wireless.total_bandwidth_hz=1.25e5",

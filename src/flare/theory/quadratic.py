@@ -8,7 +8,7 @@ weights say all; no sampling is needed. F is the plain mean of the f_i.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -177,20 +177,23 @@ def approximation_error(
     alone = Quadratic(problem.hessian[[device]], problem.minimum[[device]], problem.sigma_sq)
     ends, steepest = [], 0.0
     for steps in (float(tau), rates.tau_bar):
-        lr = rates.local_lr * rates.tau_bar / steps
-        for done in range(int(steps)):  # the weights at which a gradient is taken, E||grad f||^2 at each
-            at = _after_steps(alone, lr, done, weights)
+        way = list(_step_by_step(alone, rates.local_lr * rates.tau_bar / steps, int(steps), weights))
+        for at in way[:-1]:  # the weights at which a gradient is taken, E||grad f||^2 at each
             steepest = max(steepest, alone.gradient_sq(at))
-        ends.append(_after_steps(alone, lr, int(steps), weights))
+        ends.append(way[-1])
     apart = ends[0].mean - ends[1].mean
     return float(apart @ apart + np.trace(ends[0].covariance) + np.trace(ends[1].covariance)), steepest
 
 
-def _after_steps(alone: Quadratic, lr: float, steps: int, weights: Floats) -> Moments:
-    if steps == 0:
-        return Moments.at(weights)
-    maps = local_maps(alone, Rates(lr, 1.0, float(steps)), np.array([float(steps)]))
-    return Moments(weights + maps.change[0] @ (weights - alone.minimum[0]), maps.noise[0])
+def _step_by_step(alone: Quadratic, lr: float, steps: int, weights: Floats) -> Iterator[Moments]:
+    """A device's own weights after 0 to `steps` steps: what `local_maps` says of each number of them."""
+    identity, each_sq = np.eye(alone.num_weights), alone.sigma_sq / alone.num_weights
+    step = identity - lr * alone.hessian[0]
+    power, spread = identity, np.zeros_like(identity)
+    yield Moments.at(weights)
+    for _ in range(steps):
+        spread, power = spread + power @ power, power @ step
+        yield Moments(weights + (power - identity) @ (weights - alone.minimum[0]), lr**2 * each_sq * spread)
 
 
 def _selection_sq(problem: Quadratic, selected: Indices, before: Moments) -> float:

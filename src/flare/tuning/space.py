@@ -170,7 +170,8 @@ def space_of(start: Config, search: Mapping[str, Wanted], left_out: Iterable[str
         found[name] = usual[name] if wanted is None else _searched(start, name, wanted)
         if wanted is not None:
             _check_each(start, found[name])
-    kept = [each if named.get(each.name) else _possible(start, each) for each in found.values()]
+    meant = [each for name, each in found.items() if name in named or _can_matter(start, name, found)]
+    kept = [each if named.get(each.name) else _possible(start, each) for each in meant]
     searched = sorted((each for each in kept if each is not None), key=lambda each: not is_part(each.name))
     if not searched:
         raise ValueError("nothing is searched; give one setting at least, such as --search learning.local_lr")
@@ -376,6 +377,20 @@ def _has_meaning(name: str, whole: Config) -> bool:
         policy = POLICY.name(whole)
         return policy in _BY_OBJECTIVE or not POLICIES.origin(policy).built_in or whole.uplink.bits == "auto"
     return True
+
+
+def _can_matter(start: Config, name: str, found: Mapping[str, Searched]) -> bool:
+    """Whether a setting changes anything with one of the parts that a trial may have."""
+    part = _TABLES.get(name.rpartition(".")[0])
+    if name.startswith("uplink."):
+        part = CODEC
+    elif name == "scheduling.gamma":
+        part = POLICY
+    if part is None or name in _NAMES:
+        return True
+    searched = found.get(f"{part.section}.{part.key}")
+    others = searched.values if isinstance(searched, Choice) else (part.name(start),)
+    return any(_has_meaning(name, _with_part(start, part, str(other))) for other in others)
 
 
 def _now(whole: Config, name: str) -> Any:

@@ -18,12 +18,13 @@ from typing import final
 
 from flare.atomic import write_whole
 from flare.config import Config
-from flare.plugins import plugin_text
 from flare.sweeps import Task
 from flare.sweeps.description import (
     Description,
     begin_described,
     changed_settings,
+    described_files,
+    differing_files,
     differing_settings,
     plain,
     read_description,
@@ -116,11 +117,6 @@ def begin_tuning(tuning: Tuning, out: Path, told: int) -> bool:
     before = read_description(file, _FORMAT, "tuning").get("trials") if file.exists() else None
     asked_for = tuning.trials
     if isinstance(before, int) and before != asked_for:
-        if asked_for < told:
-            raise ValueError(
-                f"{out} holds {told} trials of this tuning, and --trials is {asked_for}; give as many or more, or "
-                "another --out"
-            )
         described = {**described, "trials": before}
     there = begin_described(
         file,
@@ -129,6 +125,11 @@ def begin_tuning(tuning: Tuning, out: Path, told: int) -> bool:
         check=lambda: check_config(tuning.run_config(tuning.space.start, tuning.seeds[0])),
         differing=lambda found: _difference(found, described),
     )
+    if asked_for < told:
+        raise ValueError(
+            f"{out} holds {told} trials of this tuning, and the number of trials is {asked_for}; give as many or more, "
+            "or another folder"
+        )
     if before not in (None, asked_for):
         write_whole(file, (json.dumps({**described, "trials": asked_for}, indent=1) + "\n").encode())
     return there
@@ -148,7 +149,8 @@ def _description(tuning: Tuning) -> Description:
         "prune": tuning.prune,
         "searched": [_as_json(each) for each in tuning.space.searched],
         "settings": changed_settings(tuning.space.start),
-        "plugins": {path: plugin_text(path)[1] for path in tuning.space.start.plugins},
+        "plugins": {},
+        **described_files([tuning.space.start]),
         "trials": tuning.trials,
     }
 
@@ -172,9 +174,7 @@ def _difference(there: Description, here: Description) -> str:
             return f"its {key} is {there.get(key)}, here {here[key]}: {option}"
     if there.get("searched") != here["searched"]:
         return "its searched settings are others, or their ranges"
-    if there.get("plugins") != here["plugins"]:
-        return "its plugins are others, or were changed"
-    return differing_settings(there, here)
+    return differing_files(there, here) or differing_settings(there, here)
 
 
 def same_settings(tuning: Tuning, trials: list[Trial]) -> dict[Config, Trial]:

@@ -12,7 +12,7 @@ BLOCK = 1024
 MAX_BLOCK = 1 << 24
 MAX_KERNEL_BLOCK = 1 << 14
 """Larger blocks do not fit into one program of a GPU's kernel."""
-_SPAN = 1 << 16
+_SPAN = 1 << 17  # longer ones leave the cache; for shorter ones, calls take longer than the work
 
 
 def num_blocks(num_weights: int, block: int) -> int:
@@ -43,28 +43,36 @@ def spans(num_weights: int, device: torch.device, block: int = 1) -> list[slice]
     return [slice(begin, min(begin + step, num_weights)) for begin in range(0, num_weights, step)]
 
 
+def cut(entries: Tensor, block: int) -> list[Tensor]:
+    """Entries (devices, weights) by block, (devices, blocks, entries): those that are whole, and then a shorter one."""
+    devices, num_weights = entries.shape
+    whole, rest = divmod(num_weights, block)
+    if not whole:
+        return [entries.unsqueeze(1)]
+    if not rest:
+        return [entries.view(devices, whole, block)]
+    first, last = entries.split_with_sizes([num_weights - rest, rest], dim=1)
+    return [first.view(devices, whole, block), last.unsqueeze(1)]
+
+
 def by_block(
     operation: Callable[..., Tensor], entries: Tensor, numbers: Tensor, block: int, out: Tensor | None = None
 ) -> Tensor:
     """What an operation makes of entries (devices, weights) and the number (devices, blocks, 1) of their blocks."""
     out = torch.empty_like(entries) if out is None else out
-    whole = entries.shape[1] // block
-    cut, end = (len(entries), whole, block), whole * block
-    if whole:
-        operation(entries[:, :end].view(cut), numbers[:, :whole], out=out[:, :end].view(cut))
-    if end < entries.shape[1]:
-        operation(entries[:, end:], numbers[:, whole], out=out[:, end:])
+    parts = cut(entries, block)
+    into = parts if out is entries else cut(out, block)
+    own = [numbers] if len(parts) == 1 else numbers.split_with_sizes([parts[0].shape[1], 1], dim=1)
+    for part, number, each in zip(parts, own, into, strict=True):
+        operation(part, number, out=each)
     return out
 
 
 def largest(updates: Tensor, block: int) -> Tensor:
     """The largest absolute entry of each block of updates (devices, weights): (devices, blocks, 1)."""
-    block = largest_block(updates.shape[1], block)
-    whole = updates.shape[1] // block
-    parts = [updates[:, : whole * block].view(len(updates), whole, block), updates[:, whole * block :].unsqueeze(1)]
-    ends = [(part.amax(dim=2), part.amin(dim=2)) for part in parts if part.shape[2]]
+    ends = [(part.amax(dim=2, keepdim=True), part.amin(dim=2, keepdim=True)) for part in cut(updates, block)]
     most, least = ends[0] if len(ends) == 1 else (torch.cat(each, dim=1) for each in zip(*ends, strict=True))
-    return torch.maximum(most, -least).abs_().unsqueeze(2)  # 0 and not -0 for a block of zeros
+    return torch.maximum(most, least.neg_()).abs_()  # 0 and not -0 for a block of zeros
 
 
 def times_scales(entries: Tensor, scales: Tensor, block: int) -> Tensor:

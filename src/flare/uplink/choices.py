@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from scipy.special import erf, erfcinv
 from torch import Tensor
 
 from flare.types import Floats
@@ -50,6 +49,8 @@ def _of_normal(entries: int, levels: int) -> float:
     """
     if entries == 1:
         return 0.0
+    from scipy.special import erfcinv  # here, because it takes its time to import
+
     chance = np.exp(-_LARGEST - np.exp(-_LARGEST))  # how likely each is, in equal steps of z
     largest = math.sqrt(2.0) * erfcinv(-np.expm1(-np.exp(-_LARGEST) / entries))
     lost = (largest / levels) ** 2 * _mean_lost(largest, levels)
@@ -61,6 +62,8 @@ def _mean_lost(largest: Floats, levels: int) -> Floats:
     """E f (1 - f), for each value of the largest entry."""
     if levels > _MANY_LEVELS:
         return np.full(len(largest), 1.0 / 6.0)
+    from scipy.special import erf
+
     node, share = np.polynomial.legendre.leggauss(max(6, _NODES // levels))
     fraction = 0.5 * (node + 1.0)
     in_levels = np.arange(levels)[:, None] + fraction  # (levels, nodes)

@@ -26,8 +26,8 @@ def pack(numbers: Tensor, width: int) -> list[Tensor]:
     """Planes, each uint8 of shape (rows, bytes), of numbers (rows, count), each at least 0 and below 2^width."""
     parts, shift = [], 0
     for plane in _planes(width):
-        digits = (numbers if plane == width else (numbers >> shift) & ((1 << plane) - 1)).to(torch.uint8)
-        lanes = _lanes(digits, 8 // plane)
+        digits = numbers if plane == width else (numbers >> shift).bitwise_and_((1 << plane) - 1)
+        lanes = _lanes(digits.to(torch.uint8), 8 // plane)
         packed = lanes[:, 0].clone()
         for lane in range(1, 8 // plane):
             packed |= lanes[:, lane] << (plane * lane)
@@ -37,21 +37,29 @@ def pack(numbers: Tensor, width: int) -> list[Tensor]:
 
 
 def unpack(messages: Tensor, count: int, width: int) -> Tensor:
-    """The numbers (rows, count) of packed bytes (rows, packed_bytes): uint8 up to a width of 8, else int32."""
+    """The numbers (rows, count) of packed bytes (rows, packed_bytes): uint8 up to a width of 8, else int32.
+
+    They are to be read alone: those of 8 bits are the packed bytes themselves.
+    """
     numbers: Tensor | None = None
     begin = shift = 0
     for plane in _planes(width):
         size = -(-count * plane // 8)
         packed = messages[:, begin : begin + size]
-        lanes = [packed >> (plane * lane) for lane in range(8 // plane)]
-        digits = torch.stack(lanes, dim=1).bitwise_and_((1 << plane) - 1).flatten(1)[:, :count]
+        digits = packed if plane == 8 else _digits(packed, plane)[:, :count]
         if width > 8:
             digits = digits.to(torch.int32)
-        numbers = digits if numbers is None else numbers | (digits << shift)
+        numbers = digits if numbers is None else numbers.bitwise_or_(digits.bitwise_left_shift_(shift))
         begin, shift = begin + size, shift + plane
     if numbers is None:  # a width of 0: there is nothing to know
         return torch.zeros(len(messages), count, dtype=torch.uint8, device=messages.device)
     return numbers
+
+
+def _digits(packed: Tensor, plane: int) -> Tensor:
+    """The numbers that the bytes (rows, bytes) of a plane hold, and those that fill up the last byte."""
+    lanes = [packed >> (plane * lane) for lane in range(8 // plane)]
+    return torch.stack(lanes, dim=1).bitwise_and_((1 << plane) - 1).flatten(1)
 
 
 def trit_bytes(count: int) -> int:

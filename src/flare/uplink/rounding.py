@@ -60,7 +60,7 @@ def arrive(updates: Tensor, keys: Tensor, block: int, levels: int) -> Tensor:
 
 def restore(codes: Tensor, scales: Tensor, block: int, levels: int) -> Tensor:
     """The entries (devices, weights) that l + s stand for; l = s is the scale itself."""
-    return of_blocks.times_scales(_over(codes.float().sub_(levels), levels), scales, block)
+    return of_blocks.times_scales(_over(codes.float().sub_(_number(levels, codes.device)), levels), scales, block)
 
 
 def _rounded(shares: Tensor, keys: Tensor, levels: int) -> Iterator[tuple[slice, Tensor]]:
@@ -74,7 +74,7 @@ def _rounded(shares: Tensor, keys: Tensor, levels: int) -> Iterator[tuple[slice,
 
 def _shares(updates: Tensor, scales: Tensor, block: int) -> Tensor:
     """Entries (devices, weights) as shares of the scales of their blocks, 0 in a block of zeros."""
-    return of_blocks.by_block(torch.div, updates, torch.where(scales > 0.0, scales, 1.0), block)
+    return of_blocks.by_block(torch.div, updates, torch.where(scales > 0.0, scales, _number(1, scales.device)), block)
 
 
 def _times(shares: Tensor, levels: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from flare.text import html_table
 from flare.types import Floats
 from flare.units import db_to_linear, dbm_per_mhz_to_watt_per_hz, dbm_to_watt, human, linear_to_db
 from flare.wireless.channel import path_gain, rayleigh_gain, rician_gain, shadowing_gain
-from flare.wireless.compute import time_and_energy
+from flare.wireless.compute import compute_energy_j, compute_s
 from flare.wireless.geometry import place_devices
 from flare.wireless.rate import snr_hz, upload_energy_j
 from flare.wireless.trace import read_trace
@@ -35,9 +36,7 @@ class CellRound:
     gain_db                 power gain h^2 of its channel, in dB
     cpu_hz                  speed of its processor
     tau                     local steps that it can do, whole numbers
-    compute_s               time that those take, Eq. (4)
     snr_hz                  p h^2 / N_0
-    compute_energy_j        energy that they take
     power_w                 power that it sends with
     mean_snr_hz             snr_hz without fading; None where nothing fades, and where a trace gives the gains
     """
@@ -48,11 +47,21 @@ class CellRound:
     gain_db: Floats
     cpu_hz: Floats
     tau: Floats
-    compute_s: Floats
     snr_hz: Floats
-    compute_energy_j: Floats
     power_w: Floats
     mean_snr_hz: Floats | None = None
+
+    @cached_property
+    def compute_s(self) -> Floats:
+        """How long the local steps of each device take, Eq. (4)."""
+        return compute_s(self.tau, self.config.cycles_per_sample, self.config.batch_size, self.cpu_hz)
+
+    @cached_property
+    def compute_energy_j(self) -> Floats:
+        """What they take of energy."""
+        config = self.config
+        work = (self.tau, config.cycles_per_sample, config.batch_size, self.cpu_hz)
+        return compute_energy_j(*work, config.capacitance)
 
     def upload_energy_j(self, upload_s: Floats) -> Floats:
         """Energy that each device radiates if it sends for `upload_s`, in joule; zero seconds where it does not."""
@@ -90,11 +99,12 @@ class Cell:
         self.power_w = np.full(num_devices, dbm_to_watt(config.power_dbm))
         self._mean_gain_db = linear_to_db(self.mean_gain)
         self._noise_w_per_hz = dbm_per_mhz_to_watt_per_hz(config.noise_dbm_per_mhz)
+        self._mean_snr_hz = snr_hz(self.power_w, self.mean_gain, self._noise_w_per_hz)
         self._fixed_cpu_hz = None if config.cpu_every_round else self._draw_cpu_hz(stream(seed, "cpu"))
         self._fixed_tau = self._listed_tau()
         for shared in (self.distance_m, self.angle_rad, self.shadowing, self.mean_gain, self.power_w):
             shared.setflags(write=False)  # every round hands them out
-        for kept in (self._mean_gain_db, self._fixed_cpu_hz, self._fixed_tau):
+        for kept in (self._mean_gain_db, self._mean_snr_hz, self._fixed_cpu_hz, self._fixed_tau):
             if kept is not None:
                 kept.setflags(write=False)
 
@@ -134,8 +144,6 @@ class Cell:
         fades = config.fading != "none" and "gain_db" not in traced
         cpu_hz = traced["cpu_hz"] if "cpu_hz" in traced else self._cpu_hz(index)
         tau = traced["tau"] if "tau" in traced else self._tau(index)
-        work = (tau, config.cycles_per_sample, config.batch_size, cpu_hz, config.capacitance)
-        compute_s, compute_energy_j = time_and_energy(*work)
         return CellRound(
             config=config,
             distance_m=self.distance_m,
@@ -143,11 +151,9 @@ class Cell:
             gain_db=gain_db,
             cpu_hz=cpu_hz,
             tau=tau,
-            compute_s=compute_s,
-            snr_hz=snr_hz(self.power_w, gain, self._noise_w_per_hz),
-            compute_energy_j=compute_energy_j,
+            snr_hz=self._mean_snr_hz if gain is self.mean_gain else snr_hz(self.power_w, gain, self._noise_w_per_hz),
             power_w=self.power_w,
-            mean_snr_hz=snr_hz(self.power_w, self.mean_gain, self._noise_w_per_hz) if fades else None,
+            mean_snr_hz=self._mean_snr_hz if fades else None,
         )
 
     def _gain(self, index: int) -> tuple[Floats, Floats]:

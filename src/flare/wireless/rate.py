@@ -24,7 +24,7 @@ def snr_hz(power_w: Floats, power_gain: Floats, noise_w_per_hz: float) -> Floats
 
 def rate_bps(bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     """Eq. (5): b log2(1 + p h^2 / (b N_0)), in bit/s; zero on zero bandwidth."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with unwarned():
         return _rate_bps(bandwidth_hz, snr_hz)
 
 
@@ -34,8 +34,19 @@ def _rate_bps(bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
 
 def upload_s(payload_bits: float | Floats, bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
     """Eq. (6): S / rate, in seconds; infinite on zero bandwidth."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return payload_bits / _rate_bps(bandwidth_hz, snr_hz)
+    with unwarned():
+        return bare_upload_s(payload_bits, bandwidth_hz, snr_hz)
+
+
+def bare_upload_s(payload_bits: float | Floats, bandwidth_hz: Floats, snr_hz: Floats) -> Floats:
+    """The same, to be called inside `unwarned`."""
+    return payload_bits / _rate_bps(bandwidth_hz, snr_hz)
+
+
+def unwarned() -> np.errstate:
+    """Inside the block numpy does not warn of what the functions here may meet: to enter one for many calls of the bare
+    functions takes less time than to enter one for each."""
+    return np.errstate(divide="ignore", invalid="ignore", over="ignore")
 
 
 def downlink_snr_hz(snr_hz: Floats, power_w: Floats, station_power_dbm: float) -> Floats:
@@ -57,17 +68,22 @@ def upload_energy_j(power_w: Floats, upload_s: Floats) -> Floats:
 
 def bandwidth_for(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> Floats:
     """Theorem 3: the least bandwidth that carries `payload_bits` in `slack_s`; infinite where none does."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with unwarned():
         bandwidth_hz, _, reachable = _bandwidth(payload_bits, slack_s, snr_hz)
     return np.where(reachable, bandwidth_hz, np.inf)
 
 
 def bandwidth_and_slope(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> tuple[Floats, Floats]:
     """The bandwidth of Theorem 3 and its derivative with respect to the slack (Hz/s, negative)."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        bandwidth_hz, s, reachable = _bandwidth(payload_bits, slack_s, snr_hz)
-        # db/dslack = -(b / slack) s / (s - 1 + e^-s), from ds/dL = 1 / f'(s) and dL/dslack = 1 / slack.
-        slope_hz_per_s = -(bandwidth_hz / slack_s) * s / (s + np.expm1(-s))
+    with unwarned():
+        return bare_bandwidth_and_slope(payload_bits, slack_s, snr_hz)
+
+
+def bare_bandwidth_and_slope(payload_bits: float | Floats, slack_s: Floats, snr_hz: Floats) -> tuple[Floats, Floats]:
+    """The same, to be called inside `unwarned`."""
+    bandwidth_hz, s, reachable = _bandwidth(payload_bits, slack_s, snr_hz)
+    # db/dslack = -(b / slack) s / (s - 1 + e^-s), from ds/dL = 1 / f'(s) and dL/dslack = 1 / slack.
+    slope_hz_per_s = -(bandwidth_hz / slack_s) * s / (s + np.expm1(-s))
     return np.where(reachable, bandwidth_hz, np.inf), np.where(reachable, slope_hz_per_s, -np.inf)
 
 

@@ -6,7 +6,7 @@ in whatever order and company (`batched` says where float arithmetic on a GPU li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -17,8 +17,12 @@ from flare.learning.job import GradientJob, Job, Score, Update
 class Engine(Protocol):
     """Computes what devices would compute."""
 
-    def train(self, jobs: Sequence[Job]) -> list[Update]:
-        """Carry out every job; answers in the order of the jobs."""
+    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
+        """Carry out every job; answers in the order of the jobs.
+
+        An engine that has to wait for a GPU calls `meanwhile` before: what that does costs no time then. Others never
+        call it.
+        """
         ...
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:

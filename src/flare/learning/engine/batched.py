@@ -29,14 +29,15 @@ from torch import Tensor, nn
 
 from flare.data.dataset import Dataset
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.chunks import Chunks
+from flare.learning.engine.chunks import MAX_JOBS, Chunks
 from flare.learning.engine.compiled import CompiledProgram, can_compile
+from flare.learning.engine.graphs import Samples, StepGraphs, largest_height
 from flare.learning.engine.narrow import NarrowModels
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Seams
-from flare.learning.engine.stack import Descent, Feed
+from flare.learning.engine.stack import Descent, Feed, Figures, Unread
+from flare.learning.engine.step import Step
 from flare.learning.engine.tensor_data import TensorData
-from flare.learning.engine.terms import update_norms
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, Score, Update, check_job
 
@@ -45,6 +46,8 @@ DONE = TypeVar("DONE")
 
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
 _TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
+_GRAPH_BYTES = 6 * 10**9  # for the graphs of a kind of steps, by an estimate of about four times what they hold
+_MAX_GRAPH_KINDS = 4
 
 
 @final
@@ -71,26 +74,31 @@ class BatchedEngine:
         self._device = self._data.device
         self._program = make_program(self._model, self._data.train_x[0])
         self._tf32 = tf32
-        self._chunks = Chunks(self._device, chunk, self._bytes_for_a_job)
         self._compiled: Program | None = None
+        self._graphs: dict[tuple[object, ...], StepGraphs] = {}
+        self._chunks = Chunks(self._device, chunk, self._bytes_for_a_job, self._graphs.clear)
+        self._records = self._device.type == "cuda"  # whether steps are recorded as graphs
         wanted = can_compile(self._device) if compile is None else compile
         if wanted and isinstance(self._program, LayerProgram):
             self._compiled = CompiledProgram(self._model, self._data.train_x[0], tf32=tf32)
         alike = partial(BatchedEngine, dataset=self._data, device=device, chunk=chunk, compile=compile, tf32=tf32)
         self._narrow = NarrowModels(self._model, tuple(self._data.train_x.shape[1:]), alike)
 
-    def train(self, jobs: Sequence[Job]) -> list[Update]:
+    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
         for i, job in enumerate(jobs):
             check_job(job, self._model)
             if np.ndim(job.batches) != 2 or np.size(job.batches) == 0:
                 raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
-        return self._narrow.train(jobs, self.train_checked)
+        begun = self._narrow.train(jobs, self.train_checked)
+        if meanwhile is not None and self._device.type == "cuda":
+            meanwhile()
+        return [unread.read() for unread in begun]
 
-    def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor] | None = None) -> list[Update]:
+    def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor] | None = None) -> list[Unread]:
         """Jobs that were checked, all with the whole model, with or without masks; `laid` makes the updates that are
-        handed back of those in the rows of a stack."""
-        kinds = [(self._program.width(np.shape(job.batches)[1]), *job.rule.kind) for job in jobs]
+        handed back of those in the rows of a stack. A GPU may still be at work on them."""
+        kinds = [(self._width(np.shape(job.batches)[1]), *job.rule.kind) for job in jobs]
         return self._by_kind(jobs, kinds, [-job.rule.steps for job in jobs], partial(self._train, laid=laid))
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
@@ -108,7 +116,7 @@ class BatchedEngine:
         counts = [len(job.samples) for job in jobs]
         if 0 in counts:
             raise ValueError(f"gradient job {counts.index(0)} has no samples: leave it out")
-        kinds = [(self._program.width(min(count, _SAMPLES_AT_ONCE)),) for count in counts]
+        kinds = [(self._width(min(count, _SAMPLES_AT_ONCE)),) for count in counts]
         return self._by_kind(jobs, kinds, [-count for count in counts], work)
 
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
@@ -118,23 +126,53 @@ class BatchedEngine:
         width = min(_TESTED_AT_ONCE[self._device.type], len(self._data.test_y))
         return self._by_kind(weights, [(width,)] * len(weights), [0] * len(weights), self._evaluate)
 
-    def _train(self, jobs: Sequence[Job], width: int, laid: Callable[[Tensor], Tensor] | None = None) -> list[Update]:
+    def _train(self, jobs: Sequence[Job], width: int, laid: Callable[[Tensor], Tensor] | None = None) -> list[Unread]:
         stack, starts = self._stack([job.start for job in jobs])
         feed = Feed.of_batches([job.batches for job in jobs], width, self._data)
         seams = Seams.of(jobs, starts, lambda vectors: self._stack(vectors)[0], self._model.sizes, self._device)
-        descend = Descent(jobs, starts, self._model.sizes, self._device, None if seams is None else seams.masks)
-        sums = torch.zeros(2, len(jobs), dtype=torch.float64, device=self._device)  # of losses, and of their squares
-        for count, indices, shares in feed.steps():
-            loss, gradients = self._loss_and_gradients(stack[:count], indices, shares, seams)
-            exact = loss.double()
-            sums[0, :count] += exact
-            sums[1, :count].addcmul_(exact, exact)
-            descend(stack[:count], gradients)
+        descent = Descent.of(jobs, starts, self._model.sizes, self._device, None if seams is None else seams.masks)
+        sums = torch.zeros(len(jobs), 2, dtype=torch.float64, device=self._device)
+        self._take_steps(Step(stack, sums, descent, seams), width, list(feed.steps()))
         moved = stack.sub_(starts())[:, : self._model.num_weights]
+        means = sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)[:, None]
+        norms = self._run(lambda program: program.lengths(moved))
+        figures = Figures(torch.cat([means, norms[:, None]], dim=1))
         deltas = list(moved if laid is None else laid(moved))  # while a GPU is still at work
-        norms = update_norms(moved)
-        means = (sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)).tolist()
-        return [Update(*each) for each in zip(deltas, *means, norms.tolist(), strict=True)]
+        return [Unread(delta, figures, row) for row, delta in enumerate(deltas)]
+
+    def _take_steps(self, step: Step, width: int, samples: Sequence[Samples]) -> None:
+        """All steps of a stack: as graphs from where few enough jobs are at work, where there are graphs."""
+        highest = self._max_graph_height(width)
+        before = next((i for i, (count, _, _) in enumerate(samples) if count <= highest), len(samples))
+        self._take_plain_steps(step, samples[:before])
+        if before < len(samples) and not self._run_graphs(step, width, highest, samples[before:]):
+            self._take_plain_steps(step, samples[before:])
+
+    def _take_plain_steps(self, step: Step, samples: Sequence[Samples]) -> None:
+        for count, indices, shares in samples:
+            step(self._loss_and_gradients, count, indices, shares)
+
+    def _run_graphs(self, step: Step, width: int, highest: int, samples: Sequence[Samples]) -> bool:
+        """Take steps as graphs; False: none was taken, and there are no graphs from now on."""
+        kind = (width, *step.kind)
+        try:
+            if kind not in self._graphs:
+                if len(self._graphs) == _MAX_GRAPH_KINDS:
+                    self._graphs.clear()  # what they hold is better used by those that are needed now
+                self._graphs[kind] = StepGraphs(step, width, highest, self._loss_and_gradients)
+            self._graphs[kind].run(step, samples)
+        except Exception as why:  # whatever recording may run into: it costs speed, not the run
+            warnings.warn(f"steps could not be recorded as CUDA graphs and run without, slower: {why}", stacklevel=2)
+            self._graphs.clear()
+            self._records = False
+            return False
+        return True
+
+    def _max_graph_height(self, width: int) -> int:
+        """The number of jobs up to which a step is a graph: as many as fit into the memory that is kept for them."""
+        if self._compiled is None or not self._records:
+            return 0
+        return largest_height(min(MAX_JOBS, _GRAPH_BYTES // self._bytes_for_a_job(width)))
 
     def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
         stack, _ = self._stack([job.at for job in jobs])
@@ -198,6 +236,10 @@ class BatchedEngine:
                 warnings.warn(f"the passes could not be compiled and run uncompiled, slower: {why}", stacklevel=2)
                 self._compiled = None
         return work(self._program)
+
+    def _width(self, samples: int) -> int:
+        """How many places a batch of so many samples takes."""
+        return (self._compiled or self._program).width(samples)
 
     def _bytes_for_a_job(self, width: int) -> int:
         return 4 * (7 * self._model.num_weights + width * self._program.floats_per_sample)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from flare.learning.engine.layers import Bias, Convolution, Flatten, Kept, Layer, Pool, Product, ReLU, Shape, Tanh
 from flare.learning.engine.products import Pair, Plain, Products
-from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms
+from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms, update_norms
 from flare.learning.flat import FlatModel
 from flare.learning.widths import chain
 
@@ -42,8 +42,8 @@ class LayerProgram:
             raise UnknownLayerError  # a layer that stands twice in the chain, or parameters that no layer uses
 
     def width(self, samples: int) -> int:
-        """Up to a multiple of 4 (16 bytes) or, for large batches, of a quarter of the power of two below."""
-        unit = max(4, 1 << max(0, samples.bit_length() - 3))
+        """Up to a multiple of what products like or, for large batches, of a quarter of the power of two below."""
+        unit = max(self._products.samples_unit, 1 << max(0, samples.bit_length() - 3))
         return -(-samples // unit) * unit
 
     def arrange(self, x: Tensor) -> Tensor:
@@ -70,6 +70,10 @@ class LayerProgram:
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """By PyTorch."""
         return row_norms(gradients)
+
+    def lengths(self, updates: Tensor) -> Tensor:
+        """By PyTorch."""
+        return update_norms(updates)
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""

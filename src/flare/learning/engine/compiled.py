@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from types import FunctionType, MethodType
 from typing import Any, final
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.products import Plain, Products
-from flare.learning.engine.terms import Anchors
+from flare.learning.engine.terms import Anchors, update_norms
 from flare.learning.flat import FlatModel
 
 _EXAMPLE_HEIGHT = 32  # jobs
@@ -36,10 +37,11 @@ class CompiledProgram:
 
     def __init__(self, model: FlatModel, sample: Tensor, *, tf32: bool = False, own_products: bool = True) -> None:
         products: Products = Plain()
+        self._row_lengths: Callable[[Tensor], Tensor] = update_norms
         if own_products and can_compile(sample.device):
-            from flare.learning.engine.kernels import TensorCores  # needs Triton
+            from flare.learning.engine.kernels import TensorCores, row_lengths  # needs Triton
 
-            products = TensorCores(tf32=tf32)
+            products, self._row_lengths = TensorCores(tf32=tf32), row_lengths
         program = LayerProgram(model, tuple(sample.shape), products)
         self.floats_per_sample = program.floats_per_sample
         self.width, self.arrange = program.width, program.arrange
@@ -47,6 +49,7 @@ class CompiledProgram:
         self._logits, self._features = _compile(program.logits), _compile(program.features)
         self._norms = _compile(program.norms)
         self._seen: set[tuple[Any, ...]] = set()
+        self._is_first = False  # whether the compiler is about to learn
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
@@ -71,12 +74,17 @@ class CompiledProgram:
         (norms,) = self._at_any_height("norms", lambda *stacks: (self._norms(stacks),), *gradients)
         return norms
 
+    def lengths(self, updates: Tensor) -> Tensor:
+        """In one pass."""
+        return self._row_lengths(updates)
+
     def _forward_and_back(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
     ) -> tuple[Tensor, ...]:
         """Compiled as two functions. In one, the compiler would compute again on the way back what the layers keep."""
         logits, kept = self._forward(weights, x)
-        _mark(logits, *(tensor for keep in kept for tensor in keep))
+        if self._is_first:
+            _mark(logits, *(tensor for keep in kept for tensor in keep))
         compared = (Anchors(*anchors),) if anchors else ()
         losses, gradients = self._backward(weights, logits, kept, labels, shares, *compared)
         return losses, *gradients
@@ -93,11 +101,15 @@ class CompiledProgram:
         if kind not in self._seen:
             self._seen.add(kind)
             rows = torch.arange(_EXAMPLE_HEIGHT, device=stacks[0].device) % height
-            with _first_time():
-                work(*_mark(*(stack.index_select(0, rows) for stack in stacks)))
+            self._is_first = True
+            try:
+                with _first_time():
+                    work(*_mark(*(stack.index_select(0, rows) for stack in stacks)))
+            finally:
+                self._is_first = False
         if height > 1:
-            return work(*_mark(*stacks))
-        answers = work(*_mark(*(torch.cat([stack, stack]) for stack in stacks)))
+            return work(*stacks)
+        answers = work(*(torch.cat([stack, stack]) for stack in stacks))
         return tuple(answer[:1] for answer in answers)
 
 
@@ -118,8 +130,14 @@ def _mark(*stacks: Tensor) -> tuple[Tensor, ...]:
     return stacks
 
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(method: Any) -> Callable[..., Any]:
+    """A bound method, compiled. The code is a copy: the compiler keeps what it made with the code of a function, and
+    would go through all that it made for other models at every call."""
     from torch._inductor import config
 
     known: dict[str, Any] = {name: value for name, value in _WANTED.items() if hasattr(config, name)}
-    return torch.compile(function, dynamic=False, options=known)
+    written = method.__func__
+    copied = FunctionType(
+        written.__code__.replace(), written.__globals__, written.__name__, written.__defaults__, written.__closure__
+    )
+    return torch.compile(MethodType(copied, method.__self__), dynamic=False, options=known)

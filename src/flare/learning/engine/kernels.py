@@ -1,23 +1,28 @@
 # mypy: ignore-errors
 """The matrix products of layers as one Triton kernel, for GPUs.
 
-Factors in float32 are split into two of 10 bits each, and three of their four products added on the tensor cores
-("tf32x3"): about the accuracy of float32 at several times its speed. The windows of a convolution are never laid out:
-entry (tap, place) of their matrix is the number at offset(tap) + offset(place) of the activation, so the kernel reads
-it from there. Tiles follow from the shape of a job's product alone: it is added up in the same order, whatever the
-number of jobs.
+Factors in float32 are split, into two of TF32 (10 bits) or three of bfloat16 (7 bits), and three of the four or six of
+the nine products added on the tensor cores ("tf32x3", "bf16x6"): about the accuracy of float32 at several times its
+speed. The windows of a convolution are never laid out: entry (tap, place) of their matrix is the number at
+offset(tap) + offset(place) of the activation, so the kernel reads it from there. Tiles follow from the shape of a job's
+product alone: it is added up in the same order, whatever the number of jobs.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, final
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.products import Pair, window_columns
+
+_THREE, _SIX = "tf32x3", "bf16x6"
+_KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions
 
 
 @triton.jit
@@ -33,8 +38,26 @@ def _tap_offset(
 
 
 @triton.jit
-def _place_offset(place, run: tl.constexpr, line: tl.constexpr):
-    return (place // run) * line + place % run
+def _place_offset(place, run: tl.constexpr, line: tl.constexpr, in_line: tl.constexpr):
+    offset = (place // run) * line + place % run
+    if in_line > 1:  # the compiler cannot see that so many places lie side by side and can be read at once
+        offset = tl.max_contiguous(tl.multiple_of(offset, in_line), in_line)
+    return offset
+
+
+@triton.jit
+def _part_squares(rows, sums, row_stride, columns, parts, block: tl.constexpr):
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = part * block + tl.arange(0, block)
+    numbers = tl.load(rows + row * row_stride + column, mask=column < columns, other=0.0).to(tl.float64)
+    tl.store(sums + row * parts + part, tl.sum(numbers * numbers))
+
+
+@triton.jit
+def _row_lengths(sums, lengths, parts, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, block)
+    tl.store(lengths + row, tl.sqrt(tl.sum(tl.load(sums + row * parts + part, mask=part < parts, other=0.0))))
 
 
 @triton.jit
@@ -59,6 +82,7 @@ def _product(
     line: tl.constexpr,
     samples: tl.constexpr,
     run: tl.constexpr,  # numbers in a line of the output
+    in_line: tl.constexpr,  # a number by which the samples can be divided: 1, 2 or 4
     taps_down: tl.constexpr,  # whether the depth runs over the taps and the columns over the places, or the other way
     bm: tl.constexpr,
     bn: tl.constexpr,
@@ -74,7 +98,7 @@ def _product(
     if window_width == 0:
         b += column[None, :] * b_column
     elif taps_down:
-        b += _place_offset(column, run, line)[None, :]
+        b += _place_offset(column, run, line, in_line)[None, :]
     else:
         b += _tap_offset(column, window_width, taps, channel, line, samples)[None, :]
     total = tl.zeros((bm, bn), dtype=tl.float32)
@@ -85,7 +109,7 @@ def _product(
         elif taps_down:
             below = _tap_offset(k, window_width, taps, channel, line, samples)
         else:
-            below = _place_offset(k, run, line)
+            below = _place_offset(k, run, line, in_line)
         left = tl.load(a + k[None, :] * a_depth, mask=(row[:, None] < rows) & (k[None, :] < depth), other=0.0)
         right = tl.load(b + below[:, None], mask=(k[:, None] < depth) & (column[None, :] < columns), other=0.0)
         total = tl.dot(left, right, total, input_precision=precision)
@@ -94,7 +118,10 @@ def _product(
 
 
 class Tiles(NamedTuple):
-    """How a product is cut: the size of a tile of the answer, the depth of a step, and how many do it."""
+    """How a product is cut: the size of a tile of the answer, the depth of a step, and how many do it.
+
+    six   whether factors are split into three of bfloat16 and six of their products added, not two of TF32 and three
+    """
 
     bm: int
     bn: int
@@ -102,6 +129,7 @@ class Tiles(NamedTuple):
     warps: int
     stages: int
     parts: int = 1
+    six: bool = False
 
 
 class Window(NamedTuple):
@@ -112,16 +140,46 @@ class Window(NamedTuple):
     samples: int
 
 
-def choose_tiles(rows: int, columns: int, depth: int) -> Tiles:
-    """By the shape alone."""
-    if rows <= 32 and columns <= 128:  # a small answer of a long sum: share the sum
-        parts = max(1, min(16, depth // 1024))
-        return Tiles(_tile(rows, 32), _tile(columns, 128), 64, 4, 3, parts)
-    if depth <= 32:  # one step: all is reading and writing
-        return Tiles(_tile(rows, 64), _tile(columns, 128), 32, 4, 1)
+def choose_tiles(rows: int, columns: int, depth: int, *, along_depth: bool) -> Tiles:
+    """By the shape alone, and by whether neighbours in the memory of the right factor are neighbours in the depth.
+
+    Read off `benchmarks/tiles.py` on an H200. Where they are, its tensor cores take TF32 as it lies there; where they
+    are not, bfloat16 alone, and six products of that are faster than three of TF32.
+    """
+    if along_depth:
+        return _tiles_along_depth(rows, columns, depth)
+    if columns <= 16 and rows > 32:
+        return Tiles(64, 16, 64, 2, 4, _parts(depth, 8)) if depth >= 2048 else Tiles(128, 16, 16, 4, 4)
+    if rows <= 32 and columns <= 128:  # a small answer
+        return Tiles(_tile(rows, 32), _tile(columns, 128), 64, 4, 3, _parts(depth, 16))
+    if rows <= 32:
+        bm = _tile(rows, 32)
+        return Tiles(bm, 256, 32, 4, 1) if depth <= 32 else Tiles(bm, 256, 16, 4, 3)
     if columns <= 64:
-        return Tiles(_tile(rows, 128), 64, 32, 4, 3)
-    return Tiles(_tile(rows, 64), _tile(columns, 128), 32, 4, 3)
+        return Tiles(64, 64, 32, 4, 2, six=True)
+    if depth <= 16:  # one step: all is reading and writing
+        return Tiles(32, 128, 16, 4, 1)
+    if depth <= 64:
+        return Tiles(64, 128, 32, 4, 1, six=True) if depth <= 32 else Tiles(64, 64, 64, 4, 1, six=True)
+    return Tiles(64, 64, 32, 4, 4, six=True)
+
+
+def _tiles_along_depth(rows: int, columns: int, depth: int) -> Tiles:
+    if depth <= 16:
+        return Tiles(32, 128, 16, 4, 1)
+    if depth <= 64:
+        return Tiles(_tile(rows, 64), 64, _tile(depth, 64), 4, 1)
+    if rows > 32:
+        return Tiles(64, 128, 32, 4, 3) if columns > 512 else Tiles(64, 64, 32, 4, 3, _parts(depth, 4))
+    bm = _tile(rows, 32)
+    if columns <= 32:
+        return Tiles(bm, 32, 64, 2, 3, _parts(depth, 16))
+    return Tiles(bm, 32, 32, 2, 4, _parts(depth, 2)) if columns <= 128 else Tiles(bm, 32, 64, 2, 3)
+
+
+def _parts(depth: int, max_parts: int) -> int:
+    """Into how many parts a long sum is cut, so that more tensor cores take part in it."""
+    return max(1, min(max_parts, depth // 1024))
 
 
 def _tile(size: int, max_size: int) -> int:
@@ -141,29 +199,48 @@ def launch(
 ) -> Tensor:
     """a (jobs, rows, depth) by b (jobs, depth, columns), or by the windows of b (jobs, C, H, W, samples)."""
     jobs, rows = a.shape[:2]
-    cut = choose_tiles(rows, columns, depth) if tiles is None else tiles
+    along_depth = not taps_down if window is not None else b.stride(1) == 1
+    cut = choose_tiles(rows, columns, depth, along_depth=along_depth) if tiles is None else tiles
+    if cut.six and (precision != _THREE or not _KNOWS_SIX):
+        cut = Tiles(_tile(rows, 32), _tile(columns, 128), 32, 4, 3, cut.parts)
+    split = _SIX if cut.six else precision
     c = torch.empty((jobs, cut.parts, rows, columns), device=a.device, dtype=a.dtype)
     part_depth = -(-depth // (cut.parts * cut.bk)) * cut.bk
     sizes = {"rows": rows, "columns": columns, "depth": depth, "parts": cut.parts, "part_depth": part_depth}
     strides = {"a_job": a.stride(0), "a_row": a.stride(1), "a_depth": a.stride(2), "b_job": b.stride(0)}
     if window is None:
         strides |= {"b_depth": b.stride(1), "b_column": b.stride(2)}
-        windows = dict.fromkeys(("window_width", "taps", "channel", "line", "samples", "run"), 0)
+        windows = dict.fromkeys(("window_width", "taps", "channel", "line", "samples", "run", "in_line"), 0)
     else:
         strides |= {"b_depth": 0, "b_column": 0}
         windows = _window_numbers(window)
     tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
     grid = (triton.cdiv(rows, cut.bm) * triton.cdiv(columns, cut.bn), jobs, cut.parts)
     kernel = torch.library.wrap_triton(_product)
-    kernel[grid](a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=precision, **tiling)
+    kernel[grid](a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
     return c.view(jobs, rows, columns) if cut.parts == 1 else c.sum(1)
+
+
+_SQUARES_AT_ONCE = 4096
+
+
+def row_lengths(rows: Tensor) -> Tensor:
+    """The length of each row (jobs, numbers), summed in float64; a row's depends on no other. Shape (jobs,)."""
+    jobs, columns = rows.shape
+    parts = triton.cdiv(columns, _SQUARES_AT_ONCE)
+    sums = torch.empty((jobs, parts), device=rows.device, dtype=torch.float64)
+    lengths = torch.empty(jobs, device=rows.device, dtype=torch.float64)
+    with torch.cuda.device(rows.device):
+        _part_squares[(jobs, parts)](rows, sums, rows.stride(0), columns, parts, block=_SQUARES_AT_ONCE)
+        _row_lengths[(jobs,)](sums, lengths, parts, block=triton.next_power_of_2(parts))
+    return lengths
 
 
 def _window_numbers(window: Window) -> dict[str, int]:
     (kh, kw), (height, width), samples = window
     line, run = width * samples, (width - kw + 1) * samples
     numbers = {"window_width": kw, "taps": kh * kw, "channel": height * line}
-    return numbers | {"line": line, "samples": samples, "run": run}
+    return numbers | {"line": line, "samples": samples, "run": run, "in_line": math.gcd(samples, 4)}
 
 
 @torch.library.triton_op("flare::multiply", mutates_args={})
@@ -192,8 +269,10 @@ def _window_gradient(dy: Tensor, x: Tensor, kh: int, kw: int, precision: str) ->
 class TensorCores:
     """Products by the kernel."""
 
+    samples_unit = 2
+
     def __init__(self, *, tf32: bool = False) -> None:
-        self._precision = "tf32" if tf32 else "tf32x3"
+        self._precision = "tf32" if tf32 else _THREE
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """One batched product."""

@@ -4,8 +4,8 @@ The numbers are the same but for rounding: what a mask sets to zero adds nothing
 model holds, what else its rule has with it, and its update is laid into a vector of zeros.
 
 There are fewer multiply-adds to do, and the passes of a step are those of another model: there is a stack for each, one
-after the other, each with its own preparations and launches. Whether that is quicker than a mask depends on the model
-and on how many devices there are (`docs/benchmarks/rules.md`).
+after the other, each with its own preparations and launches; a GPU is not waited for between them. Whether that is
+quicker than a mask depends on the model and on how many devices there are (`docs/benchmarks/rules.md`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
+from flare.learning.engine.stack import Unread
 from flare.learning.flat import FlatModel
-from flare.learning.job import Job, LocalRule, Update
+from flare.learning.job import Job, LocalRule
 from flare.learning.kept import KeptWith
 from flare.learning.widths import Widths, narrowed, read_widths
 
@@ -32,7 +33,7 @@ _WHOLE = 1.0
 class Trains(Protocol):
     """An engine, as far as it is needed here."""
 
-    def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor]) -> list[Update]:
+    def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor]) -> list[Unread]:
         """Carry out jobs that were checked, all with the engine's whole model; `laid` makes the updates that are handed
         back of those with that model, in rows."""
         ...
@@ -52,14 +53,14 @@ class NarrowModels:
         self._of_rate: dict[float, _NarrowModel] = {}
         self._rates: dict[tuple[int, ...], float] = {}  # by the widths of rules that were seen
 
-    def train(self, jobs: Sequence[Job], whole: Callable[[Sequence[Job]], list[Update]]) -> list[Update]:
+    def train(self, jobs: Sequence[Job], whole: Callable[[Sequence[Job]], list[Unread]]) -> list[Unread]:
         """Carry out every job, with `whole` those for which no narrower model is large enough; answers in order."""
         groups: dict[float, list[int]] = defaultdict(list)
         for i, job in enumerate(jobs):
             groups[_WHOLE if job.rule.widths is None else self._rate(job.rule.widths, job.rule)].append(i)
         if list(groups) == [_WHOLE]:
             return whole(jobs)
-        answers: dict[int, Update] = {}
+        answers: dict[int, Unread] = {}
         for rate, members in groups.items():
             asked = [jobs[i] for i in members]
             done = whole(asked) if rate == _WHOLE else self._narrow(rate).train(asked)
@@ -109,7 +110,7 @@ class _NarrowModel:
         self._places = {kind: places.to(kind) for kind in {device, places.device}}
         self._masks = KeptWith(lambda mask, where: self._cut(mask).to(where))  # the same from round to round
 
-    def train(self, jobs: Sequence[Job]) -> list[Update]:
+    def train(self, jobs: Sequence[Job]) -> list[Unread]:
         """Carry out jobs of devices that hold this model."""
         starts: dict[int, Tensor] = {}  # by the ids of the starts and the rules, which the jobs keep alive
         rules: dict[int, LocalRule] = {}

@@ -17,6 +17,9 @@ Pair = tuple[int, int]
 class Products(Protocol):
     """What layers ask for. A job's answer is made of its own row alone."""
 
+    samples_unit: int
+    """Batches whose size is a multiple of this are read the fastest."""
+
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """(jobs, rows, depth) by (jobs, depth, columns)."""
         ...
@@ -33,6 +36,8 @@ class Products(Protocol):
 @final
 class Plain:
     """By PyTorch."""
+
+    samples_unit = 4
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """One batched product."""

@@ -15,7 +15,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
-from flare.learning.engine.terms import Anchors, contrast_loss, row_norms
+from flare.learning.engine.terms import Anchors, contrast_loss, row_norms, update_norms
 from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
 
@@ -49,6 +49,10 @@ class Program(Protocol):
 
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """The length of each job's gradient over all parameters, shape (jobs,)."""
+        ...
+
+    def lengths(self, updates: Tensor) -> Tensor:
+        """The length of each job's update, summed in float64, from updates (jobs, weights); shape (jobs,)."""
         ...
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
@@ -101,6 +105,10 @@ class VmapProgram:
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """By PyTorch."""
         return row_norms(gradients)
+
+    def lengths(self, updates: Tensor) -> Tensor:
+        """By PyTorch."""
+        return update_norms(updates)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""

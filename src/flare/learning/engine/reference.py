@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import final
 
@@ -28,7 +28,7 @@ class ReferenceEngine:
         self._model = own_copy(module, device)
         self._data = TensorData(dataset, device)
 
-    def train(self, jobs: Sequence[Job]) -> list[Update]:
+    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
         """Alg. 2, lines 7 to 13."""
         with one_thread(self._data.device):
             return [self._train(job) for job in jobs]

@@ -29,16 +29,22 @@ class Run(Protocol):
 class Seams:
     """The ascents, masks and contrasts of jobs whose rules are of one kind: all have the field, or none has it.
 
-    sizes      numbers of weights of the model's parameters
-    ascents    (jobs, 1)
-    masks      (jobs, row length)
-    contrast   weights at the start and of the last own models, masked, (jobs, row length); mu and temperature, (jobs,)
+    sizes         numbers of weights of the model's parameters
+    ascents       (jobs, 1)
+    masks         (jobs, row length)
+    starts        of contrasts, weights at the start and of the last own models, masked, (jobs, row length)
+    previous
+    mu            of contrasts, (jobs,)
+    temperature
     """
 
     sizes: list[int]
     ascents: Tensor | None
     masks: Tensor | None
-    contrast: tuple[Tensor, Tensor, Tensor, Tensor] | None
+    starts: Tensor | None
+    previous: Tensor | None
+    mu: Tensor | None
+    temperature: Tensor | None
 
     @classmethod
     def of(
@@ -55,17 +61,15 @@ class Seams:
         if not (has_ascent or has_mask or has_contrast):
             return None
         masks = in_rows([rule.mask for rule in rules if rule.mask is not None]) if has_mask else None
-        ascents, contrast = None, None
-        if has_ascent:
-            ascents = torch.tensor([rule.ascent for rule in rules], device=device)[:, None]
-        if has_contrast:
-            terms = [rule.contrast for rule in rules if rule.contrast is not None]
-            compared = [starts(), in_rows([term.previous for term in terms])]
-            start, previous = compared if masks is None else [each * masks for each in compared]
-            mu = torch.tensor([term.mu for term in terms], device=device)
-            temperature = torch.tensor([term.temperature for term in terms], device=device)
-            contrast = start, previous, mu, temperature
-        return cls(sizes, ascents, masks, contrast)
+        ascents = torch.tensor([rule.ascent for rule in rules], device=device)[:, None] if has_ascent else None
+        if not has_contrast:
+            return cls(sizes, ascents, masks, None, None, None, None)
+        terms = [rule.contrast for rule in rules if rule.contrast is not None]
+        compared = [starts(), in_rows([term.previous for term in terms])]
+        start, previous = compared if masks is None else [each * masks for each in compared]
+        mu = torch.tensor([term.mu for term in terms], device=device)
+        temperature = torch.tensor([term.temperature for term in terms], device=device)
+        return cls(sizes, ascents, masks, start, previous, mu, temperature)
 
     def gradient(self, run: Run, stack: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Losses and gradients as of `Program.gradient`, for the rows of `stack`, the first ones of all."""
@@ -86,12 +90,13 @@ class Seams:
 
     def _anchors(self, run: Run, x: Tensor) -> Anchors | None:
         """The features of a batch under the weights that a contrast compares with."""
-        if self.contrast is None:
+        starts, previous, mu, temperature = self.starts, self.previous, self.mu, self.temperature
+        if starts is None or previous is None or mu is None or temperature is None:
             return None
-        start, previous, mu, temperature = (each[: len(x)] for each in self.contrast)
-        z_start = run(lambda program: program.features(start, x))
-        z_previous = run(lambda program: program.features(previous, x))
-        return Anchors(z_start, z_previous, mu, temperature)
+        count = len(x)
+        z_start = run(lambda program: program.features(starts[:count], x))
+        z_previous = run(lambda program: program.features(previous[:count], x))
+        return Anchors(z_start, z_previous, mu[:count], temperature[:count])
 
     def _masked(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         assert self.masks is not None

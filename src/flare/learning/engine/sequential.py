@@ -47,7 +47,7 @@ class SequentialEngine:
             self._free.put(worker)
         self._pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) if count > 1 else None
 
-    def train(self, jobs: Sequence[Job]) -> list[Update]:
+    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
         """Carry out the jobs."""
         return self._share(_Worker.train, jobs)
 

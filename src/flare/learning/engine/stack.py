@@ -1,9 +1,10 @@
-"""What belongs to the rows of a stack of jobs: the samples of each step, and the step itself."""
+"""What belongs to the rows of a stack of jobs: the samples of each step, the step itself, and what comes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flare.learning.engine.tensor_data import TensorData
-from flare.learning.job import Job
+from flare.learning.job import Job, Update
 from flare.types import Indices
 
 
@@ -82,46 +83,94 @@ def _filled(rows: Indices, width: int) -> Indices:
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class Descent:
     """w <- w - lr (g + drift + mu (w - w_start)) for every row at once, each with its own rule; Eq. (8) for FLARE.
 
-    masks   those of the rules, in rows, where they have some: weights whose mask is 0 stay
+    sizes      numbers of weights of the model's parameters
+    minus_lr   (jobs, 1)
+    mu         (jobs, 1)
+    starts     the weights at the start, (jobs, row length), where a rule has a mu; None: none has
+    drift      (jobs, weights), where a rule has one
+    outside    which weights stay as they are, (jobs, weights), where rules have masks
     """
 
-    def __init__(
-        self,
+    sizes: list[int]
+    minus_lr: Tensor
+    mu: Tensor
+    starts: Tensor | None
+    drift: Tensor | None
+    outside: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
         jobs: Sequence[Job],
         starts: Callable[[], Tensor],
         sizes: list[int],
         device: torch.device,
         masks: Tensor | None = None,
-    ) -> None:
+    ) -> Descent:
+        """That of jobs, with the masks of their rules in rows, where they have some."""
         rules = [job.rule for job in jobs]
-        self._sizes = sizes
-        self._minus_lr = torch.tensor([-rule.lr for rule in rules], device=device)[:, None]
-        self._mu = torch.tensor([rule.mu for rule in rules], device=device)[:, None]
-        self._starts = starts() if any(rule.mu != 0.0 for rule in rules) else None
-        self._outside = None if masks is None else (masks[:, : sum(sizes)] == 0.0)
-        if self._outside is not None and not bool(self._outside.any()):
-            self._outside = None
-        self._drift = None
+        drift = None
         if any(rule.drift is not None for rule in rules):
-            self._drift = torch.zeros(len(jobs), sum(sizes), device=device)
-            for row, rule in zip(self._drift, rules, strict=True):
+            drift = torch.zeros(len(jobs), sum(sizes), device=device)
+            for row, rule in zip(drift, rules, strict=True):
                 if rule.drift is not None:
                     row.copy_(rule.drift)
+        return cls(
+            sizes,
+            torch.tensor([-rule.lr for rule in rules], device=device)[:, None],
+            torch.tensor([rule.mu for rule in rules], device=device)[:, None],
+            starts() if any(rule.mu != 0.0 for rule in rules) else None,
+            drift,
+            None if masks is None else masks[:, : sum(sizes)] == 0.0,
+        )
 
     def __call__(self, stack: Tensor, gradients: Sequence[Tensor]) -> None:
         """Step the rows of `stack`, the first ones of all; writes into both arguments."""
-        count, ends = len(stack), np.cumsum(self._sizes).tolist()
-        minus_lr, mu = self._minus_lr[:count], self._mu[:count]
-        for size, end, gradient in zip(self._sizes, ends, gradients, strict=True):
+        count, ends = len(stack), np.cumsum(self.sizes).tolist()
+        minus_lr, mu = self.minus_lr[:count], self.mu[:count]
+        for size, end, gradient in zip(self.sizes, ends, gradients, strict=True):
             mine = slice(end - size, end)
             weights, direction = stack[:, mine], gradient.reshape(count, size)
-            if self._drift is not None:
-                direction = direction + self._drift[:count, mine]
-            if self._starts is not None:
-                direction = direction.addcmul(weights - self._starts[:count, mine], mu)
-            if self._outside is not None:
-                direction = direction.masked_fill(self._outside[:count, mine], 0.0)
+            if self.drift is not None:
+                direction = direction + self.drift[:count, mine]
+            if self.starts is not None:
+                direction = direction.addcmul(weights - self.starts[:count, mine], mu)
+            if self.outside is not None:
+                direction = direction.masked_fill(self.outside[:count, mine], 0.0)
             weights.addcmul_(direction, minus_lr)
+
+
+@final
+class Figures:
+    """The mean loss, mean squared loss and length of the update of each row, shape (jobs, 3), on an engine's device.
+
+    To read a number is to wait for a GPU: all are read at once, when the first is asked for.
+    """
+
+    def __init__(self, on_device: Tensor) -> None:
+        self._on_device = on_device
+
+    @cached_property
+    def read(self) -> list[list[float]]:
+        """By row."""
+        numbers: list[list[float]] = self._on_device.tolist()
+        return numbers
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Unread:
+    """The update of a row, whose figures have not been read yet: a GPU may still be at work on it."""
+
+    delta: Tensor
+    figures: Figures
+    row: int
+
+    def read(self) -> Update:
+        """The update; waits."""
+        loss, squared_loss, norm = self.figures.read[self.row]
+        return Update(self.delta, loss, squared_loss, norm)

@@ -50,8 +50,10 @@ class Flare(PlainMethod):
 
     def enrol(self, state: MethodState, tau: Floats) -> MethodState:
         """Of a device that was not there in the first round, the first steps that it reports."""
-        first = np.zeros(len(tau))
         known = state["first_tau"].cpu().numpy()
+        if len(known) == len(tau) and known.all():
+            return state
+        first = np.zeros(len(tau))
         first[: len(known)] = known
         if first.any():  # before the first training there are none, and then all are taken at once
             first = np.where(first > 0.0, first, tau)
@@ -71,5 +73,6 @@ class Flare(PlainMethod):
 
 
 def _first_tau(state: MethodState, now: Round) -> Tensor:
+    """The tensor of the state itself, once it is known: a new one made of its memory would keep all before it alive."""
     first = state["first_tau"].cpu()
-    return first if first.any() else torch.tensor(now.tau, dtype=torch.float64)
+    return first if first.numpy().any() else torch.tensor(now.tau, dtype=torch.float64)

@@ -37,6 +37,8 @@ from flare.scheduling.registry import policy
 from flare.scheduling.systems.known import GRADIENTS, LAST, Asked
 from flare.types import Floats, Indices
 
+_MAX_HEARD = 20_000  # whose distances take 3.2 GB
+
 
 def ask_for_gradients(problem: RoundProblem, *, gradients: str) -> Probe:
     """Whoever can meet the deadline is asked for its gradient."""
@@ -62,13 +64,21 @@ def divfl(
     """DivFL: devices whose gradients are near those of all the others."""
     unknown = np.full((problem.num_devices, 1), np.nan)
     sketch = unknown if history.sketch is None else history.sketch
-    told = (unknown[:, 0], unknown @ unknown.T) if probed.distances is None else (probed.norm, probed.distances)
-    length = np.sqrt((sketch**2).sum(axis=1)) if gradients == LAST else told[0]  # nan: it was not heard
+    norm = unknown[:, 0] if probed.distances is None else probed.norm
+    length = np.sqrt((sketch**2).sum(axis=1)) if gradients == LAST else norm  # nan: it was not heard
     order = canonical(problem, length)
     order = order[problem.needed_hz[order] <= problem.capacity_hz]
     heard, unheard = order[~np.isnan(length[order])], order[np.isnan(length[order])]
     taken = admit(problem, unheard[rng.permutation(unheard.size)], max_devices=num_selected)
-    apart = _apart(sketch[heard]) if gradients == LAST else told[1][np.ix_(heard, heard)]
+    if heard.size > _MAX_HEARD:
+        raise ValueError(
+            f"policy 'divfl' compares every two of the {heard.size:,} devices that were heard and can meet the "
+            f"deadline; {_MAX_HEARD:,} are the limit: take another policy, or fewer devices"
+        )
+    if gradients == LAST or probed.distances is None:  # then nobody was heard, or of each a sketch is known
+        apart = _apart(sketch[heard])
+    else:
+        apart = probed.distances[np.ix_(heard, heard)]
     return represent(problem, taken, heard, apart, num_selected)
 
 

@@ -22,10 +22,11 @@ that has not sent the largest of them, and t_i computing and sending on an even 
 
 beta / alpha is `beta_over_alpha`. The authors estimate it with two pilot runs from the same start, one with q_i = 1/N
 and one with q_i = p_i (`sampling`), which `flare.research.luo_pilots` does. A run that uses its result pays for them:
-with `pilot_s` and `pilot_j` its first round begins that much later, and the devices have spent that much.
+with `pilot_s`, `pilot_j` and `pilot_bits` its first round begins that much later, and the devices have spent and sent
+that much.
 
-The paper has no deadline: see `flare.scheduling.systems.unbiased`. Devices that must send are there with certainty and
-count p_i; where no more than `max_devices` may send, no more are drawn.
+The paper has no deadline, and no devices that must send: see `flare.scheduling.systems.unbiased`. Where no more than
+`max_devices` may send, no more are drawn.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from flare.scheduling.registry import Choice, Memory, policy
 from flare.scheduling.systems.unbiased import (
     Wait,
     can_be_drawn,
+    certain_weights,
     falling_root,
     norm_or_largest,
     num_draws,
@@ -66,6 +68,7 @@ PilotTime = Annotated[
     float, "simulated seconds that pilot runs took, paid before the first round", Limits(at_least=0.0)
 ]
 PilotEnergy = Annotated[float, "joules that all devices spent in them together", Limits(at_least=0.0)]
+PilotBits = Annotated[float, "bits that all devices sent in them together", Limits(at_least=0.0)]
 
 
 def _goes_by_norms(options: Mapping[str, Any]) -> bool:
@@ -85,6 +88,7 @@ def luo(
     wait: Wait = True,
     pilot_s: PilotTime = 0.0,
     pilot_j: PilotEnergy = 0.0,
+    pilot_bits: PilotBits = 0.0,
 ) -> Choice:
     """Luo: devices drawn with replacement for the shortest time to a loss, weighed so that the mean is unbiased."""
     share, draws = shares(history), num_draws(problem, num_selected)
@@ -102,7 +106,7 @@ def luo(
     picks = picked(canonical(problem, likely), likely, draws, rng)
     weight = np.zeros(problem.num_devices)
     np.add.at(weight, picks, share[picks] / (max(draws, 1) * likely[picks]))
-    weight[problem.must] = share[problem.must]
+    weight[problem.must] = certain_weights(problem, share, len(picks))
     distinct = picks[np.sort(np.unique(picks, return_index=True)[1])]
     senders, end_s = together(problem, np.concatenate((problem.must, distinct)), wait=wait)
     return Choice(
@@ -112,6 +116,7 @@ def luo(
         memory={"begun": np.ones(1)},  # the pilots are paid for once, in the round that remembers nothing
         pilot_s=0.0 if memory else pilot_s,
         pilot_j=0.0 if memory else pilot_j,
+        pilot_bits=0.0 if memory else pilot_bits,
     )
 
 

@@ -23,8 +23,8 @@ Decided here. In the paper all devices compute their gradient and tell its norm 
 unbiased all the same, only its variance is greater. rho weighs a squared norm against seconds; with
 `relative` (the default) both terms are divided by what they are without the other (the least variance,
 (sum p ||g||)^2, and the mean sum p T), so that rho = 0.5 means the same in every cell and does not drift as gradients
-shrink; `relative` off is the paper's formula in its units. Devices that must send are there with certainty and count
-p_i. The paper has no deadline: see `flare.scheduling.systems.unbiased`.
+shrink; `relative` off is the paper's formula in its units. The paper has no deadline, and no devices that must
+send: see `flare.scheduling.systems.unbiased`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from flare.scheduling.systems.known import LAST, NORMS, Asked
 from flare.scheduling.systems.unbiased import (
     Wait,
     can_be_drawn,
+    certain_weights,
     falling_root,
     norm_or_largest,
     num_draws,
@@ -94,7 +95,7 @@ def ren(
     order = order[probability[order] > 0.0]
     taken = drawn(order, probability[order], rng)[: num_draws(problem, num_selected)]
     weight = np.zeros(problem.num_devices)
-    weight[problem.must] = share[problem.must]
+    weight[problem.must] = certain_weights(problem, share, len(taken))
     weight[taken] = des_raj_weights(share[taken], probability[taken], float(probability.sum()))
     senders, end_s = together(problem, np.concatenate((problem.must, taken)), wait=wait)
     return Choice(senders, weights=weight[senders], deadline_s=end_s)

@@ -156,7 +156,7 @@ def _settled(
         with np.errstate(invalid="ignore", over="ignore"):
             miss = log_2a + 3.0 * speed - worth.log_saved
             under, over = np.where(miss < 0.0, speed, under), np.where(miss >= 0.0, speed, over)
-            newton = np.clip(speed - miss / (3.0 - share * worth.by_time), low, high)
+            newton = np.minimum(np.maximum(speed - miss / (3.0 - share * worth.by_time), low), high)
         middle = 0.5 * (np.maximum(under, low) + np.minimum(over, high))
         at_limit = (newton == speed) & ((speed == low) | (speed == high))
         close = at_limit | ((np.abs(newton - speed) <= _CLOSE) & (np.abs(miss) <= _NEAR))

@@ -4,6 +4,10 @@ the sum is sum_i p_i update_i over *all* devices, p_i = n_i / n its share of the
 That holds only if everybody who is drawn also sends. So the round lasts as long as those drawn take, whatever the
 deadline (`Choice.deadline_s`); with the option `wait` off they are drawn among the devices that can meet the deadline,
 and one that does not fit beside those drawn before it is left out: the average is then no longer that of all.
+
+Devices that must send are there with certainty and count p_i. Beside them at least one is always drawn, also where as
+many must send as are wanted in all: without it the others would count for nothing. Only where no other device may send
+(`max_devices`, blocks, `never`) are those that must alone, and their mean is taken, which is not that of all.
 """
 
 from __future__ import annotations
@@ -67,11 +71,20 @@ def can_be_drawn(problem: RoundProblem, *, wait: bool) -> NDArray[np.bool_]:
 
 
 def num_draws(problem: RoundProblem, wanted: int) -> int:
-    """How many devices are drawn beside those that must send: as many as wanted in all, but for limits that would keep
-    some of those drawn from sending."""
+    """How many devices are drawn beside those that must send: as many as make up those wanted in all, and at least one,
+    which stands for all that were not drawn; but no more than limits let send."""
     places = problem.device_limit if problem.num_blocks is None else min(problem.device_limit, problem.num_blocks)
-    number = min(wanted, places) if places < problem.num_devices else wanted
-    return max(number - problem.must.size, 0)
+    number = max(wanted - problem.must.size, 1)
+    return max(min(number, places - problem.must.size), 0) if places < problem.num_devices else number
+
+
+def certain_weights(problem: RoundProblem, share: Floats, num_drawn: int) -> Floats:
+    """How much each device that must send counts, in their order: p_i, as those drawn stand for all others. Where none
+    is drawn, no weights make up for the others: the mean of those that must send is taken, by their samples."""
+    own = share[problem.must]
+    if num_drawn or not own.size:
+        return own
+    return own / own.sum() if own.sum() > 0.0 else np.full(own.size, 1.0 / own.size)
 
 
 def together(problem: RoundProblem, drawn: Indices, *, wait: bool) -> tuple[Indices, float | None]:

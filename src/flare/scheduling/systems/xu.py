@@ -8,9 +8,9 @@ spend H_i joule. Every device has a queue of what it has spent beyond its allowa
     then        q_i <- max(q_i + E_i - H_i / T, 0),   q_i = 0 at first,   E_i = 0 where i is not in Q
 
 E_i(b) is the energy of sending until the deadline on the band b with no more power than that takes; b is at least what
-its full power needs. For a fixed set, b_i follows by Lambert's W (`lowered_power`). T is `horizon`, H_i
-`energy_budget_j`, V `v_j2`. eta_t = 2 t / (T + 1) in round t = 1 ... T, 1 on average: "later is better", which won in
-the paper; `rising=false` sets it to 1.
+its full power needs. For a fixed set, b_i follows by Lambert's W (`lowered_power`). T is `horizon`, in a run its rounds
+unless set, H_i `energy_budget_j`, V `v_j2`. eta_t = 2 t / (T + 1) in round t = 1 ... T, 1 on average: "later is
+better", which won in the paper; `rising=false` sets it to 1.
 
 Which set: their OCEAN-P sorts devices by q_i / h_i^2 and tries the first 1, 2, 3, ...; that is exact where devices
 differ in nothing else. Here they also differ in time left, payload and power, so that the best set is looked for by
@@ -52,6 +52,9 @@ from flare.wireless.rate import bandwidth_for
 _LEAST_QUEUE = 1e-6  # of the allowance of a round
 _DEFAULT_SHARE = 0.1  # of sending at full power all the time
 _POSITIVE = Limits(above=0.0)
+_ROUNDS = Limits(at_least=1.0, finite=False)
+WITHOUT_A_RUN = 100
+"""The horizon where nobody says how many rounds there are."""
 
 
 @policy("xu")
@@ -61,7 +64,9 @@ def xu(
     *,
     hardware: Hardware,
     memory: Memory,
-    horizon: Annotated[int, "T, rounds of the run", Limits(at_least=1.0)] = 100,
+    horizon: Annotated[
+        int | None, "T, rounds over which budgets are planned; none: run.rounds, or 100 without a run", _ROUNDS
+    ] = None,
     energy_budget_j: Annotated[
         float | None, "H, joule of each device over the horizon; none: a tenth of full power", _POSITIVE
     ] = None,
@@ -71,7 +76,7 @@ def xu(
     strict: Annotated[bool, "whether a device stops where its budget is spent"] = False,
 ) -> Choice:
     """OCEAN: the most devices that energy budgets over the run allow, by queues, on bands that save energy."""
-    index = int(memory.get("round", 0)) + 1
+    index, horizon = int(memory.get("round", 0)) + 1, WITHOUT_A_RUN if horizon is None else horizon
     allowance_j = _allowance_j(problem, hardware, horizon, energy_budget_j)
     queue_j, spent_j = (_remembered(problem, memory, name) for name in ("device_queue_j", "device_spent_j"))
     eta = 2.0 * min(index, horizon) / (horizon + 1.0) if rising else 1.0

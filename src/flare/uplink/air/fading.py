@@ -13,8 +13,6 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from scipy import integrate, special
-
 LAWS = ("none", "rayleigh", "rician")
 
 
@@ -42,6 +40,8 @@ class Fading:
             return float(threshold <= 1.0)
         if threshold <= 0.0:
             return math.inf
+        from scipy import integrate, special  # here, because they take their time to import
+
         if self.law == "rayleigh":
             return float(special.exp1(threshold))
         k = self.k_factor

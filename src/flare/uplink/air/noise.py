@@ -16,7 +16,6 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy import special
 from torch import Tensor
 
 from flare.rng import stream
@@ -46,7 +45,9 @@ def normal(keys: Tensor, count: int, begin: int = 0) -> Tensor:
 @lru_cache(maxsize=8)
 def _table(device: torch.device) -> Tensor:
     """T / sqrt(2), float32 (2^16,)."""
-    edges = special.ndtri(np.linspace(0.0, 1.0, _STRATA + 1))
+    from scipy.special import ndtri  # here, because it takes its time to import
+
+    edges = ndtri(np.linspace(0.0, 1.0, _STRATA + 1))
     density = np.exp(-0.5 * edges**2) / np.sqrt(2.0 * np.pi)  # the mean of a stratum is a difference of densities
     table = _STRATA * (density[:-1] - density[1:])
     table = 0.5 * (table - table[::-1])  # to the last bit as often above as below zero

@@ -12,8 +12,8 @@ export function drawComparison(root, told, by, looks) {
   clear(root, el("h2", {}, told.groups.length > 1 ? "Compared seed by seed" : "In numbers", el("span", { class: "soft small" }, ranking?.after ? `after ${after(ranking)}` : "")), ...parts);
 }
 
-function after({ after: place, unit }) {
-  return unit === "rounds" ? counted(place, "round") : `${duration(place)} of simulated time`;
+function after({ by, after: place, unit }) {
+  return unit === "rounds" ? counted(place, "round") : `${duration(place)} of ${by}`;
 }
 
 function table(told, ranking, looks) {

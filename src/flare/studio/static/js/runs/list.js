@@ -18,7 +18,7 @@ export function list(root, { onPick, needSparklines }) {
     Object.entries({ newest: "Newest first", name: "By name", best: "Best first" }).map(([value, text]) => el("option", { value }, text)));
   const summary = el("p", { class: "soft count", role: "status" });
   const rows = el("div", { class: "run-rows", role: "listbox", tabindex: "0", "aria-multiselectable": "true", "aria-label": "Runs" });
-  const none = el("button", { type: "button", class: "quiet", onclick: () => pick(new Set()) }, "Untick all");
+  const none = el("button", { type: "button", class: "quiet", hidden: true, onclick: () => pick(new Set()) }, "Untick all");
   clear(root, el("div", { class: "find" }, search, only, order), el("div", { class: "list-head" }, summary, none), rows);
 
   const state = { lines: new Map(), picked: new Set(), looks: new Map(), sparks: new Map(), closed: new Set(), shown: [], at: 0 };

@@ -1,0 +1,155 @@
+"""How long a round of pfl-research's CIFAR-10 benchmark takes on a GPU, one run and eight in lockstep.
+
+    PYTHONPATH=src python benchmarks/rounds.py [--out DIR] [--quick]
+
+writes rounds.json and rounds.md into docs/benchmarks. 1,000 clients hold 50 images each, 50 of them train in a round, 5
+steps of batch 10, on a network of 1,626,442 weights (two convolutions of 3 x 3 without padding, 32 and 64 channels, a
+maximum of 2 x 2, 128 units, 10 classes). Images are random: only their shape counts here. A round is all that
+`flare run` does in one: the cell, the selection, the steps, the mean, the clock and the record; nothing is written to
+disk. --quick runs tiny sizes on a CPU, as a check that everything runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from flare.config import Config, override
+from flare.data import from_arrays
+from flare.data.dataset import Dataset
+from flare.rng import stream
+from flare.simulation import Member, Simulation, drive
+
+OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
+CLIENTS, IMAGES, SELECTED, STEPS, BATCH = 1000, 50, 50, 5, 10
+PEER = "pfl 0.6 on an H200, in the same benchmark: 549 ms a round with one process, 109 ms with ten under MPS"
+GOALS_MS = {1: 10.0, 8: 6.0}
+"""By the number of runs in lockstep, for each run."""
+
+
+def network(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(sample_shape[0], 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 14 * 14, 128),
+        nn.ReLU(),
+        nn.Linear(128, num_classes),
+    )
+
+
+def images(clients: int) -> Dataset:
+    draw = stream(0, "benchmark")
+    x = draw.standard_normal((clients * IMAGES, 3, 32, 32), dtype=np.float32)
+    y = draw.integers(0, 10, size=len(x))
+    return from_arrays(x, y, x[:100], y[:100], num_classes=10)
+
+
+def settings(seed: int, clients: int, selected: int, rounds: int, device: str) -> Config:
+    return override(
+        Config(seed=seed),
+        [
+            "learning.method=fedavg-fixed",
+            f"learning.options.fixed_steps={STEPS}",
+            f"learning.device={device}",
+            "scheduling.policy=random",
+            f"scheduling.options.num_selected={selected}",
+            f"wireless.num_devices={clients}",
+            f"wireless.batch_size={BATCH}",
+            "wireless.deadline_s=1e6",  # all that are drawn are in time
+            f"run.rounds={rounds}",
+            "run.evaluate_every=1000000",
+        ],
+    )
+
+
+def measure(runs: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a round for each run, of the later half of the rounds: the first compile."""
+    data = images(options.clients)
+    held = np.split(np.arange(options.clients * IMAGES), options.clients)
+    members = [
+        Member(
+            Simulation(
+                settings(seed, options.clients, options.selected, options.rounds, options.device),
+                dataset=data,
+                held=held,
+                module=network,
+            )
+        )
+        for seed in range(runs)
+    ]
+    ends = [time.perf_counter()]
+    drive(members, callback=lambda member, _: ends.append(time.perf_counter()) if member is members[-1] else None)
+    rounds_ms = 1e3 * np.diff(ends)
+    later = rounds_ms[len(rounds_ms) // 2 : -1] / runs  # the last one also tests
+    return {
+        "runs": runs,
+        "ms_a_round": statistics.median(later),
+        "least_ms": min(later),
+        "most_ms": max(later),
+        "first_s": 1e-3 * rounds_ms[0],
+        "goal_ms": GOALS_MS.get(runs),
+    }
+
+
+def report(results: dict[str, Any]) -> str:
+    lines = [
+        "# Rounds on a GPU: measured",
+        "",
+        f"Made by `benchmarks/rounds.py`; the numbers are in `rounds.json`. Machine: {results['machine']}.",
+        "",
+        f"{results['clients']:,} clients x {IMAGES} images, {results['selected']} a round, {STEPS} steps of batch "
+        f"{BATCH}, a network of {results['weights']:,} weights. Whole rounds, `flare`'s own work in them.",
+        f"{PEER}.",
+        "",
+        "| runs in lockstep | ms a round for each run | goal | first round |",
+        "| ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {row['runs']} | {row['ms_a_round']:.1f} ({row['least_ms']:.1f} - {row['most_ms']:.1f}) | "
+        f"{row['goal_ms'] or '-'} | {row['first_s']:.1f} s |"
+        for row in results["rows"]
+    ]
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="tiny sizes on the CPU, as a check that everything runs")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
+    parser.add_argument("--runs", type=int, nargs="+", default=[1, 8], help="how many runs are in lockstep")
+    parser.add_argument("--rounds", type=int, default=40)
+    options = parser.parse_args(arguments)
+    options.device, options.clients, options.selected = "cuda", CLIENTS, SELECTED
+    if options.quick:
+        options.device, options.clients, options.selected, options.rounds, options.runs = "cpu", 20, 2, 4, [1, 2]
+    elif not torch.cuda.is_available():
+        parser.error("no CUDA device is there; --quick runs tiny sizes on the CPU")
+    machine = platform.machine() if options.quick else torch.cuda.get_device_name()
+    results: dict[str, Any] = {
+        "machine": f"{machine}, Python {platform.python_version()}, torch {torch.__version__}",
+        **{"clients": options.clients, "selected": options.selected},
+        "weights": sum(each.numel() for each in network((3, 32, 32), 10).parameters()),
+        "rows": [measure(runs, options) for runs in options.runs],
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "rounds.json").write_text(json.dumps(results, indent=2) + "\n")
+    (options.out / "rounds.md").write_text(report(results))
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The problem of a round, and how the policy of the settings answers it.
+
+Most policies of ours go by the cell of the round alone. Their rounds can be scheduled before their time (`ahead_of`),
+many at once, which costs less than one between the steps of two rounds: training leaves nothing of this code in the
+caches of the processor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from flare.rng import stream
+from flare.rounds import air
+from flare.rounds.base_station import BaseStation
+from flare.rounds.bits import schedule_with_bits
+from flare.rounds.computing import computing
+from flare.rounds.identity import is_own_method
+from flare.rounds.memory import PolicyMemory
+from flare.rounds.method_answers import checked_steps
+from flare.rounds.observation import Observation
+from flare.rounds.probing import asks
+from flare.rounds.robust import as_believed
+from flare.scheduling import POLICIES, Hardware, Probed, RoundProblem, Schedule, solve
+from flare.scheduling.exact import proven_bound
+from flare.scheduling.hardware import hardware_for
+from flare.scheduling.history import History
+from flare.types import Floats
+from flare.uplink import Qsgd
+from flare.uplink.air import AirLink
+
+Known = tuple[RoundProblem, Floats]
+"""Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
+
+
+class Answer(NamedTuple):
+    """The schedule; a proven bound on P2's objective, nan where there is none; and the codecs of the selected devices,
+    in their order, where they are chosen with the schedule."""
+
+    schedule: Schedule
+    lower_bound: float
+    codecs: tuple[Qsgd, ...]
+
+
+class Before(NamedTuple):
+    """What a policy may go by beside the cell of the round: the history of all devices, what it remembers, and what
+    devices answered when it asked them."""
+
+    history: History
+    memory: PolicyMemory
+    probed: Probed
+
+
+class Ahead(NamedTuple):
+    """A round that was scheduled before its time."""
+
+    seen: Observation
+    known: Known
+    answer: Answer
+
+
+def ahead_of(station: BaseStation, index: int, seen: Observation) -> Ahead:
+    """The round with these devices, of a station whose policy `goes_by_the_cell`."""
+    known = problem_of(station, seen)
+    return Ahead(seen, known, answer_of(station, index, seen, known[0], None))
+
+
+def goes_by_the_cell(station: BaseStation) -> bool:
+    """Whether a round is scheduled without anything that the rounds before it have shown, and without code of a user's
+    own: what goes wrong there, or takes long, does so in its round."""
+    if station.asynchronous or asks(station):
+        return False
+    name = station.config.scheduling.policy
+    if is_own_method(station.method) or not POLICIES.origin(name).built_in:
+        return False
+    policy = POLICIES.find(name)
+    return not (policy.remembers or policy.learns or policy.needed(station.policy_options))
+
+
+def problem_of(station: BaseStation, seen: Observation) -> Known:
+    """The problem of the devices that are there."""
+    wireless, link = station.config.wireless, link_of(station, seen)
+    tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
+    sizes = station.method.sizes(seen.devices, seen.cpu_hz)
+    bits: float | Floats = station.payload_bits
+    if sizes is not None:
+        counts, which = np.unique(sizes.num_weights, return_inverse=True)
+        bits = np.array([station.payload_of(n) for n in counts.tolist()])[which]
+    compute_s, energy_j = computing(station, seen, tau, sizes)
+    problem = RoundProblem(
+        tau=tau,
+        compute_s=compute_s,
+        snr_hz=seen.snr_hz,
+        payload_bits=bits,
+        total_bandwidth_hz=wireless.total_bandwidth_hz,
+        deadline_s=wireless.usable_s,
+        gamma=station.gamma(tau),
+        block_hz=wireless.block_hz or None,
+        max_devices=station.max_devices,
+    )
+    if station.air is not None and link is not None:
+        problem = air.asked(problem, station.air, link, station.num_weights)
+    return problem, energy_j
+
+
+def answer_of(
+    station: BaseStation, index: int, seen: Observation, problem: RoundProblem, before: Before | None
+) -> Answer:
+    """How the policy of the settings answers the problem of round `index`, for which it draws from the stream of that
+    round; without `before` it is one that goes by the cell alone."""
+    if station.codecs:
+        chosen, which = schedule_with_bits(station, problem)
+        return Answer(chosen, chosen.lower_bound, tuple(station.codecs[number] for number in which))
+    scheduling, seed, link = station.config.scheduling, station.config.seed, link_of(station, seen)
+    if link is not None and station.config.uplink.air_senders == air.BEST:
+        schedule = air.best_schedule(problem, link, station.config.uplink.air_noise)
+    else:
+        policy = POLICIES.find(scheduling.policy)
+        history = None
+        if before is not None and (policy.learns or policy.needed(station.policy_options)):
+            history = as_believed(before.history, station.clip, seen.voters).of(seen.devices)
+        schedule = solve(
+            problem,
+            scheduling.policy,
+            rng=stream(seed, "policy", index) if policy.draws else None,
+            history=history,
+            memory=None if before is None else before.memory.recall(seen),
+            hardware=_hardware(station, seen, problem),
+            probed=None if before is None else before.probed,
+            **station.policy_options,
+        )
+    if link is not None and not np.array_equal(schedule.problem.snr_hz, problem.snr_hz):
+        does, why = "says what interference leaves of the channels", "the scheme goes by the channels of the cell"
+        raise air.not_over_the_air(scheduling.policy, does, why)
+    bound = schedule.lower_bound
+    if math.isnan(bound) and scheduling.bound:
+        bound = proven_bound(schedule.problem)  # of the round that ends when the policy says
+    return Answer(schedule, bound, ())
+
+
+def link_of(station: BaseStation, seen: Observation) -> AirLink | None:
+    """The channels over which updates are added up in the air, where they are."""
+    return None if station.air is None else air.air_link(station.config.wireless, seen)
+
+
+def _hardware(station: BaseStation, seen: Observation, problem: RoundProblem) -> Hardware | None:
+    """What the devices compute and send with, where the policy asks for it."""
+    if not POLICIES.find(station.config.scheduling.policy).needs_hardware:
+        return None
+    return hardware_for(problem.compute_s, seen.cpu_hz, seen.power_w, station.config.wireless.capacitance)

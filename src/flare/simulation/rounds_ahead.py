@@ -1,0 +1,45 @@
+"""Rounds of a run that are drawn and scheduled a few at once, before their time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import final
+
+from flare.rounds.scheduled import Ahead
+
+_MAX_ROUNDS, _MAX_S = 32, 0.02
+
+
+@final
+class RoundsAhead:
+    """Hands out the rounds of a run by their number; with the one that is asked for it makes those that come next, as
+    many as take little time together, but for the first time: a round may be all that somebody wants. What becomes of a
+    run depends neither on how many these are nor on when."""
+
+    def __init__(self, num_rounds: int) -> None:
+        self._num_rounds = num_rounds
+        self._made: dict[int, Ahead] = {}
+
+    def round(self, index: int, make: Callable[[int], Ahead]) -> Ahead:
+        """The round of this number; `make` makes one of any number."""
+        self.prepare(index, make)
+        if index not in self._made:  # it could not be made: this says why
+            self._made = {index: make(index)}
+        return self._made[index]
+
+    def prepare(self, index: int, make: Callable[[int], Ahead]) -> None:
+        """Make the round of this number, and some that come next, unless it is made."""
+        if index not in self._made:
+            self._made = dict(self._from(index, make))
+
+    def _from(self, index: int, make: Callable[[int], Ahead]) -> Iterator[tuple[int, Ahead]]:
+        begin, rounds = time.perf_counter(), _MAX_ROUNDS if self._made else 1
+        for number in range(index, min(index + rounds, self._num_rounds)):
+            try:
+                made = make(number)
+            except Exception:  # as where a trace ends: raised again when the run comes to that round, if it does
+                return
+            yield number, made
+            if time.perf_counter() - begin > _MAX_S:
+                return

@@ -1,0 +1,139 @@
+"""Rounds that are scheduled before their time are the same rounds, and fail in theirs."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flare
+from flare.config import Config
+from flare.learning.engine import SequentialEngine
+from flare.learning.job import Job, Update
+from flare.rounds.scheduled import goes_by_the_cell
+from flare.scheduling import POLICIES
+from flare.simulation import Member, RoundRecord, Simulation, drive
+from flare.simulation import rounds_ahead as module
+from flare.simulation.rounds_ahead import RoundsAhead
+from flare.wireless.cell import Cell
+from tests.driving import followed
+from tests.plugin_files import registries_as_they_were
+from tests.unit.test_simulation import small
+
+
+@pytest.fixture
+def own_policies() -> Iterator[None]:
+    with registries_as_they_were():
+        yield
+
+
+def simulated(config: Config) -> list[RoundRecord]:
+    (records,) = followed([Member(Simulation(config))])
+    return records
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("scheduling.policy=random", "wireless.fading=rayleigh"),
+        ("scheduling.policy=exact", "uplink.codec=qsgd", "uplink.bits=auto", "run.payload=model"),
+        ("scheduling.policy=greedy", "uplink.air=ota", "run.payload=model"),
+        ("scheduling.policy=tran",),
+        ("scheduling.policy=ps", "learning.method=heterofl", "learning.model=mlp"),
+    ],
+)
+def test_a_round_is_the_same_whenever_it_is_scheduled(
+    monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
+) -> None:
+    config = small(*settings, "run.rounds=6", "wireless.cpu_every_round=true")
+    monkeypatch.setattr(module, "_MAX_S", math.inf)
+    at_once = simulated(config)
+    monkeypatch.setattr(module, "_MAX_ROUNDS", 1)
+    assert at_once == simulated(config)
+
+
+@pytest.mark.parametrize("policy", ["exact", "round-robin"])
+def test_a_round_is_the_same_where_it_is_scheduled_while_a_gpu_is_at_work(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    config = small(f"scheduling.policy={policy}", "wireless.fading=rayleigh", "run.rounds=6")
+    wanted, train, asked = simulated(config), SequentialEngine.train, []
+
+    def busy(engine: SequentialEngine, jobs: Sequence[Job], meanwhile: Callable[[], None]) -> list[Update]:
+        asked.append(meanwhile())
+        return train(engine, jobs)
+
+    monkeypatch.setattr(SequentialEngine, "train", busy)
+    monkeypatch.setattr(module, "_MAX_ROUNDS", 1)
+    assert simulated(config) == wanted
+    assert len(asked) == 6
+
+
+def test_only_policies_that_go_by_the_cell_alone_are_asked_before_their_time() -> None:
+    def before_its_time(name: str) -> bool:
+        shares = [f"data.share_{what}=true" for what in ("losses", "norms", "gradients", "labels")]
+        simulation = Simulation(small(f"scheduling.policy={name}", *shares, "run.payload=model"))
+        return goes_by_the_cell(simulation.station)
+
+    asked_before = {name for name in POLICIES if before_its_time(name)}
+    assert {"exact", "greedy", "random", "ps", "cp", "fedcs", "tran"} <= asked_before
+    assert not asked_before & {"round-robin", "oort", "xu", "luo", "hu", "fedcgd", "power-of-choice", "divfl"}
+    assert not asked_before & {name for name, each in POLICIES.items() if each.learns or each.remembers}
+
+
+@pytest.mark.usefixtures("own_policies")
+def test_what_goes_wrong_in_a_later_round_stops_the_run_there() -> None:
+    config = small("scheduling.policy=fails-once", "wireless.fading=rayleigh")
+    bad = Cell(config.wireless, config.seed).draw(2).snr_hz
+
+    @flare.policy("fails-once")
+    def fails_once(problem: flare.RoundProblem) -> list[int]:
+        """Nobody knows why in the third round."""
+        if np.array_equal(problem.snr_hz, bad):
+            raise ValueError("the third round")
+        return [0]
+
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="the third round"):
+        drive([Member(Simulation(config))], callback=lambda _, record: seen.append(record.round))
+    assert seen == [0, 1]
+
+
+def test_rounds_that_take_long_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def make(index: int) -> Any:
+        made.append(index)
+        return index
+
+    monkeypatch.setattr(module, "_MAX_S", math.inf)
+    ahead = RoundsAhead(40)
+    assert ahead.round(2, make) == 2
+    assert made == [2]
+    made.clear()
+    assert ahead.round(3, make) == 3
+    assert made == list(range(3, 3 + module._MAX_ROUNDS))
+    ahead.round(18, make)
+    assert len(made) == module._MAX_ROUNDS
+    ahead.round(39, make)
+    assert made[module._MAX_ROUNDS :] == [39]
+    monkeypatch.setattr(module, "_MAX_S", -1.0)
+    ahead.round(0, make)
+    assert made[module._MAX_ROUNDS + 1 :] == [0]
+
+
+def test_a_simulation_is_gone_with_its_last_name() -> None:
+    gc.disable()
+    try:
+        simulation = Simulation(small("scheduling.policy=random"))
+        simulation.plan(simulation.start())
+        there = weakref.ref(simulation)
+        del simulation
+        assert there() is None
+    finally:
+        gc.enable()
