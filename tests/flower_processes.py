@@ -159,18 +159,29 @@ class World:
         return found
 
     def close(self) -> None:
-        """Stop what was started, politely; nothing may be left."""
+        """Stop what was started, politely; nothing may be left.
+
+        Flower's SuperExec ends by one signal that it gives itself when the program that started it is gone, and has
+        been seen to go on after it. That program has nothing of FLARE, so that it is killed.
+        """
         self.kill([each.pid for each in self.started.values()], signal.SIGTERM)
-        end = time.monotonic() + 30
-        while self.alive() and time.monotonic() < end:
-            for each in self.started.values():
-                each.poll()
-            time.sleep(0.1)
+        if self._stays(20):
+            self.kill(self.alive("flower-superexec"))
+            self._stays(10)
         left = [(pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in self.alive()]
         self.kill(self.alive())
         for each in self.started.values():
             each.wait()
         assert not left, left
+
+    def _stays(self, limit_s: float) -> bool:
+        """Whether something of this world still runs after that time."""
+        end = time.monotonic() + limit_s
+        while self.alive() and time.monotonic() < end:
+            for each in self.started.values():
+                each.poll()
+            time.sleep(0.1)
+        return bool(self.alive())
 
     def logs(self) -> str:
         return "".join(

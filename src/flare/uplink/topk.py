@@ -66,8 +66,8 @@ class TopK(Codec):
         if updates.is_cuda:
             from flare.uplink import kernels  # here: Triton is there where GPUs are
 
-            least = last_sizes(sizes_of(updates), count)
-            received, lost = kernels.largest(updates.contiguous(), least, count)
+            updates = updates.contiguous()
+            received, lost = kernels.largest(updates, last_sizes(updates.view(torch.int32), count), count)
             refuse_lost(lost)
             return received
         sizes = sizes_of(updates)
@@ -132,9 +132,11 @@ def sizes_of(updates: Tensor) -> Tensor:
 
 
 def last_sizes(sizes: Tensor, count: int) -> Tensor:
-    """The `count`-th largest number of each row, (devices, 1)."""
+    """The `count`-th largest number of each row, (devices, 1); on a GPU, sign bits are not looked at."""
     if sizes.is_cuda:
-        return sizes.topk(count, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
+        from flare.uplink.nth_largest import nth_largest
+
+        return nth_largest(sizes, count)
     found = [_last_size(row, count) for row in sizes.numpy()]
     return torch.tensor(found, dtype=torch.int32).unsqueeze(1)
 
