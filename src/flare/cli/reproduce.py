@@ -64,18 +64,16 @@ def reproduce(
 
 def chosen(names: Sequence[str]) -> list[str]:
     """The experiments that are asked for, each once, in our order."""
-    from flare.experiments import EXPERIMENTS, FIGURES
+    from flare.experiments import EXPERIMENTS, LOTS
 
     wanted: set[str] = set()
     for name in names:
-        if name == "all":
-            wanted.update(FIGURES)
-        elif name == "beyond":
-            wanted.update(set(EXPERIMENTS) - set(FIGURES))
-        elif name in EXPERIMENTS:
-            wanted.add(name)
-        else:
-            raise ValueError(f"there is no experiment '{name}'; there are {', '.join(EXPERIMENTS)}, all and beyond")
+        if name not in EXPERIMENTS and name not in LOTS:
+            raise ValueError(
+                f"there is no experiment '{name}'; there are {', '.join(EXPERIMENTS)}, and several together as "
+                f"{', '.join(LOTS)}"
+            )
+        wanted.update(LOTS.get(name, [name]))
     return [name for name in EXPERIMENTS if name in wanted]
 
 

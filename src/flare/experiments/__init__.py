@@ -18,10 +18,17 @@ from flare.experiments import (
 )
 from flare.experiments.experiment import Experiment
 
-FIGURES = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
-"""The figures of the paper."""
 EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (fig3, fig4, fig5, fig6, fig7, fig8, rates, gap, rivals, sensitivity, bounds, safe, uplink, systems)
+    **{one.EXPERIMENT.name: one.EXPERIMENT for one in (fig3, fig4, fig5, fig6, fig7, fig8)},
+    **{one.EXPERIMENT.name: one.EXPERIMENT for one in (rates, gap, rivals, sensitivity, bounds, safe, uplink)},
+    **{one.name: one for one in systems.EXPERIMENTS},
 }
 """Every experiment by name: the figures, then what goes beyond the paper."""
+FIGURES = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
+"""The figures of the paper."""
+LOTS: dict[str, tuple[str, ...]] = {
+    "all": FIGURES,
+    "beyond": tuple(name for name in EXPERIMENTS if name not in FIGURES),
+    "systems": tuple(one.name for one in systems.EXPERIMENTS),
+}
+"""Names that stand for several experiments."""

@@ -157,7 +157,10 @@ def _rates_table(results: Results) -> str:
     return "\n".join(lines)
 
 
-_TABLES: dict[str, Callable[[Results], str]] = {"rates": _rates_table, "systems": systems.survey}
+_TABLES: dict[str, Callable[[Results], str]] = {
+    "rates": _rates_table,
+    **{one.name: systems.survey for one in systems.EXPERIMENTS},
+}
 """Experiments whose numbers stand in a table of their own."""
 
 

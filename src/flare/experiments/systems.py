@@ -4,13 +4,15 @@ A system is a method with a policy: every policy with `fedavg`, every method wit
 them policies that ask devices before they select, as in their papers, beside those that go by what was last heard.
 Which rate is its best is decided in each cell by other seeds than those it is judged by, over a part of the rounds;
 then it is run at that rate alone. What a system needs of the settings stands beside its name; all else is the default.
+Each data set is an experiment of its own, with its own claims and pictures.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -53,9 +55,7 @@ LOSSES, NORMS, LABELS = ("data.share_losses=true",), ("data.share_norms=true",),
 POLICY_NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("exact", "greedy", "lp", "ps", "cp", "dm", "cm"), ()),
     **dict.fromkeys(("random", "grouped", "round-robin", "proportional-fair", "all"), ()),
-    **dict.fromkeys(("amiri-bc", "fedcs", "tran", "chen"), ()),
-    "xu": ("scheduling.options.horizon=100",),  # its default when the results on the page were made
-    "luo": (),
+    **dict.fromkeys(("amiri-bc", "fedcs", "tran", "chen", "xu", "luo"), ()),
     **dict.fromkeys(("amiri-bn2", "amiri-bc-bn2", "amiri-bn2-c", "ren", "divfl"), ()),
     **dict.fromkeys(("oort", "power-of-choice"), LOSSES),
     **dict.fromkeys(("hu", "fedcgd"), LABELS),
@@ -67,6 +67,8 @@ METHOD_NEEDS: dict[str, tuple[str, ...]] = {
     "fedpaq": ("uplink.codec=qsgd",),
 }
 """Every method that takes part, with `exact`, and the settings that it needs."""
+_THEN = {("mnist", "xu"): ("scheduling.options.horizon=100",)}
+"""What was the default of a policy when the results on the page were made with a data set, and is not now."""
 IN_TURN = "round-robin"
 """The policy of devices that compute across rounds: one that goes by steps never hears an update of few of them."""
 
@@ -126,8 +128,9 @@ SYSTEMS = tuple(one for kind in KINDS for one in kind)
 
 
 def is_run(cell: Cell, one: System) -> bool:
-    """Whether a system is run in a cell: so far all are on MNIST, and nothing on CIFAR-10, which takes a GPU long."""
-    return cell.dataset == "mnist"
+    """Whether a system is run in a cell: not those that ask everybody on CIFAR-10, where that alone takes a GPU longer
+    than all others together."""
+    return cell.dataset == "mnist" or one not in ASKING
 
 
 def base(cell: Cell, scale: Scale) -> Config:
@@ -146,19 +149,34 @@ def rates(cell: Cell, scale: Scale) -> tuple[float, ...]:
     return (_QUICK_RATE,) if scale.quick else RATES[cell.dataset]
 
 
-def at_rate(one: System, rate: float) -> Entry:
+def entry_in(cell: Cell, one: System) -> Entry:
+    """A system with the settings that it has in a cell."""
+    return replace(one, needs=(*one.needs, *_THEN.get((cell.dataset, one.policy), ()))).entry
+
+
+def at_rate(cell: Cell, one: System, rate: float) -> Entry:
     """A system at a local rate, under a name of its own."""
-    return one.entry.at(f"learning.local_lr={rate}")
+    return entry_in(cell, one).at(f"learning.local_lr={rate}")
 
 
-def tuning(scale: Scale) -> list[Trial]:
+def cells_with(dataset: str) -> list[Cell]:
+    """The cells with a data set."""
+    return [cell for cell in CELLS if cell.dataset == dataset]
+
+
+def cells_in(results: Results) -> list[Cell]:
+    """The cells of which there are results."""
+    return [cell for cell in CELLS if cell.name in results.panels]
+
+
+def tuning(dataset: str, scale: Scale) -> list[Trial]:
     """Every system at every rate, over a part of the rounds; nothing where there is one rate."""
     made, seeds = [], Scale(TUNING_SEEDS, scale.quick)
-    for cell in CELLS:
+    for cell in cells_with(dataset):
         tried = rates(cell, scale)
         if len(tried) > 1:
             part = () if scale.quick else (f"run.rounds={TUNING_ROUNDS[cell.dataset]}",)
-            curves = [at_rate(one, rate) for one in SYSTEMS if is_run(cell, one) for rate in tried]
+            curves = [at_rate(cell, one, rate) for one in SYSTEMS if is_run(cell, one) for rate in tried]
             made += grid(seeds, cell.name, override(base(cell, scale), part), curves)
     return made
 
@@ -168,18 +186,18 @@ def best_rate(results: Results, cell: Cell, one: System) -> float:
     tried = rates(cell, results.scale)
     if len(tried) == 1:
         return tried[0]
-    return max(tried, key=lambda rate: mean_of(results, cell.name, at_rate(one, rate).label, final_accuracy))
+    return max(tried, key=lambda rate: mean_of(results, cell.name, at_rate(cell, one, rate).label, final_accuracy))
 
 
-def judged(results: Results) -> list[Trial]:
+def judged(dataset: str, results: Results) -> list[Trial]:
     """Every system at the rate that `results`, those of `tuning`, say is its best, under its own name."""
     made = []
-    for cell in CELLS:
+    for cell in cells_with(dataset):
         own = base(cell, results.scale)
         for one in SYSTEMS:
             if is_run(cell, one):
                 rate = f"learning.local_lr={best_rate(results, cell, one)}"
-                made += grid(results.scale, cell.name, override(own, [rate]), [one.entry])
+                made += grid(results.scale, cell.name, override(own, [rate]), [entry_in(cell, one)])
     return made
 
 
@@ -222,10 +240,10 @@ def _paper_claims(results: Results) -> Iterator[Claim | None]:
     ours, policies = with_method("flare"), [with_policy(name) for name in POLICY_NEEDS]
     for one, short in ((ours, "flare-exact"), (SPF, "flare-greedy")):
         says = f"{one.entry.full_name} ends above every policy with fedavg"
-        yield _claim(f"{short}-over-policies", says, _over(results, one, policies))
+        yield _claim(results, f"{short}-over-policies", says, _over(results, one, policies))
     says = f"{ours.entry.full_name} has the target accuracy before every policy with fedavg"
     earlier = [test for rival in policies for test in _earlier(results, ours, rival)]
-    yield _claim("flare-exact-earlier", says, earlier, _EARLIER)
+    yield _claim(results, "flare-exact-earlier", says, earlier, _EARLIER)
 
 
 def _method_claims(results: Results) -> Iterator[Claim | None]:
@@ -233,33 +251,35 @@ def _method_claims(results: Results) -> Iterator[Claim | None]:
     for one in KINDS[1]:
         fedavg = with_policy(one.policy)
         says = f"{one.entry.full_name} ends above {fedavg.entry.full_name}"
-        yield _claim(f"{one.method}-over-fedavg", says, _over(results, one, [fedavg]))
+        yield _claim(results, f"{one.method}-over-fedavg", says, _over(results, one, [fedavg]))
     fedavg = with_policy("exact")
-    uneven = [cell for cell in CELLS if DISTRIBUTIONS[cell.distribution] != "iid"]
+    uneven = [cell for cell in cells_in(results) if DISTRIBUTIONS[cell.distribution] != "iid"]
     says = f"{SHARED.entry.full_name}, ends above {fedavg.entry.full_name} on non-i.i.d. data"
-    yield _claim("sharing-over-fedavg", says, _over(results, SHARED, [fedavg], uneven))
+    yield _claim(results, "sharing-over-fedavg", says, _over(results, SHARED, [fedavg], uneven))
     waiting = with_policy(IN_TURN)
     says = f"{ASYNCHRONOUS.entry.full_name}, ends above {waiting.entry.full_name}"
-    yield _claim("asynchronous-over-fedavg", says, _over(results, ASYNCHRONOUS, [waiting]))
+    yield _claim(results, "asynchronous-over-fedavg", says, _over(results, ASYNCHRONOUS, [waiting]))
 
 
 def _claim(
-    name: str, says: str, tests: Sequence[Comparison], measure: str = _POINTS, depends: str = ""
+    results: Results, name: str, says: str, tests: Sequence[Comparison], measure: str = _POINTS, depends: str = ""
 ) -> Claim | None:
     """A claim; None where there is nothing to tell it by."""
     if not tests:
         return None
     said = f"{says}, each at its best local rate"
-    return claim(f"systems-{name}", said, tests, measure=measure, paper=BEYOND, depends=depends)
+    return claim(f"{_name(results)}-{name}", said, tests, measure=measure, paper=BEYOND, depends=depends)
 
 
-def _cells_of(systems: Sequence[System], cells: Sequence[Cell] | None = None) -> list[Cell]:
+def _name(results: Results) -> str:
+    """What the experiment with the cells of these results is called."""
+    return name_of(cells_in(results)[0].dataset)
+
+
+def _run_together(results: Results, systems: Sequence[System], cells: Sequence[Cell] | None = None) -> list[Cell]:
     """The cells in which all of these are run."""
-    return [
-        cell
-        for cell in (CELLS if cells is None else cells)
-        if all(one in SYSTEMS and is_run(cell, one) for one in systems)
-    ]
+    among = cells_in(results) if cells is None else cells
+    return [cell for cell in among if all(one.label in results.curves(cell.name) for one in systems)]
 
 
 def _over(
@@ -268,34 +288,35 @@ def _over(
     """Whether a system ends above others, in each cell."""
     tests = []
     for rival in rivals:
-        for cell in _cells_of((ours, rival), cells):
+        for cell in _run_together(results, (ours, rival), cells):
             values = [results.values(cell.name, one.label, final_accuracy) for one in (ours, rival)]
             tests.append(above(f"{ours.label} over {rival.label}, {cell.name}", paired(values[0], values[1], 100.0)))
     return tests
 
 
-def _group(name: str, cell: Cell) -> list[System]:
-    return [one for one in map(with_policy, GROUPS[name]) if one in SYSTEMS and is_run(cell, one)]
+def _group(name: str, results: Results, cell: Cell) -> list[System]:
+    """The policies of a group that are run in a cell."""
+    return [one for one in map(with_policy, GROUPS[name]) if one.label in results.curves(cell.name)]
 
 
 def _group_claim(results: Results, ours: str, theirs: str) -> Claim | None:
     """Whether the policies of a group end above those of another, seed by seed, each group by its mean."""
     tests = []
-    for cell in CELLS:
-        groups = [_group(name, cell) for name in (ours, theirs)]
+    for cell in cells_in(results):
+        groups = [_group(name, results, cell) for name in (ours, theirs)]
         if all(groups):
             values = [[results.values(cell.name, one.label, final_accuracy) for one in group] for group in groups]
             means = [np.mean(each, axis=0).tolist() for each in values]  # (seeds,) each
             tests.append(above(f"{ours} over {theirs}, {cell.name}", paired(means[0], means[1], 100.0)))
     named = [listed([one.label for one in map(with_policy, GROUPS[name]) if one in SYSTEMS]) for name in (ours, theirs)]
     says = f"{named[0]}, which go by {_WORDS[ours]}, end on average above {named[1]}, which go by {_WORDS[theirs]}"
-    return _claim(f"{ours}-over-{theirs}", says, tests, depends="which policy is put into which group")
+    return _claim(results, f"{ours}-over-{theirs}", says, tests, depends="which policy is put into which group")
 
 
 def _earlier(results: Results, ours: System, rival: System) -> list[Comparison]:
     """How many times as early, as a power of two, a system has the target accuracy of each cell, seed by seed."""
     tests = []
-    for cell in _cells_of((ours, rival)):
+    for cell in _run_together(results, (ours, rival)):
         pairs = zip(*(results.runs(cell.name, one.label) for one in (ours, rival)), strict=True)
         ratios = [times_earlier(mine, other, cell.target) for mine, other in pairs]
         tests.append(above(f"{ours.label} against {rival.label}, {cell.name}", effect_of(ratios)))
@@ -316,11 +337,11 @@ def _fairer(results: Results) -> Claim | None:
     """Whether devices take part more evenly under `exact` than under policies that go by the channel."""
     ours, tests = with_policy("exact"), []
     for rival in map(with_policy, GROUPS["channel"]):
-        for cell in _cells_of((ours, rival)):
+        for cell in _run_together(results, (ours, rival)):
             values = [results.values(cell.name, one.label, fairness) for one in (ours, rival)]
             tests.append(above(f"{ours.label} over {rival.label}, {cell.name}", paired(values[0], values[1])))
     says = f"{ours.entry.full_name} lets devices take part more evenly than policies that go by {_WORDS['channel']}"
-    return _claim("exact-fairer", says, tests, "Jain's index of the times that devices sent")
+    return _claim(results, "exact-fairer", says, tests, "Jain's index of the times that devices sent")
 
 
 LINES = (
@@ -332,21 +353,34 @@ LINES = (
 
 def draw(results: Results) -> dict[str, Figure]:
     """All systems by final accuracy and by the time to the target, and curves of some."""
-    names = [[(one.entry.full_name, one.label) for one in kind] for kind in KINDS]
+    name, cells = _name(results), cells_in(results)
+    run = {curve for cell in cells for curve in results.curves(cell.name)}
+    names = [[(one.entry.full_name, one.label) for one in kind if one.label in run] for kind in KINDS]
     lines = [(one.entry.full_name, one.label) for one in LINES]
-    curves = two_axes(
-        results, "systems", lambda at: [line for line in lines if line[1] in results.curves(at)], columns=2
-    )
+    curves = two_axes(results, name, lambda at: [line for line in lines if line[1] in results.curves(at)], columns=2)
     return {
-        "systems": accuracy_dots(results, names, CELLS),
-        "systems-target": seconds_dots(results, names, CELLS),
+        name: accuracy_dots(results, names, cells),
+        f"{name}-target": seconds_dots(results, names, cells),
         **curves,
     }
 
 
 def survey(results: Results) -> str:
-    """The table of all systems."""
-    return table(results, [(f"`{one.label}`", one.label) for one in SYSTEMS], CELLS)
+    """The table of all systems that were run."""
+    cells = cells_in(results)
+    run = {curve for cell in cells for curve in results.curves(cell.name)}
+    return table(results, [(f"`{one.label}`", one.label) for one in SYSTEMS if one.label in run], cells)
 
 
-EXPERIMENT = Experiment("systems", "Every system in the cells of Figs. 5 and 6", tuning, claims, draw, then=judged)
+def name_of(dataset: str) -> str:
+    """The name of the experiment with a data set."""
+    return f"systems-{dataset}"
+
+
+EXPERIMENTS = tuple(
+    Experiment(name_of(data), title, partial(tuning, data), claims, draw, then=partial(judged, data))
+    for data, title in {
+        "mnist": "Every system in the cells of Fig. 5, MNIST",
+        "cifar10": "Every system in the cells of Fig. 6, CIFAR-10",
+    }.items()
+)

@@ -30,7 +30,11 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
         kind.sort(key=cost, reverse=True)
         on_gpu = (place.device or compute_device(placed(kind[0], place).learning)) == "cuda"
         size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.num_processes)))
-        made += [kind[first : first + size] for first in range(0, len(kind), size)]
+        count = -(-len(kind) // size)
+        if count <= place.num_processes:  # all begin at once, and are to end at about the same time
+            made += [kind[first::count] for first in range(count)]
+        else:
+            made += [kind[first : first + size] for first in range(0, len(kind), size)]
     return sorted(made, key=lambda batch: sum(map(cost, batch)), reverse=True)
 
 
