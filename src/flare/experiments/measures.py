@@ -73,7 +73,8 @@ def mean_devices(run: Outcome) -> float:
 
 def mean_tau(run: Outcome) -> float:
     """Local steps of a device that sends, averaged over rounds."""
-    return float(np.nanmean(run.tau))
+    known = run.tau[~np.isnan(run.tau)]
+    return float(known.mean()) if known.size else math.nan
 
 
 def mean_gap(run: Outcome) -> float:

@@ -22,8 +22,9 @@ from flare.report.figures import BLUE, FAINT, GREY, ORANGE
 from flare.types import Floats
 
 _ROW_IN, _HEAD_IN, _COLUMN_IN, _NAMES_IN = 0.17, 1.0, 1.7, 2.0
-_MUCH = 5.0
-"""From this ratio on times stand on a logarithmic axis."""
+_COLUMNS_IN = 3.4  # of all columns together, at least
+_MUCH, _VERY_MUCH = 5.0, 50.0
+"""From these ratios on times stand on a logarithmic axis, and on one with fewer ticks."""
 _GOOD = 0.9
 """Where the middle one of the accuracies is above this, the axis goes by errors."""
 _BEST = 0.9999
@@ -103,7 +104,8 @@ def _scale_times(axes: Axes) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         return
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    subs = (1.0, 2.0, 5.0) if times_s.max() < _VERY_MUCH * times_s.min() else (1.0, 3.0)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
@@ -124,7 +126,7 @@ def _dots(
     """A row for each system, with a line between kinds of them, a column for each data set and deadline, and a mark for
     each distribution of the data."""
     columns, names = columns_of(results, cells), [line for kind in kinds for line in kind]
-    size = (_NAMES_IN + _COLUMN_IN * len(columns), _HEAD_IN + _ROW_IN * len(names))
+    size = (_NAMES_IN + max(_COLUMN_IN * len(columns), _COLUMNS_IN), _HEAD_IN + _ROW_IN * len(names))
     figure = Figure(figsize=size, layout="constrained", dpi=DPI)
     for place, among in enumerate(columns.values()):
         axes = figure.add_subplot(1, len(columns), place + 1)
