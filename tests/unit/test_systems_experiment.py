@@ -20,7 +20,7 @@ from flare.experiments.experiment import Results, Scale
 from flare.experiments.measures import fairness, seconds_to, total_energy_j
 from flare.experiments.page import page
 from flare.experiments.reproduce import Reproduced, reproduce
-from flare.experiments.systems import EXPERIMENT, RATES, SYSTEMS, TUNING_SEEDS, times_earlier
+from flare.experiments.systems import RATES, SYSTEMS, TUNING_SEEDS, times_earlier
 from flare.experiments.systems_shown import scale_accuracies
 from flare.experiments.trial import Outcome, Trial
 from flare.learning.methods import METHODS
@@ -30,6 +30,7 @@ from flare.scheduling import POLICIES
 from flare.sweeps import Place
 from tests.made_up_outcomes import filled, luck, made_up, ranked
 
+EXPERIMENT = EXPERIMENTS["systems-mnist"]
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
 
 
@@ -125,9 +126,9 @@ def test_rates_are_chosen_and_told_from_end_to_end(tmp_path: Path, monkeypatch: 
     kept = tuple(one for one in SYSTEMS if one in systems.LINES[:3] or one == systems.SHARED)
     monkeypatch.setattr(systems, "SYSTEMS", kept)
     monkeypatch.setattr(systems, "KINDS", (kept,))
-    monkeypatch.setitem(EXPERIMENTS, "systems", replace(EXPERIMENT, claims=lambda results: []))
-    (one,) = reproduce(["systems"], Scale((0,), quick=True), Place("cpu"), tmp_path)
-    content = json.loads((tmp_path / "systems.json").read_text())
+    monkeypatch.setitem(EXPERIMENTS, EXPERIMENT.name, replace(EXPERIMENT, claims=lambda results: []))
+    (one,) = reproduce([EXPERIMENT.name], Scale((0,), quick=True), Place("cpu"), tmp_path)
+    content = json.loads((tmp_path / "systems-mnist.json").read_text())
     (panel,) = content["panels"]
     assert set(content["panels"][panel]) == {each.label for each in kept}
     assert set(content["chosen_by"][panel]) == {f"{s.label}, lr {r}" for s in kept for r in ("0.05", "1e-06")}
@@ -171,7 +172,8 @@ def test_how_much_earlier_by_hand() -> None:
 
 
 def found(outcome: Callable[[Trial], Outcome]) -> dict[str, Verdict]:
-    return {each.name.removeprefix("systems-"): each.verdict for each in EXPERIMENT.claims(filled(EXPERIMENT, outcome))}
+    claims = EXPERIMENT.claims(filled(EXPERIMENT, outcome))
+    return {each.name.removeprefix("systems-mnist-"): each.verdict for each in claims}
 
 
 def test_a_group_is_above_another_by_its_mean() -> None:
@@ -185,8 +187,8 @@ def test_a_group_is_above_another_by_its_mean() -> None:
     pairs = ("both-over-channel", "both-over-importance", "both-over-blind", "channel-over-blind")
     assert {verdicts[name] for name in (*pairs, "importance-over-blind")} == {HOLDS}
     claims = {each.name: each for each in EXPERIMENT.claims(filled(EXPERIMENT, table))}
-    assert claims["systems-both-over-channel"].effect.mean == pytest.approx(10.0)
-    assert claims["systems-both-over-channel"].depends
+    assert claims["systems-mnist-both-over-channel"].effect.mean == pytest.approx(10.0)
+    assert claims["systems-mnist-both-over-channel"].depends
     assert verdicts["flare-exact-over-policies"] is FAILS
     assert verdicts["flare-over-fedavg"] is UNDECIDED
 
@@ -220,11 +222,30 @@ def test_what_is_not_run_is_neither_claimed_nor_drawn(monkeypatch: pytest.Monkey
     monkeypatch.setattr(systems, "is_run", lambda cell, one: cell == first and one.policy in ("exact", "cp", "oort"))
     results = filled(EXPERIMENT, ranked(lambda trial: 0.5))
     assert results.panels == [first.name]
-    names = {each.name for each in EXPERIMENT.claims(results)}
-    assert {"systems-flare-exact-over-policies", "systems-both-over-channel", "systems-exact-fairer"} <= names
-    assert not {"systems-sharing-over-fedavg", "systems-flare-greedy-over-policies", "systems-both-over-blind"} & names
-    assert set(EXPERIMENT.draw(results)) == {"systems", "systems-target", "systems-rounds", "systems-seconds"}
-    assert "| `fedavg:greedy` | – | – | – | – |" in systems.survey(results)
+    names = {each.name.removeprefix("systems-mnist-") for each in EXPERIMENT.claims(results)}
+    assert {"flare-exact-over-policies", "both-over-channel", "exact-fairer"} <= names
+    assert not {"sharing-over-fedavg", "flare-greedy-over-policies", "both-over-blind"} & names
+    figures = EXPERIMENT.draw(results)
+    assert set(figures) == {f"systems-mnist{end}" for end in ("", "-target", "-rounds", "-seconds")}
+    rows = {text.get_text() for text in figures["systems-mnist"].axes[0].get_yticklabels()}
+    assert "fedavg:cp (CP)" in rows
+    assert "fedavg:greedy (SP)" not in rows
+    assert "`fedavg:cp`" in systems.survey(results)
+    assert "`fedavg:greedy`" not in systems.survey(results)
+
+
+def test_on_cifar10_nobody_asks_everybody_and_only_the_short_deadline_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    trials = EXPERIMENTS["systems-cifar10"].trials(Scale((0,)))
+    assert {trial.config.data.name for trial in trials} == {"cifar10"}
+    assert {trial.config.wireless.deadline_s for trial in trials} == {1.5}
+    run = {trial.curve.rpartition(", lr ")[0] for trial in trials}
+    assert run == {one.label for one in SYSTEMS} - {one.label for one in systems.ASKING}
+    horizons = [trial.config.scheduling.options.get("horizon") for trial in trials if "fedavg:xu" in trial.curve]
+    assert set(horizons) == {None}
+    mnist = EXPERIMENT.trials(Scale((0,)))
+    horizons = [trial.config.scheduling.options.get("horizon") for trial in mnist if "fedavg:xu" in trial.curve]
+    assert set(horizons) == {100}
 
 
 def test_accuracies_can_be_told_apart_where_most_are_good() -> None:
