@@ -8,11 +8,15 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
 
 from flare import plugins
 from flare.config import Config, override
@@ -20,7 +24,9 @@ from flare.records import RunFolder
 from flare.records.locking import lock
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
-from flare.sweeps import Place, Task, run_tasks
+from flare.sweeps import Place, Task, run_tasks, runner
+from flare.sweeps import order as order_module
+from flare.sweeps.batches import batches
 from flare.sweeps.order import Fault, Order, go_signal, keep_going, say_stop, sent_plugins, work
 from flare.sweeps.tail import Tail
 from tests.hostile import flare
@@ -162,6 +168,88 @@ def test_a_worker_waits_for_one_that_was_killed_to_let_go(tmp_path: Path) -> Non
         finally:
             release()
         assert work(order(tmp_path, signal, patience_s=0.3)) is None
+
+
+def test_long_runs_are_dealt_out_evenly_where_all_begin_at_once(tmp_path: Path) -> None:
+    tasks = [
+        Task(f"{rounds}-{number}", override(SMALL, [f"run.rounds={rounds}"]), tmp_path / f"{rounds}-{number}")
+        for rounds in (100, 10)
+        for number in range(4)
+    ]
+    dealt = [sorted(task.config.run.rounds for task in batch) for batch in batches(tasks, Place("cpu", 2))]
+    assert dealt == [[10, 10, 100, 100]] * 2
+    many = [replace(task, key=f"{task.key}-{copy}") for task in tasks for copy in range(16)]  # more than fit at once
+    dealt = [[task.config.run.rounds for task in batch] for batch in batches(many, Place("cpu", 2))]
+    assert dealt == [[100] * 16] * 4 + [[10] * 16] * 4  # the long ones first
+
+
+# --- memory that runs out -----------------------------------------------------------------------------------------
+
+
+class OneAtATime:
+    """Workers, in this process, whose memory is enough for a run alone, or for none."""
+
+    place, patience_s, killed, room = Place("cpu", 2), 0.0, (), 2
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, limit: int = 1) -> None:
+        self.sizes: list[int] = []
+        enough = order_module.run_batch
+
+        def run_batch(tasks: Sequence[Task], *rest: Any, **named: Any) -> None:
+            self.sizes.append(len(tasks))
+            if len(tasks) > limit:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            enough(tasks, *rest, **named)
+
+        monkeypatch.setattr(order_module, "run_batch", run_batch)
+        monkeypatch.setattr(runner, "run_batch", run_batch)
+
+    def submit(self, order: Order) -> Future[Fault | None]:
+        done: Future[Fault | None] = Future()
+        done.set_result(work(order))
+        return done
+
+    def kill(self) -> None:
+        pass
+
+
+def four(folder: Path) -> list[Task]:
+    return [Task(str(seed), override(SMALL, [f"seed={seed}"]), folder / str(seed)) for seed in range(4)]
+
+
+def ended(folder: Path) -> list[str]:
+    return [RunFolder.open(each).manifest["status"] for each in sorted(folder.glob("[0-9]"))]
+
+
+def test_runs_that_do_not_fit_into_memory_together_are_done_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "batches", lambda tasks, place: [list(tasks[:3]), list(tasks[3:])])
+    workers = OneAtATime(monkeypatch)
+    rounds: list[tuple[str, int]] = []
+    run_tasks(
+        four(tmp_path),
+        workers.place,
+        workers=workers,
+        callback=lambda task, record, status: rounds.append((task.key, record.round)),
+    )
+    assert workers.sizes == [3, 1, 2, 1, 1, 1]
+    assert ended(tmp_path) == ["finished"] * 4
+    assert sorted(rounds) == [(str(seed), index) for seed in range(4) for index in range(6)]
+    run_tasks(four(tmp_path / "here"), Place("cpu"))
+    assert workers.sizes[6:] == [3, 2, 1, 1, 1, 1]
+    assert ended(tmp_path / "here") == ["finished"] * 4
+
+
+def test_memory_that_is_too_little_for_one_run_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "batches", lambda tasks, place: [[each] for each in tasks])
+    workers = OneAtATime(monkeypatch, limit=0)
+    with pytest.raises(OSError, match=r"memory ran out 3 times, with the runs [01]; what is done is kept"):
+        run_tasks(four(tmp_path)[:2], workers.place, workers=workers)
+    with pytest.raises(OSError, match=r"memory ran out, with the runs 0; .*fewer --processes.*\[CUDA out of memory\]"):
+        run_tasks(four(tmp_path)[:1], Place("cpu"))
 
 
 def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ far they are reads the folders (`flare.sweeps.tail`).
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import tempfile
@@ -25,6 +26,7 @@ from flare.records.manifest import flare_version
 from flare.sweeps.lockstep import run_batch
 from flare.sweeps.task import Place, Task
 
+OUT_OF_MEMORY = (torch.cuda.OutOfMemoryError, MemoryError)
 GO, _STOP = b"go", b"stop"
 _LOOK_S = 0.5  # how often a worker looks whether it is to stop
 _ENOUGH_BYTES = 100
@@ -66,6 +68,7 @@ class Fault:
 
     is_bad_input: bool
     is_disk: bool
+    is_memory: bool
     words: str
     trace: str
 
@@ -128,8 +131,23 @@ def work(order: Order) -> Fault | None:
     except (Exception, SystemExit) as raised:
         error = told_as_plugins(raised) or raised
         words = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
-        return Fault(isinstance(error, ValueError), isinstance(error, OSError), words, traceback.format_exc())
+        return Fault(
+            is_bad_input=isinstance(error, ValueError),
+            is_disk=isinstance(error, OSError),
+            is_memory=isinstance(raised, OUT_OF_MEMORY),
+            words=words,
+            trace=traceback.format_exc(),
+        )
+    finally:
+        let_go_of_memory()
     return None
+
+
+def let_go_of_memory() -> None:
+    """Give back what this process holds of a GPU and does not use: other processes may want it."""
+    gc.collect()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
 
 
 def _refuse_another_place(order: Order) -> None:

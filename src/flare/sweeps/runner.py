@@ -19,7 +19,16 @@ from flare.sweeps.batches import batches
 from flare.sweeps.lockstep import run_batch
 from flare.sweeps.on_processes import processes
 from flare.sweeps.on_ray import explained, ray_workers
-from flare.sweeps.order import Fault, Order, go_signal, keep_going, say_stop, sent_plugins
+from flare.sweeps.order import (
+    OUT_OF_MEMORY,
+    Fault,
+    Order,
+    go_signal,
+    keep_going,
+    let_go_of_memory,
+    say_stop,
+    sent_plugins,
+)
 from flare.sweeps.tail import Tail
 from flare.sweeps.task import LOCAL, Callback, Place, Task
 
@@ -69,8 +78,7 @@ def run_tasks(
         in_order = batches(tasks, place)
         if place.num_processes == 1 or len(in_order) == 1:
             for batch in in_order:
-                if not stopping():
-                    run_batch(batch, place, callback, stopping)
+                _run_here(batch, place, callback, stopping)
             return
     if tasks and not stopping():
         with _workers(tasks, place) if workers is None else nullcontext(workers) as found:
@@ -86,6 +94,38 @@ def staying(tasks: Sequence[Task], place: Place) -> Iterator[Workers | None]:
     else:
         with _workers(tasks, place) as workers:
             yield workers
+
+
+def _run_here(batch: Sequence[Task], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
+    """Carry out a batch in this process, in two parts one after the other where memory runs out."""
+    if stopping():
+        return
+    try:
+        run_batch(batch, place, callback, stopping)
+        return
+    except OUT_OF_MEMORY as error:
+        if len(batch) == 1:
+            raise _too_little(batch, "memory ran out", error) from error
+    let_go_of_memory()
+    for part in _parts(batch):
+        _run_here(part, place, callback, stopping)
+
+
+def _parts(tasks: Sequence[Task]) -> list[Sequence[Task]]:
+    """The halves of a batch; one that is alone stays so."""
+    half = -(-len(tasks) // 2)
+    return [part for part in (tasks[:half], tasks[half:]) if part]
+
+
+def _too_little(tasks: Sequence[Task], what: str, why: object = "") -> OSError:
+    """The error that says that there is not enough memory for some runs."""
+    names = [task.key if task.folder is None else task.folder.name for task in tasks]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return OSError(
+        f"{what}, with the runs {', '.join(names[:_NAMED])}{more}; what is done is kept: run the same command again, "
+        "with fewer --processes or on a machine with more memory (in a script of your own, all that starts processes "
+        "stands under `if __name__ == '__main__':`)" + (f" [{str(why)[:200]}]" if str(why) else "")
+    )
 
 
 def _run_elsewhere(tasks: Sequence[Task], workers: Workers, callback: Callback, stopping: Callable[[], bool]) -> None:
@@ -154,19 +194,19 @@ class _Batch:
     tails: dict[str, Tail]
     killed: int
 
-    def again(self) -> _Batch:
-        """The batch for another worker; OSError where that has been tried often enough."""
+    def again(self, what: str) -> _Batch:
+        """The batch for another worker; OSError, with what has happened, where that has been tried often enough."""
         if self.killed + 1 >= _MAX_KILLED:
-            names = [_folder_of(task).name for task in self.order.tasks]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            raise OSError(
-                f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory, with the runs "
-                f"{', '.join(names[:_NAMED])}{more}; what is done is kept: run the same command again, with fewer "
-                "--processes or on a machine with more memory (in a script of your own, all that starts processes "
-                "stands under `if __name__ == '__main__':`)"
-            )
+            raise _too_little(self.order.tasks, what)
         patient = replace(self.order, patience_s=max(self.order.patience_s, _RETRY_PATIENCE_S))
         return replace(self, order=patient, killed=self.killed + 1)
+
+    def in_parts(self) -> Iterator[_Batch]:
+        """The batch as two smaller ones, after memory had run out."""
+        again = self.again(f"memory ran out {_MAX_KILLED} times")
+        for part in _parts(self.order.tasks):
+            tails = {task.key: self.tails[task.key] for task in part}
+            yield replace(again, order=replace(again.order, tasks=tuple(part)), tails=tails)
 
 
 @final
@@ -206,10 +246,14 @@ class _Dispatch:
         try:
             fault = future.result()
         except self._workers.killed:
-            self._waiting.appendleft(batch.again())
+            what = f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory"
+            self._waiting.appendleft(batch.again(what))
             return
         except Exception as error:
             raise explained(error) from error
+        if fault is not None and fault.is_memory:
+            self._waiting.extend(batch.in_parts())
+            return
         tell(batch, last=True)
         if fault is not None:
             raise fault.raised()

@@ -26,9 +26,7 @@ def _known(counts, row, n, digits: tl.constexpr):
     value = tl.arange(0, _VALUES)
     for i in tl.static_range(digits):
         count = tl.load(counts + (row * _DIGITS + i) * _VALUES + value)
-        at_least = (
-            tl.sum(count, 0) - tl.cumsum(count, 0) + count
-        )  # with this value or a larger one
+        at_least = tl.sum(count, 0) - tl.cumsum(count, 0) + count  # with this value or a larger one
         digit = tl.sum((at_least >= n).to(tl.int32), 0) - 1
         n -= tl.sum(tl.where(value == digit, at_least - count, 0), 0)
         known = known * _VALUES + digit
