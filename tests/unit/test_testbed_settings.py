@@ -57,6 +57,7 @@ def test_settings_that_cannot_be(given: dict[str, object], words: str) -> None:
         ("run.rounds=3", "use --rounds instead"),
         ("learning.model_options.hidden=3", "use --update instead"),
         ("learning.method=fedlin", "--set learning.method=fedlin: it asks devices for gradients"),
+        ("wireless.guard=0.1", "--set wireless.guard: the guard is derived from the calibration; .*--calibration 0"),
         ("fleet.evaluate_share=0.5", "--set fleet.evaluate_share: the nodes of the testbed train and do not test"),
     ],
 )
@@ -66,7 +67,9 @@ def test_what_may_not_be_set_beside_the_options(setting: str, words: str) -> Non
 
 
 def test_a_setting_of_the_cell_may_be_changed() -> None:
-    config = Settings(changed=("wireless.deadline_s=8", "wireless.guard=0.1")).config("dm", rounds=2)
+    config = Settings(calibration_rounds=0, changed=("wireless.deadline_s=8", "wireless.guard=0.1")).config(
+        "dm", rounds=2
+    )
     assert (config.wireless.usable_s, config.run.rounds) == (pytest.approx(7.2), 2)
     assert (config.scheduling.policy, config.wireless.num_devices) == ("dm", 8)
 

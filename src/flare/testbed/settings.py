@@ -72,9 +72,15 @@ class Settings:
 
     def _refuse_changed(self) -> None:
         """ValueError where a changed setting has an option of its own, or asks for what the nodes here do not do."""
-        for name in split_settings(self.changed):
+        changed = split_settings(self.changed)
+        for name in changed:
             if name in _OPTIONS:
                 raise ValueError(f"--set {name} is not possible on the testbed; use {_OPTIONS[name]} instead")
+        if "wireless.guard" in changed and self.calibration_rounds:
+            raise ValueError(
+                "--set wireless.guard: the guard is derived from the calibration; leave it out, or give --calibration 0 "
+                "for a guard of your own"
+            )
         config = self.config(self.policies[0])
         if make_method(config.learning).needs_gradients:
             raise ValueError(
