@@ -78,8 +78,8 @@ class Settings:
                 raise ValueError(f"--set {name} is not possible on the testbed; use {_OPTIONS[name]} instead")
         if "wireless.guard" in changed and self.calibration_rounds:
             raise ValueError(
-                "--set wireless.guard: the guard is derived from the calibration; leave it out, or give --calibration 0 "
-                "for a guard of your own"
+                "--set wireless.guard: the guard is derived from the calibration; leave it out, or give "
+                "--calibration 0 for a guard of your own"
             )
         config = self.config(self.policies[0])
         if make_method(config.learning).needs_gradients:
