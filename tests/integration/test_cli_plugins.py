@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flare import plugins
 from flare.cli import app
 from flare.cli.data import data_app
 from flare.config import Config, Options, load, override
@@ -361,6 +362,28 @@ def test_a_missing_plugin_is_refused_whatever_is_allowed(tmp_path: Path, capsys:
     assert selected(tmp_path / "run") == [[0, 1]] * 6
 
 
+def test_a_plugin_that_was_moved_is_taken_from_where_it_is_now(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "_sent", {})
+    path = policy_file(tmp_path / "mine.py")
+    begun(tmp_path / "run", path, "scheduling.policy=mine")
+    before = content(tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    moved = path.rename(tmp_path / "elsewhere" / "mine.py")
+    assert "or say with --plugin FILE where it is now" in flare(capsys, "run", "--resume", "run", "--quiet")[2]
+    other = policy_file(tmp_path / "other.py")
+    code, _, err = flare(capsys, "run", "--resume", "run", "--quiet", "--plugin", str(other))
+    assert (code, f"none of those of run have that name; its plugins are: {path}" in err) == (2, True)
+    (tmp_path / "changed").mkdir()
+    changed = policy_file(tmp_path / "changed" / "mine.py", order="np.arange(problem.num_devices)[::-1]")
+    code, _, err = flare(capsys, "run", "--resume", "run", "--quiet", "--plugin", str(changed))
+    assert (code, f"its plugin {path} was changed" in err) == (2, True)
+    assert content(tmp_path / "run") == before
+    assert flare(capsys, "run", "--resume", "run", "--quiet", "--plugin", str(moved))[0] == 0
+    assert selected(tmp_path / "run") == [[0, 1]] * 6
+
+
 def test_other_samples_of_a_changed_plugin_are_another_run_all_the_same(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "rings.py"
     shutil.copy(EXAMPLES / "rings.py", path)
@@ -373,8 +396,7 @@ def test_other_samples_of_a_changed_plugin_are_another_run_all_the_same(tmp_path
 
 
 def test_what_a_resumed_run_is_told_of_plugins(tmp_path: Path, capsys: Capsys) -> None:
-    policy_file(tmp_path / "mine.py")
-    assert "give --resume DIR alone" in flare(capsys, "run", "--resume", "run", "--plugin", "mine.py")[2]
+    assert "give --resume DIR alone (or with --plugin" in flare(capsys, "run", "--resume", "run", "--out", "b")[2]
     assert "give it with --resume DIR" in flare(capsys, "run", "--allow-changed-plugin")[2]
 
 

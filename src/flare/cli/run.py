@@ -40,6 +40,7 @@ _NAMES = (
     "learning.method", "learning.model", "scheduling.policy", "data.name", "uplink.codec", "uplink.air_scheme",
 )  # fmt: skip
 """Settings that are the name of something, in which there is no comma."""
+_MOVED = " --plugin then says where a plugin of it is now."
 AllowChanged = Annotated[
     bool,
     typer.Option("--allow-changed-plugin", help="With --resume: go on also where a plugin was changed since."),
@@ -64,7 +65,7 @@ def run(
     option: PartOptions = None,
     plugin: Plugins = None,
     out: Out = None,
-    resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
+    resume_: Annotated[Path | None, typer.Option("--resume", help=f"Continue the run in this folder.{_MOVED}")] = None,
     allow_changed: AllowChanged = False,
     force: Force = False,
     on: On = "local",
@@ -84,8 +85,8 @@ def run(
     require_tensorboard(tensorboard_)
     place = place_of(None, on, ray_address)
     if resume_ is not None:
-        _refuse_changes(config_file, [*(settings or []), *(option or []), *(plugin or [])], out, force)
-        folder, tasks = resume_, [begun(resume_, allow_changed_plugins=allow_changed)]
+        _refuse_changes(config_file, [*(settings or []), *(option or [])], out, force)
+        folder, tasks = resume_, [begun(resume_, allow_changed_plugins=allow_changed, moved=plugin or ())]
     else:
         _refuse_allowing(allow_changed)
         whole = with_options(settings_of_command(config_file, settings or [], plugin), option or [])
@@ -123,7 +124,9 @@ def compare(
     option: PartOptions = None,
     plugin: Plugins = None,
     out: Out = None,
-    resume_: Annotated[Path | None, typer.Option("--resume", help="Continue the comparison in this folder.")] = None,
+    resume_: Annotated[
+        Path | None, typer.Option("--resume", help=f"Continue the comparison in this folder.{_MOVED}")
+    ] = None,
     allow_changed: AllowChanged = False,
     force: Force = False,
     processes: Processes = None,
@@ -145,8 +148,11 @@ def compare(
     place = place_of(processes, on, ray_address)
     if resume_ is not None:
         changes = [*(settings or []), *(option or []), *(entry or []), methods, policies, str(seeds or "")]
-        _refuse_changes(config_file, [*changes, *(plugin or [])], out, force)
-        base, tasks = resume_, [begun(folder, allow_changed_plugins=allow_changed) for folder in listed(resume_)]
+        _refuse_changes(config_file, changes, out, force)
+        base, tasks = (
+            resume_,
+            [begun(folder, allow_changed_plugins=allow_changed, moved=plugin or ()) for folder in listed(resume_)],
+        )
     else:
         _refuse_allowing(allow_changed)
         whole = settings_of_command(config_file, settings or [], plugin)
@@ -216,6 +222,9 @@ def _refuse_allowing(allow_changed: bool) -> None:
         raise ValueError("--allow-changed-plugin is about a run that is continued: give it with --resume DIR")
 
 
-def _refuse_changes(config_file: Path | None, settings: Sequence[str | Path], out: Path | None, force: bool) -> None:
+def _refuse_changes(config_file: Path | None, settings: Sequence[str], out: Path | None, force: bool) -> None:
     if config_file is not None or any(map(str, settings)) or out is not None or force:
-        raise ValueError("a resumed run keeps its configuration and its folder: give --resume DIR alone")
+        raise ValueError(
+            "a resumed run keeps its configuration and its folder: give --resume DIR alone (or with --plugin FILE.py, "
+            "where one of its plugins was moved)"
+        )

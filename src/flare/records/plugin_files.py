@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flare.plugins import file_checksum, loaded_checksum
+from flare.plugins import file_checksum, loaded_checksum, plugin_text, take_plugin
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,28 @@ def refuse_changed(folder: Path, changed: Sequence[ChangedPlugin], *, allowed: b
     refused = [each for each in changed if each.now is None or not allowed]
     if refused:
         gone = any(each.now is None for each in refused)
-        or_else = "" if gone else ", or give --allow-changed-plugin to go on with it as it is now"
+        or_else = (
+            ", or say with --plugin FILE where it is now"
+            if gone
+            else (", or give --allow-changed-plugin to go on with it as it is now")
+        )
         raise ValueError(
             f"{folder} cannot be continued here: {'; '.join(map(str, refused))}; put it back as it was{or_else}. "
             "Nothing of the run was touched"
         )
+
+
+def take_moved(folder: Path, paths: Sequence[str], moved: Sequence[Path]) -> None:
+    """From now on, files stand for those of a run's plugins that have their names; ValueError where none has."""
+    for file in moved:
+        named = [path for path in paths if Path(path).name == file.name]
+        if len(named) != 1:
+            own = ", ".join(paths) or "none"
+            raise ValueError(
+                f"--plugin {file}: with --resume it says where a plugin of the run is now, and "
+                f"{'several' if named else 'none'} of those of {folder} have that name; its plugins are: {own}"
+            )
+        take_plugin(named[0], *plugin_text(file))
 
 
 def excused(changed: Sequence[ChangedPlugin], files: Mapping[str, str | None]) -> set[str]:

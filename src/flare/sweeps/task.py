@@ -23,6 +23,7 @@ from flare.plugins import load_plugins
 from flare.reading import read_small
 from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
+from flare.records.plugin_files import take_moved
 from flare.records.run import ENDED, is_trained, read_run
 from flare.records.run_keeper import refuse_other_driver
 from flare.registry import REGISTRIES
@@ -178,11 +179,12 @@ def _write_list(base: Path, names: Sequence[str], *, again: bool) -> None:
     write_whole(base / COMPARISON, content)
 
 
-def begun(folder: Path, *, allow_changed_plugins: bool = False) -> Task:
-    """The run in a folder, to continue it; ValueError where there is none, or its configuration or one of its plugins
-    was changed: before any of the plugins is executed."""
+def begun(folder: Path, *, allow_changed_plugins: bool = False, moved: Sequence[Path] = ()) -> Task:
+    """The run in a folder, to continue it; `moved` are plugins of it that are now elsewhere. ValueError where there is
+    no run, or its configuration or one of its plugins was changed: before any of the plugins is executed."""
     opened = RunFolder.open(folder)
     opened.refuse_changed_config()
+    take_moved(folder, opened.config.plugins, moved)
     opened.refuse_changed_plugins(allowed=allow_changed_plugins)
     _refuse_code_of_no_file(opened)
     trained = is_trained(opened.manifest)
