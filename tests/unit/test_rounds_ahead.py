@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 import flare
@@ -20,6 +19,8 @@ from flare.scheduling import POLICIES
 from flare.simulation import Member, RoundRecord, Simulation, drive
 from flare.simulation import rounds_ahead as module
 from flare.simulation.rounds_ahead import RoundsAhead
+from flare.uplink.air.schemes import LeastError
+from flare.uplink.plain import Float16
 from flare.wireless.cell import Cell
 from tests.driving import followed
 from tests.plugin_files import registries_as_they_were
@@ -87,21 +88,33 @@ def test_only_policies_that_go_by_the_cell_alone_are_asked_before_their_time() -
 
 
 @pytest.mark.usefixtures("own_policies")
-def test_what_goes_wrong_in_a_later_round_stops_the_run_there() -> None:
-    config = small("scheduling.policy=fails-once", "wireless.fading=rayleigh")
-    bad = Cell(config.wireless, config.seed).draw(2).snr_hz
+def test_code_of_a_users_own_is_not_asked_before_its_time() -> None:
+    flare.codec("my-codec")(type("Mine", (Float16,), {"__doc__": "As float16."}))
+    flare.air_scheme("my-scheme")(type("Mine", (LeastError,), {"__doc__": "As mse."}))
+    assert goes_by_the_cell(Simulation(small("uplink.codec=float16", "run.payload=model")).station)
+    assert not goes_by_the_cell(Simulation(small("uplink.codec=my-codec", "run.payload=model")).station)
+    on_air = ("uplink.air=ota", "run.payload=model")
+    assert goes_by_the_cell(Simulation(small(*on_air)).station)
+    assert not goes_by_the_cell(Simulation(small(*on_air, "uplink.air_scheme=my-scheme")).station)
 
-    @flare.policy("fails-once")
-    def fails_once(problem: flare.RoundProblem) -> list[int]:
-        """Nobody knows why in the third round."""
-        if np.array_equal(problem.snr_hz, bad):
-            raise ValueError("the third round")
-        return [0]
 
+def test_what_goes_wrong_in_a_later_round_stops_the_run_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_S", math.inf)
+    drawn, draw = [], Cell.draw
+
+    def fails_in_the_fifth(cell: Cell, index: int) -> Any:
+        drawn.append(index)
+        if index == 4:
+            raise ValueError("the fifth round")
+        return draw(cell, index)
+
+    simulation = Simulation(small("scheduling.policy=greedy", "run.rounds=9"))
+    monkeypatch.setattr(Cell, "draw", fails_in_the_fifth)
     seen: list[int] = []
-    with pytest.raises(ValueError, match="the third round"):
-        drive([Member(Simulation(config))], callback=lambda _, record: seen.append(record.round))
-    assert seen == [0, 1]
+    with pytest.raises(ValueError, match="the fifth round"):
+        drive([Member(simulation)], callback=lambda _, record: seen.append(record.round))
+    assert seen == [0, 1, 2, 3]
+    assert drawn.count(4) > 1  # also before its time
 
 
 def test_rounds_that_take_long_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

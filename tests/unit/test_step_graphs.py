@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from flare.learning.engine import batched
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.graphs import StepGraphs, largest_height, rounded_height
 from flare.learning.engine.seams import Seams
@@ -90,6 +93,62 @@ def test_heights_are_rounded_up_by_at_most_an_eighth_and_few_are_left() -> None:
         highest = largest_height(limit)
         assert max(rounded_height(count) for count in range(1, highest + 1)) == highest <= limit
     assert largest_height(1) == largest_height(0) == 0
+
+
+def recording(monkeypatch: pytest.MonkeyPatch, record: Callable[[Callable[[], None]], Callable[[], None]]) -> Any:
+    """An engine on a CPU that records its steps by `record`, and another that does not."""
+    monkeypatch.setattr(batched, "StepGraphs", partial(StepGraphs, record=record))
+    made, plain = (BatchedEngine(tiny_module("mlp"), tiny_data(), device="cpu", compile=False) for _ in range(2))
+    made._compiled, made._records = made._program, True
+    return made, plain
+
+
+def assert_alike(made: BatchedEngine, plain: BatchedEngine) -> None:
+    jobs = jobs_of(FlatModel(tiny_module("mlp")).flatten())
+    for mine, other in zip(made.train(jobs), plain.train(jobs), strict=True):
+        torch.testing.assert_close(mine.delta, other.delta)  # on a CPU, products round by the height of the stack
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_memory_is_short_steps_run_without_graphs_and_are_recorded_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    shortages = iter([1, 1])
+
+    def record(work: Callable[[], None]) -> Callable[[], None]:
+        if next(shortages, 0):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return at_once(work)
+
+    made, plain = recording(monkeypatch, record)
+    for _ in range(3):
+        assert_alike(made, plain)
+    assert made._graphs
+    made.give_up_graphs()
+    assert not made._graphs
+    shortages = iter([1] * 9)
+    with pytest.warns(UserWarning, match="could not be recorded as CUDA graphs"):
+        assert_alike(made, plain)
+    assert not made._records
+
+
+def test_what_cannot_be_recorded_may_still_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(work: Callable[[], None]) -> Callable[[], None]:
+        compiled = made._compiled
+        monkeypatch.setattr(made, "_compiled", Forbidden())
+        try:
+            work()
+        finally:
+            made._compiled = compiled
+        return work
+
+    class Forbidden:
+        def gradient(self, *_: object) -> None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    made, plain = recording(monkeypatch, record)
+    with pytest.warns(UserWarning, match="could not be recorded as CUDA graphs.*not permitted"):
+        assert_alike(made, plain)
+    assert made._compiled is made._program
+    assert not made._records
 
 
 @NEEDS_CUDA

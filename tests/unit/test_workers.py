@@ -8,6 +8,8 @@ import os
 import shutil
 import sys
 import time
+import weakref
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -186,20 +188,27 @@ def test_long_runs_are_dealt_out_evenly_where_all_begin_at_once(tmp_path: Path) 
 # --- memory that runs out -----------------------------------------------------------------------------------------
 
 
-class OneAtATime:
-    """Workers, in this process, whose memory is enough for a run alone, or for none."""
+class Scarce:
+    """Workers, in this process, and what this process does itself, with memory for a run alone, and for none at the
+    first attempts: where it runs out, it does so after two rounds."""
 
     place, patience_s, killed, room = Place("cpu", 2), 0.0, (), 2
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, limit: int = 1) -> None:
-        self.sizes: list[int] = []
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int = 0) -> None:
+        self.batches: list[str] = []
         enough = order_module.run_batch
 
-        def run_batch(tasks: Sequence[Task], *rest: Any, **named: Any) -> None:
-            self.sizes.append(len(tasks))
-            if len(tasks) > limit:
-                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-            enough(tasks, *rest, **named)
+        def run_batch(tasks: Sequence[Task], place: Place, tell: Any, stopping: Any, **named: Any) -> None:
+            self.batches.append("".join(task.key for task in tasks))
+            fails, rounds = len(tasks) > 1 or self.batches.count(self.batches[-1]) <= failing, Counter[str]()
+
+            def telling(task: Task, record: RoundRecord, status: RunStatus) -> None:
+                tell(task, record, status)
+                rounds[task.key] += 1
+                if fails and rounds[tasks[-1].key] == 2:
+                    raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+            enough(tasks, place, telling, stopping, **named)
 
         monkeypatch.setattr(order_module, "run_batch", run_batch)
         monkeypatch.setattr(runner, "run_batch", run_batch)
@@ -213,43 +222,90 @@ class OneAtATime:
         pass
 
 
-def four(folder: Path) -> list[Task]:
-    return [Task(str(seed), override(SMALL, [f"seed={seed}"]), folder / str(seed)) for seed in range(4)]
+ALL_ROUNDS = [(key, index) for key in "abcd" for index in range(6)]
+
+
+def four(folder: Path | None) -> list[Task]:
+    return [
+        Task(key, override(SMALL, [f"seed={seed}"]), None if folder is None else folder / key)
+        for seed, key in enumerate("abcd")
+    ]
 
 
 def ended(folder: Path) -> list[str]:
-    return [RunFolder.open(each).manifest["status"] for each in sorted(folder.glob("[0-9]"))]
+    return [RunFolder.open(each).manifest["status"] for each in sorted(folder.glob("[abcd]"))]
+
+
+def in_batches_of(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        runner, "batches", lambda tasks, place: [list(tasks[i : i + count]) for i in range(0, len(tasks), count)]
+    )
 
 
 def test_runs_that_do_not_fit_into_memory_together_are_done_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "batches", lambda tasks, place: [list(tasks[:3]), list(tasks[3:])])
-    workers = OneAtATime(monkeypatch)
-    rounds: list[tuple[str, int]] = []
-    run_tasks(
-        four(tmp_path),
-        workers.place,
-        workers=workers,
-        callback=lambda task, record, status: rounds.append((task.key, record.round)),
-    )
-    assert workers.sizes == [3, 1, 2, 1, 1, 1]
+    in_batches_of(3, monkeypatch)
+    workers, rounds = Scarce(monkeypatch), list[tuple[str, int]]()
+
+    def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
+        rounds.append((task.key, record.round))
+
+    run_tasks(four(tmp_path), workers.place, workers=workers, callback=tell)
+    assert workers.batches == ["abc", "d", "ab", "c", "a", "b"]
     assert ended(tmp_path) == ["finished"] * 4
-    assert sorted(rounds) == [(str(seed), index) for seed in range(4) for index in range(6)]
-    run_tasks(four(tmp_path / "here"), Place("cpu"))
-    assert workers.sizes[6:] == [3, 2, 1, 1, 1, 1]
-    assert ended(tmp_path / "here") == ["finished"] * 4
+    assert sorted(rounds) == ALL_ROUNDS
 
 
-def test_memory_that_is_too_little_for_one_run_is_an_error_in_words(
+@pytest.mark.parametrize("with_folders", [True, False])
+def test_so_they_are_in_this_process_and_each_round_is_told_once(
+    with_folders: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_batches_of(3, monkeypatch)
+    workers, rounds = Scarce(monkeypatch), list[tuple[str, int]]()
+
+    def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
+        rounds.append((task.key, record.round))
+
+    run_tasks(four(tmp_path if with_folders else None), Place("cpu"), callback=tell)
+    assert workers.batches == ["abc", "ab", "a", "b", "c", "d"]
+    assert sorted(rounds) == ALL_ROUNDS
+    assert ended(tmp_path) == ["finished"] * (4 if with_folders else 0)
+
+
+def test_a_run_that_finds_no_memory_waits_for_others_and_is_at_last_done_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "batches", lambda tasks, place: [[each] for each in tasks])
-    workers = OneAtATime(monkeypatch, limit=0)
-    with pytest.raises(OSError, match=r"memory ran out 3 times, with the runs [01]; what is done is kept"):
-        run_tasks(four(tmp_path)[:2], workers.place, workers=workers)
-    with pytest.raises(OSError, match=r"memory ran out, with the runs 0; .*fewer --processes.*\[CUDA out of memory\]"):
-        run_tasks(four(tmp_path)[:1], Place("cpu"))
+    in_batches_of(1, monkeypatch)
+    workers = Scarce(monkeypatch, failing=1)
+    run_tasks(four(tmp_path), workers.place, workers=workers)
+    assert workers.batches[:4] == [*"abcd"]
+    assert sorted(workers.batches[4:]) == [*"abcd"]
+    assert ended(tmp_path) == ["finished"] * 4
+    workers = Scarce(monkeypatch, failing=9)
+    words = r"memory ran out with the run [abcd] \(OutOfMemoryError: CUDA out of memory\): .* what is done is kept"
+    with pytest.raises(OSError, match=words):
+        run_tasks(four(tmp_path / "more"), workers.place, workers=workers)
+    with pytest.raises(OSError, match=r"memory ran out with the run a \(CUDA out of memory\): .*other programs hold$"):
+        run_tasks(four(None)[:1], Place("cpu"))
+
+
+def test_a_worker_lets_go_of_what_an_error_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Large:
+        pass
+
+    held, gone = list[weakref.ref[Large]](), list[bool]()
+
+    def run_batch(*_: object, **__: object) -> None:
+        large = Large()
+        held.append(weakref.ref(large))
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(order_module, "run_batch", run_batch)
+    monkeypatch.setattr(order_module, "let_go_of_memory", lambda: gone.append(held[0]() is None))
+    with go_signal(tmp_path) as signal:
+        assert fault_of(order(tmp_path, signal)).is_memory
+    assert gone == [True]
 
 
 def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

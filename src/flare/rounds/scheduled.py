@@ -1,6 +1,6 @@
 """The problem of a round, and how the policy of the settings answers it.
 
-Most policies of ours go by the cell of the round alone. Their rounds can be scheduled before their time (`ahead_of`),
+Some policies go by the cell of the round alone. Their rounds can be scheduled before their time (`ahead_of`),
 many at once, which costs less than one between the steps of two rounds: training leaves nothing of this code in the
 caches of the processor.
 """
@@ -28,8 +28,8 @@ from flare.scheduling.exact import proven_bound
 from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
 from flare.types import Floats
-from flare.uplink import Qsgd
-from flare.uplink.air import AirLink
+from flare.uplink import CODECS, Qsgd
+from flare.uplink.air import AIR_SCHEMES, AirLink
 
 Known = tuple[RoundProblem, Floats]
 """Problem P2 of the devices that are there, and the energy that their computing takes, shape (present,)."""
@@ -72,8 +72,9 @@ def goes_by_the_cell(station: BaseStation) -> bool:
     own: what goes wrong there, or takes long, does so in its round."""
     if station.asynchronous or asks(station):
         return False
-    name = station.config.scheduling.policy
-    if is_own_method(station.method) or not POLICIES.origin(name).built_in:
+    name, uplink = station.config.scheduling.policy, station.config.uplink
+    named = ((POLICIES, name), (CODECS, uplink.codec), (AIR_SCHEMES, uplink.air_scheme))
+    if is_own_method(station.method) or not all(registry.origin(each).built_in for registry, each in named):
         return False
     policy = POLICIES.find(name)
     return not (policy.remembers or policy.learns or policy.needed(station.policy_options))

@@ -129,18 +129,22 @@ def work(order: Order) -> Fault | None:
             patience_s=order.patience_s,
         )
     except (Exception, SystemExit) as raised:
-        error = told_as_plugins(raised) or raised
-        words = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
-        return Fault(
-            is_bad_input=isinstance(error, ValueError),
-            is_disk=isinstance(error, OSError),
-            is_memory=isinstance(raised, OUT_OF_MEMORY),
-            words=words,
-            trace=traceback.format_exc(),
-        )
+        return _fault_of(raised)  # nothing here may hold the error: it holds the runs, and they the memory
     finally:
         let_go_of_memory()
     return None
+
+
+def _fault_of(raised: BaseException) -> Fault:
+    """What went wrong, told as the error of a plugin where it is one."""
+    error = told_as_plugins(raised) or raised
+    return Fault(
+        is_bad_input=isinstance(error, ValueError),
+        is_disk=isinstance(error, OSError),
+        is_memory=isinstance(raised, OUT_OF_MEMORY),
+        words=str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}",
+        trace="".join(traceback.format_exception(raised)),
+    )
 
 
 def let_go_of_memory() -> None:

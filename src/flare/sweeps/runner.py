@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, final
 
+from flare.rounds import RoundRecord, RunStatus
 from flare.sweeps.batches import batches
 from flare.sweeps.lockstep import run_batch
 from flare.sweeps.on_processes import processes
@@ -77,8 +78,9 @@ def run_tasks(
     if place.on == LOCAL:
         in_order = batches(tasks, place)
         if place.num_processes == 1 or len(in_order) == 1:
+            here = _Here(place, callback, stopping)
             for batch in in_order:
-                _run_here(batch, place, callback, stopping)
+                here.run(batch)
             return
     if tasks and not stopping():
         with _workers(tasks, place) if workers is None else nullcontext(workers) as found:
@@ -96,36 +98,62 @@ def staying(tasks: Sequence[Task], place: Place) -> Iterator[Workers | None]:
             yield workers
 
 
-def _run_here(batch: Sequence[Task], place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
-    """Carry out a batch in this process, in two parts one after the other where memory runs out."""
-    if stopping():
-        return
-    try:
-        run_batch(batch, place, callback, stopping)
-        return
-    except OUT_OF_MEMORY as error:
-        if len(batch) == 1:
-            raise _too_little(batch, "memory ran out", error) from error
-    let_go_of_memory()
-    for part in _parts(batch):
-        _run_here(part, place, callback, stopping)
+@final
+class _Here:
+    """Carries out batches in this process, in two parts one after the other where memory runs out.
+
+    Runs without a folder then begin again: each round is told once all the same.
+    """
+
+    def __init__(self, place: Place, callback: Callback, stopping: Callable[[], bool]) -> None:
+        self._place, self._callback, self._stopping = place, callback, stopping
+        self._rounds: dict[str, int] = {}  # that were told, by run
+        self._ended: set[str] = set()
+
+    def run(self, batch: Sequence[Task]) -> None:
+        """OSError where memory is too little for one run alone."""
+        if self._stopping():
+            return
+        try:
+            run_batch(batch, self._place, self._tell, self._stopping)
+            return
+        except OUT_OF_MEMORY as error:
+            if len(batch) == 1:
+                raise _too_little(batch, str(error)) from error
+        let_go_of_memory()
+        for part in _halves(batch):
+            left = [task for task in part if task.folder is not None or task.key not in self._ended]
+            if left:
+                self.run(left)
+
+    def _tell(self, task: Task, record: RoundRecord, status: RunStatus) -> None:
+        if record.round < self._rounds.get(task.key, 0):
+            return
+        self._rounds[task.key] = record.round + 1
+        if status is not RunStatus.RUNNING:
+            self._ended.add(task.key)
+        self._callback(task, record, status)
 
 
-def _parts(tasks: Sequence[Task]) -> list[Sequence[Task]]:
-    """The halves of a batch; one that is alone stays so."""
+def _halves(tasks: Sequence[Task]) -> list[Sequence[Task]]:
     half = -(-len(tasks) // 2)
-    return [part for part in (tasks[:half], tasks[half:]) if part]
+    return [tasks[:half], tasks[half:]]
 
 
-def _too_little(tasks: Sequence[Task], what: str, why: object = "") -> OSError:
-    """The error that says that there is not enough memory for some runs."""
+def _too_little(tasks: Sequence[Task], why: str) -> OSError:
+    """The error that says that there is not enough memory for a run."""
+    kept = "; what is done is kept, and the same call goes on with it" if all(task.folder for task in tasks) else ""
+    return OSError(
+        f"memory ran out with {_named(tasks)} ({why[:300]}): take a smaller model or smaller batches, or free memory "
+        f"that other programs hold{kept}"
+    )
+
+
+def _named(tasks: Sequence[Task]) -> str:
+    """Some runs by name."""
     names = [task.key if task.folder is None else task.folder.name for task in tasks]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return OSError(
-        f"{what}, with the runs {', '.join(names[:_NAMED])}{more}; what is done is kept: run the same command again, "
-        "with fewer --processes or on a machine with more memory (in a script of your own, all that starts processes "
-        "stands under `if __name__ == '__main__':`)" + (f" [{str(why)[:200]}]" if str(why) else "")
-    )
+    return f"the run{'s' if len(names) > 1 else ''} {', '.join(names[:_NAMED])}{more}"
 
 
 def _run_elsewhere(tasks: Sequence[Task], workers: Workers, callback: Callback, stopping: Callable[[], bool]) -> None:
@@ -138,7 +166,7 @@ def _run_elsewhere(tasks: Sequence[Task], workers: Workers, callback: Callback, 
         folder.mkdir(parents=True, exist_ok=True)
         signal = stack.enter_context(go_signal(folder))
         in_order = [
-            _Batch(Order(tuple(batch), workers.place, signal, plugins, workers.patience_s), {}, 0)
+            _Batch(Order(tuple(batch), workers.place, signal, plugins, workers.patience_s), {})
             for batch in batches(placed, workers.place)
         ]
         for batch in in_order:
@@ -188,25 +216,31 @@ def _in_folders(tasks: Sequence[Task]) -> Iterator[list[Task]]:
 @final
 @dataclass(frozen=True)
 class _Batch:
-    """An order, who tells of its runs, and how often its worker was killed."""
+    """An order, who tells of its runs, how often its worker was killed, and whether it is to be done alone: it is one
+    run, and there was no memory for it beside others."""
 
     order: Order
     tails: dict[str, Tail]
-    killed: int
+    killed: int = 0
+    alone: bool = False
 
-    def again(self, what: str) -> _Batch:
-        """The batch for another worker; OSError, with what has happened, where that has been tried often enough."""
+    def again(self) -> _Batch:
+        """The batch for another worker; OSError where that has been tried often enough."""
         if self.killed + 1 >= _MAX_KILLED:
-            raise _too_little(self.order.tasks, what)
+            raise OSError(
+                f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory, with "
+                f"{_named(self.order.tasks)}; what is done is kept: run the same command again, with fewer "
+                "--processes or on a machine with more memory (in a script of your own, all that starts processes "
+                "stands under `if __name__ == '__main__':`)"
+            )
         patient = replace(self.order, patience_s=max(self.order.patience_s, _RETRY_PATIENCE_S))
         return replace(self, order=patient, killed=self.killed + 1)
 
-    def in_parts(self) -> Iterator[_Batch]:
-        """The batch as two smaller ones, after memory had run out."""
-        again = self.again(f"memory ran out {_MAX_KILLED} times")
-        for part in _parts(self.order.tasks):
+    def halves(self) -> Iterator[_Batch]:
+        """The batch as two smaller ones."""
+        for part in _halves(self.order.tasks):
             tails = {task.key: self.tails[task.key] for task in part}
-            yield replace(again, order=replace(again.order, tasks=tuple(part)), tails=tails)
+            yield replace(self, order=replace(self.order, tasks=tuple(part)), tails=tails)
 
 
 @final
@@ -216,6 +250,7 @@ class _Dispatch:
     def __init__(self, workers: Workers, in_order: Sequence[_Batch], signal: Path) -> None:
         self._workers, self._signal = workers, signal
         self._waiting = deque(in_order)
+        self._short: list[_Batch] = []  # of memory, each a run alone: they wait for another batch to end
         self._going: dict[Future[Fault | None], _Batch] = {}
 
     def carry_out(self, tell: Callable[..., None], stopping: Callable[[], bool]) -> None:
@@ -223,7 +258,7 @@ class _Dispatch:
         stopped = False
         try:
             while self._going or (self._waiting and not stopped):
-                while self._waiting and not stopped and len(self._going) < self._workers.room:
+                while self._waiting and not stopped and self._has_room():
                     batch = self._waiting.popleft()
                     self._going[self._workers.submit(batch.order)] = batch
                 done, _ = wait(self._going, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
@@ -246,14 +281,31 @@ class _Dispatch:
         try:
             fault = future.result()
         except self._workers.killed:
-            what = f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory"
-            self._waiting.appendleft(batch.again(what))
+            self._waiting.appendleft(batch.again())
             return
         except Exception as error:
             raise explained(error) from error
         if fault is not None and fault.is_memory:
-            self._waiting.extend(batch.in_parts())
+            self._make_smaller(batch, fault)
             return
+        self._waiting.extend(self._short)  # there is more memory now
+        self._short.clear()
         tell(batch, last=True)
         if fault is not None:
             raise fault.raised()
+
+    def _has_room(self) -> bool:
+        """Whether one more order can be given."""
+        return len(self._going) < self._workers.room and not any(batch.alone for batch in self._going.values())
+
+    def _make_smaller(self, batch: _Batch, fault: Fault) -> None:
+        """Have a batch for which memory was too little done in parts, a single run when others have ended, and at last
+        alone; OSError where also that fails."""
+        if batch.alone:
+            raise _too_little(batch.order.tasks, fault.words)
+        if len(batch.order.tasks) > 1:
+            self._waiting.extend(batch.halves())
+        elif self._going or self._waiting:
+            self._short.append(batch)
+        else:
+            self._waiting.append(replace(batch, alone=True))

@@ -34,7 +34,7 @@ from flare.learning.engine.compiled import CompiledProgram, can_compile
 from flare.learning.engine.graphs import Samples, StepGraphs, largest_height
 from flare.learning.engine.narrow import NarrowModels
 from flare.learning.engine.programs import Program, make_program
-from flare.learning.engine.seams import Seams
+from flare.learning.engine.seams import Run, Seams
 from flare.learning.engine.stack import Descent, Feed, Figures, Unread
 from flare.learning.engine.step import Step
 from flare.learning.engine.tensor_data import TensorData
@@ -48,6 +48,7 @@ _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
 _TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
 _GRAPH_BYTES = 6 * 10**9  # for the graphs of a kind of steps, by an estimate of about four times what they hold
 _MAX_GRAPH_KINDS = 4
+_MAX_SHORTAGES = 3  # of memory when steps were recorded; then they are not any more
 
 
 @final
@@ -76,8 +77,9 @@ class BatchedEngine:
         self._tf32 = tf32
         self._compiled: Program | None = None
         self._graphs: dict[tuple[object, ...], StepGraphs] = {}
-        self._chunks = Chunks(self._device, chunk, self._bytes_for_a_job, self._graphs.clear)
+        self._chunks = Chunks(self._device, chunk, self._bytes_for_a_job, self.give_up_graphs)
         self._records = self._device.type == "cuda"  # whether steps are recorded as graphs
+        self._shortages = 0  # of memory, when they were
         wanted = can_compile(self._device) if compile is None else compile
         if wanted and isinstance(self._program, LayerProgram):
             self._compiled = CompiledProgram(self._model, self._data.train_x[0], tf32=tf32)
@@ -153,20 +155,30 @@ class BatchedEngine:
             step(self._loss_and_gradients, count, indices, shares)
 
     def _run_graphs(self, step: Step, width: int, highest: int, samples: Sequence[Samples]) -> bool:
-        """Take steps as graphs; False: none was taken, and there are no graphs from now on."""
+        """Take steps as graphs; False: none was taken. After that there are no graphs any more, but that memory may be
+        short a few times."""
         kind = (width, *step.kind)
         try:
             if kind not in self._graphs:
                 if len(self._graphs) == _MAX_GRAPH_KINDS:
                     self._graphs.clear()  # what they hold is better used by those that are needed now
-                self._graphs[kind] = StepGraphs(step, width, highest, self._loss_and_gradients)
+                compiled = partial(self._loss_and_gradients, run=self._run_compiled)
+                self._graphs[kind] = StepGraphs(step, width, highest, compiled)
             self._graphs[kind].run(step, samples)
         except Exception as why:  # whatever recording may run into: it costs speed, not the run
-            warnings.warn(f"steps could not be recorded as CUDA graphs and run without, slower: {why}", stacklevel=2)
-            self._graphs.clear()
-            self._records = False
+            self.give_up_graphs()
+            self._shortages += isinstance(why, torch.cuda.OutOfMemoryError)
+            if not isinstance(why, torch.cuda.OutOfMemoryError) or self._shortages == _MAX_SHORTAGES:
+                words = f"steps could not be recorded as CUDA graphs and run without, slower: {why}"
+                warnings.warn(words, stacklevel=2)
+                self._records = False
             return False
         return True
+
+    def give_up_graphs(self) -> None:
+        """Let go of the memory that graphs hold, also those of narrower models; they are recorded anew when needed."""
+        self._graphs.clear()
+        self._narrow.give_up_graphs()
 
     def _max_graph_height(self, width: int) -> int:
         """The number of jobs up to which a step is a graph: as many as fit into the memory that is kept for them."""
@@ -212,13 +224,15 @@ class BatchedEngine:
         return [Score(r / samples, s / samples) for r, s in zip(right.tolist(), loss.tolist(), strict=True)]
 
     def _loss_and_gradients(
-        self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None
+        self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None, run: Run | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`."""
+        """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`; by
+        `run`, where it is given, in place of `_run`."""
+        run = self._run if run is None else run
         x, y = self._arranged(indices)
         if seams is not None:
-            return seams.gradient(self._run, stack, x, y, shares)
-        return self._run(lambda program: program.gradient(stack, x, y, shares))
+            return seams.gradient(run, stack, x, y, shares)
+        return run(lambda program: program.gradient(stack, x, y, shares))
 
     def _arranged(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """The samples (jobs, samples) as the program wants them, and their labels."""
@@ -236,6 +250,11 @@ class BatchedEngine:
                 warnings.warn(f"the passes could not be compiled and run uncompiled, slower: {why}", stacklevel=2)
                 self._compiled = None
         return work(self._program)
+
+    def _run_compiled(self, work: Callable[[Program], DONE]) -> DONE:
+        """Let the compiled program do the work, or raise: what fails while it is recorded may be fine otherwise."""
+        assert self._compiled is not None
+        return work(self._compiled)
 
     def _width(self, samples: int) -> int:
         """How many places a batch of so many samples takes."""

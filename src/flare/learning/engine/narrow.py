@@ -38,6 +38,10 @@ class Trains(Protocol):
         back of those with that model, in rows."""
         ...
 
+    def give_up_graphs(self) -> None:
+        """Let go of the memory that graphs of steps hold."""
+        ...
+
 
 @final
 class NarrowModels:
@@ -66,6 +70,11 @@ class NarrowModels:
             done = whole(asked) if rate == _WHOLE else self._narrow(rate).train(asked)
             answers.update(zip(members, done, strict=True))
         return [answers[i] for i in range(len(jobs))]
+
+    def give_up_graphs(self) -> None:
+        """Let go of the memory that graphs of steps of the narrower models hold."""
+        for narrow in self._of_rate.values():
+            narrow.engine.give_up_graphs()
 
     @cached_property
     def _widths(self) -> Widths:
@@ -104,7 +113,7 @@ class _NarrowModel:
     """An engine of a narrower model, which has these outputs of its layers, and where its weights are in the whole."""
 
     def __init__(self, engine: Trains, widths: Widths, outputs: tuple[int, ...], device: torch.device) -> None:
-        self._engine, self._device = engine, device
+        self.engine, self._device = engine, device
         self._laid = partial(widths.laid, outputs)
         places = widths.numbers(outputs).nonzero()[:, 0]
         self._places = {kind: places.to(kind) for kind in {device, places.device}}
@@ -122,7 +131,7 @@ class _NarrowModel:
             if rule not in rules:
                 rules[rule] = self._cut_rule(job.rule)
             cut.append(Job(starts[start], rules[rule], job.batches))
-        return self._engine.train_checked(cut, self._laid)
+        return self.engine.train_checked(cut, self._laid)
 
     def _cut(self, vector: Tensor) -> Tensor:
         """The weights of this model out of all, where the vector is."""
