@@ -246,19 +246,40 @@ def progress(results: dict[str, Any]) -> list[str]:
     return [*head, "| --- | --- | --- | ---: | ---: | ---: | ---: |", *rows]
 
 
+_CEILINGS = {
+    "copy_tb_per_s": "It copies {:.3g} TB/s",
+    "float32_tflop_per_s": "a large product of matrices in float32 does {:.3g} TFLOP/s",
+}
+_GOALS_MS = {"mnist-cnn": 0.020, "cifar-cnn": 0.05}
+"""For each device-step of 480 devices with uneven steps."""
+
+
+def _goals(results: dict[str, Any]) -> list[str]:
+    """What was aimed at, and whether it was reached."""
+    lines = []
+    for row in results["rows"]:
+        if (row["variant"], row["jobs"], row["uneven"]) == ("own", 480, True) and row["model"] in _GOALS_MS:
+            goal, reached = _GOALS_MS[row["model"]], row["ms_per_device_step"]
+            lines.append(
+                f"Goal for {row['model']}, `own`, 480 devices, uneven: {goal:.3f} ms; "
+                f"{'reached' if reached <= goal else 'not reached'}, {reached:.4f} ms.  "
+            )
+    return [*lines, ""] if lines else []
+
+
 def report(results: dict[str, Any]) -> str:
-    ceiling = ", ".join(f"{value:.3g} {name}" for name, value in results["ceilings"].items())
+    ceiling = ", ".join(_CEILINGS[name].format(value) for name, value in results["ceilings"].items())
     lines = [
         "# Batched engine: measured",
         "",
         f"Made by `benchmarks/engine.py`; the numbers are in `engine.json`. Machine: {results['machine']}. {ceiling}",
         "",
         f"Batch {results['batch']}. Even: 3 steps for each device; uneven: exponential with mean 3. `grouped` is the",
-        "same engine with vmap, which makes grouped convolutions. Goals for 480 devices with uneven steps:",
-        "mnist-cnn 0.020 ms, cifar-cnn 0.05 ms. `plain` is PyTorch alone, `compiled` by its compiler, `own` (the",
-        "default) with our own matrix products; `tf32` rounds their factors to 10 bits. Rows that say `earlier` are of",
-        "an earlier run on the same machine.",
+        "same engine with vmap, which makes grouped convolutions. `plain` is PyTorch alone, `compiled` by its",
+        "compiler, `own` (the default) with our own matrix products; `tf32` rounds their factors to 10 bits. Rows that",
+        "say `earlier` are of an earlier run on the same machine.",
         "",
+        *_goals(results),
         "| model | variant | devices | steps | ms for each device-step | against grouped | first call | memory |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |",
     ]

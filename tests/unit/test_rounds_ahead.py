@@ -54,7 +54,7 @@ def test_a_round_is_the_same_whenever_it_is_scheduled(
     config = small(*settings, "run.rounds=6", "wireless.cpu_every_round=true")
     monkeypatch.setattr(module, "_MAX_S", math.inf)
     at_once = simulated(config)
-    monkeypatch.setattr(module, "_MAX_ROUNDS", 1)
+    monkeypatch.setattr(module, "MAX_ROUNDS", 1)
     assert at_once == simulated(config)
 
 
@@ -70,7 +70,7 @@ def test_a_round_is_the_same_where_it_is_scheduled_while_a_gpu_is_at_work(
         return train(engine, jobs)
 
     monkeypatch.setattr(SequentialEngine, "train", busy)
-    monkeypatch.setattr(module, "_MAX_ROUNDS", 1)
+    monkeypatch.setattr(module, "MAX_ROUNDS", 1)
     assert simulated(config) == wanted
     assert len(asked) == 6
 
@@ -130,14 +130,14 @@ def test_rounds_that_take_long_are_made_one_at_a_time(monkeypatch: pytest.Monkey
     assert made == [2]
     made.clear()
     assert ahead.round(3, make) == 3
-    assert made == list(range(3, 3 + module._MAX_ROUNDS))
+    assert made == list(range(3, 3 + module.MAX_ROUNDS))
     ahead.round(18, make)
-    assert len(made) == module._MAX_ROUNDS
+    assert len(made) == module.MAX_ROUNDS
     ahead.round(39, make)
-    assert made[module._MAX_ROUNDS :] == [39]
+    assert made[module.MAX_ROUNDS :] == [39]
     monkeypatch.setattr(module, "_MAX_S", -1.0)
     ahead.round(0, make)
-    assert made[module._MAX_ROUNDS + 1 :] == [0]
+    assert made[module.MAX_ROUNDS + 1 :] == [0]
 
 
 def test_a_simulation_is_gone_with_its_last_name() -> None:

@@ -211,6 +211,26 @@ def test_a_gpu_gives_the_same_bytes(codec: Codec) -> None:
             arrive(codec, updates.cuda(), own.cuda())
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: that sizes are found by their digits is not tested")
+def test_a_gpu_finds_the_nth_largest_of_many_of_few_and_of_equal_numbers() -> None:
+    from flare.uplink.nth_largest import nth_largest  # here: Triton is there where GPUs are
+
+    draw = torch.Generator().manual_seed(0)
+    for width in (1, 7, 4096, 20_000):  # less than a chunk, a chunk, and five of them
+        rows = {
+            "normal": torch.randn(width, generator=draw),
+            "few values": torch.randint(-2, 3, (width,), generator=draw).float(),
+            "zeros": torch.zeros(width),
+            "all bits": torch.randint(-(2**31), 2**31 - 1, (width,), generator=draw)
+            .to(torch.int32)
+            .view(torch.float32),
+        }
+        numbers = torch.stack(list(rows.values())).view(torch.int32)
+        in_order = (numbers & 0x7FFFFFFF).sort(dim=1, descending=True).values
+        for n in {1, 2, width // 2, width} - {0} if width > 1 else {1}:
+            assert torch.equal(nth_largest(numbers.cuda(), n).cpu(), in_order[:, n - 1 : n]), (width, n)
+
+
 @each_codec
 def test_a_message_of_another_length_is_refused_before_anything_is_allocated(codec: Codec) -> None:
     message = codec.encode(normal(1, 100)[0], 1)

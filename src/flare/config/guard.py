@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
+from flare.types import Floats
 from flare.units import parse
+
+TIMES = TypeVar("TIMES", float, Floats)
 
 MAX_GUARD_SHARE = 0.95
 """The greatest share of a deadline that can be left free."""
@@ -31,8 +34,8 @@ class Guard:
         """When schedules have everybody finish, for this deadline: 0 or less where no time is left."""
         return deadline_s * (1.0 - self.share) - self.time_s
 
-    def deadline_s(self, left_s: float) -> float:
-        """The deadline of which so much is left."""
+    def deadline_s(self, left_s: TIMES) -> TIMES:
+        """The deadline of which so much is left, or several."""
         return (left_s + self.time_s) / (1.0 - self.share)
 
 

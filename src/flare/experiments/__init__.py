@@ -18,13 +18,14 @@ from flare.experiments import (
 )
 from flare.experiments.experiment import Experiment
 
+_FIGURES = {one.EXPERIMENT.name: one.EXPERIMENT for one in (fig3, fig4, fig5, fig6, fig7, fig8)}
 EXPERIMENTS: dict[str, Experiment] = {
-    **{one.EXPERIMENT.name: one.EXPERIMENT for one in (fig3, fig4, fig5, fig6, fig7, fig8)},
+    **_FIGURES,
     **{one.EXPERIMENT.name: one.EXPERIMENT for one in (rates, gap, rivals, sensitivity, bounds, safe, uplink)},
     **{one.name: one for one in systems.EXPERIMENTS},
 }
 """Every experiment by name: the figures, then what goes beyond the paper."""
-FIGURES = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
+FIGURES = tuple(_FIGURES)
 """The figures of the paper."""
 LOTS: dict[str, tuple[str, ...]] = {
     "all": FIGURES,

@@ -68,8 +68,8 @@ METHOD_NEEDS: dict[str, tuple[str, ...]] = {
     "fedpaq": ("uplink.codec=qsgd",),
 }
 """Every method that takes part, with `exact`, and the settings that it needs."""
-_THEN = {("mnist", "xu"): ("scheduling.options.horizon=100",)}
-"""What was the default of a policy when the results on the page were made with a data set, and is not now."""
+_OLD_DEFAULTS = {("mnist", "xu"): ("scheduling.options.horizon=100",)}
+"""By data set and policy: options that the runs on the page had by default, and that have another default now."""
 IN_TURN = "round-robin"
 """The policy of devices that compute across rounds: one that goes by steps never hears an update of few of them."""
 
@@ -130,7 +130,7 @@ SYSTEMS = tuple(one for kind in KINDS for one in kind)
 
 def is_run(cell: Cell, one: System) -> bool:
     """Whether a system is run in a cell. On CIFAR-10, which takes a GPU long, so far with the short deadline alone, and
-    without those that ask everybody: that alone would take longer than all others together."""
+    without those that ask everybody: they go through all samples in every round."""
     return cell.dataset == "mnist" or (cell.deadline_s < _LONG_S and one not in ASKING)
 
 
@@ -152,7 +152,7 @@ def rates(cell: Cell, scale: Scale) -> tuple[float, ...]:
 
 def entry_in(cell: Cell, one: System) -> Entry:
     """A system with the settings that it has in a cell."""
-    return replace(one, needs=(*one.needs, *_THEN.get((cell.dataset, one.policy), ()))).entry
+    return replace(one, needs=(*one.needs, *_OLD_DEFAULTS.get((cell.dataset, one.policy), ()))).entry
 
 
 def at_rate(cell: Cell, one: System, rate: float) -> Entry:

@@ -191,8 +191,8 @@ def control_change(control: Tensor, steps: int, lr: float, delta: Tensor) -> Ten
 
 
 def all_finite(weights: Tensor) -> bool:
-    """Whether no weight is nan or infinite. A sum with such a one is not finite either, and takes a tenth of the time
-    that it takes to look at each; where it is not, it may only be too large."""
+    """Whether no weight is nan or infinite. A finite sum proves it, in a tenth of the time; a sum that is not finite
+    may have overflowed, so that each weight is looked at then."""
     return math.isfinite(weights.sum().item()) or bool(torch.isfinite(weights).all())
 
 

@@ -145,7 +145,8 @@ def check_output(built: nn.Module, sample_shape: tuple[int, ...], num_classes: i
     if draws or not torch.equal(answer.nan_to_num(), again.nan_to_num()):
         raise ValueError(
             "the model draws random numbers or answers the same samples otherwise when it is asked again, so that a "
-            "device's update would depend on who trained before it; take out of its forward what does so"
+            "device's update would depend on who trained before it; take dropout, random numbers and counters "
+            "out of its forward"
         )
 
 

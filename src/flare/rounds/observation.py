@@ -49,7 +49,7 @@ class Observation:
     speeds: Speeds | None = None  # None: nobody measured
     compute_share: Floats | None = None  # of the deadline, by which a node chose its steps; nan, None: they are fixed
     rate_is_told: Flags | None = None  # by a node that does not know its gain: it is the same on every band
-    voters: Indices | None = None  # whose earlier updates say how long one usually is; None: all that were heard
+    voters: Indices | None = None  # connected nodes: their updates say how long one usually is; None: all heard so far
 
     @property
     def num_present(self) -> int:

@@ -90,7 +90,7 @@ class RoundRecord:
     norm_limit: float | None = None  # the greatest length of an update that was believed; None: any
 
     def that_took(self, wall_s: float) -> RoundRecord:
-        """The record of a round that took so much real time."""
+        """The record of a round that took so much real time; a copy, since `replace` would check all of it again."""
         timed = copy.copy(self)
         object.__setattr__(timed, "wall_s", wall_s)
         return timed

@@ -98,7 +98,7 @@ class History:
 
     def with_rows(self, **new: Floats | None) -> Self:
         """The same history with other arrays, by name, of the shapes and the type that it says: they are neither
-        checked nor copied, and nobody else may write to them."""
+        checked nor copied, which would take longer than a round is scheduled, and nobody else may write to them."""
         made = object.__new__(type(self))
         made.__dict__.update({**self.__dict__, **new})
         return made

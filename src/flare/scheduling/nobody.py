@@ -64,7 +64,7 @@ class Advice:
         It must leave, after the guard, time to send and to compute: as now and, where steps go by the deadline, for
         the share of it. A device that chooses then computes no longer than the longer of the two.
         """
-        as_now_s = (compute_s + alone_s + self.guard.time_s) / (1.0 - self.guard.share)
+        as_now_s = self.guard.deadline_s(compute_s + alone_s)
         if self.compute_share is None:
             return as_now_s
         left = 1.0 - self.guard.share - self.compute_share[asked]

@@ -8,7 +8,7 @@ from typing import final
 
 from flare.rounds.scheduled import Ahead
 
-_MAX_ROUNDS, _MAX_S = 32, 0.02
+MAX_ROUNDS, _MAX_S = 32, 0.02
 
 
 @final
@@ -34,7 +34,7 @@ class RoundsAhead:
             self._made = dict(self._from(index, make))
 
     def _from(self, index: int, make: Callable[[int], Ahead]) -> Iterator[tuple[int, Ahead]]:
-        begin, rounds = time.perf_counter(), _MAX_ROUNDS if self._made else 1
+        begin, rounds = time.perf_counter(), MAX_ROUNDS if self._made else 1
         for number in range(index, min(index + rounds, self._num_rounds)):
             try:
                 made = make(number)

@@ -1,4 +1,4 @@
-"""Which runs go in lockstep: those of one model and about one length, the costliest first."""
+"""Which runs go in lockstep: those of one model, the costliest batch first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
         on_gpu = (place.device or compute_device(placed(kind[0], place).learning)) == "cuda"
         size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.num_processes)))
         count = -(-len(kind) // size)
-        if count <= place.num_processes:  # all begin at once, and are to end at about the same time
+        if count <= place.num_processes:  # one for each process: they are to end at about the same time
             made += [kind[first::count] for first in range(count)]
         else:
             made += [kind[first : first + size] for first in range(0, len(kind), size)]

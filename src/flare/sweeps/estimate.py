@@ -9,12 +9,13 @@ from typing import final
 
 from flare.learning.engine import compute_device
 from flare.rounds import RoundRecord, RunStatus
+from flare.simulation.rounds_ahead import MAX_ROUNDS
 from flare.sweeps.batches import batches, cost, expected_rounds
 from flare.sweeps.lockstep import run_batch
 from flare.sweeps.task import LOCAL, Place, Task, placed
 
 _MAX_S = 3.0
-_MAX_ROUNDS = 65  # up to 32 are scheduled at once, in the time of the first of them
+_MAX_ROUNDS = 1 + 2 * MAX_ROUNDS  # rounds are scheduled so many at once, in the time of the first of them
 _MAX_RUNS_ON_CPU = 2  # one after the other there, so that more of them say no more
 
 

@@ -317,7 +317,9 @@ def _made_of(simulation: Simulation, task: Task) -> dict[str, Any]:
     facts |= {} if task.trained else {"trained": False}
     facts |= {"label": task.label} if task.label else {}
     used = dict(simulation.station.policy_options)
-    if used != dict(task.config.scheduling.options):  # devices of `ps`, tuned at the start; `horizon`
+    if used != dict(
+        task.config.scheduling.options
+    ):  # such as the devices of `ps`, tuned at the start, or a `horizon` by the rounds
         facts["tuned_options"] = used
     return {"identity": simulation.identity, "facts": facts}
 

@@ -30,7 +30,7 @@ _NUMPY_ROUNDS = [(np.uint64(shift), np.uint64(factor)) for shift, factor in _ROU
 _NUMPY_LAST_SHIFT = np.uint64(_LAST_SHIFT)
 _BOTH_DRAWS = np.uint64((DRAWS - 1) << 32 | (DRAWS - 1))
 _ROW = 1 << 12
-_MAX_KEPT = 1 << 18  # words; of pages that nobody touches none is taken
+_MAX_KEPT = 1 << 18  # words; memory that is never written to is never taken
 _kept = threading.local()
 
 _Words = npt.NDArray[np.uint64]

@@ -155,8 +155,8 @@ class Figures:
         self._on_device = on_device
 
     @cached_property
-    def read(self) -> list[list[float]]:
-        """By row."""
+    def rows(self) -> list[list[float]]:
+        """The numbers of each row; waits."""
         numbers: list[list[float]] = self._on_device.tolist()
         return numbers
 
@@ -172,5 +172,5 @@ class Unread:
 
     def read(self) -> Update:
         """The update; waits."""
-        loss, squared_loss, norm = self.figures.read[self.row]
+        loss, squared_loss, norm = self.figures.rows[self.row]
         return Update(self.delta, loss, squared_loss, norm)
