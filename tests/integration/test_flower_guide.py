@@ -18,6 +18,7 @@ import torch
 from flare.config import override
 from flare.records import RunFolder
 from flare.simulation import Member, Simulation, drive
+from tests import ready_python
 from tests.flower_processes import ROOT, World, last_weights, listens, ready_programs, wait_until, world
 
 GUIDE = (ROOT / "docs" / "flower.md").read_text()
@@ -50,6 +51,10 @@ def step(place: World, words: list[str]) -> list[str]:
             wait_until(lambda: "SuperNode ID" in place.said(name), 60, f"{words} is connected")
         case "export":
             place.exported |= dict(word.split("=", 1) for word in words[1:])
+        case "flare" if place.ready:
+            done = ready_python.run([sys.executable, "-m", *words], cwd=place.folder, env=place.env)
+            assert done.returncode == 0, done.stderr
+            return [done.stdout + done.stderr]
         case "flwr" | "flare" | "openssl" | "ssh-keygen" | "mkdir" | "cp":
             return [place.do(words)]
         case _:
