@@ -119,7 +119,7 @@ def run(
 
 
 def _asked(imported: tuple[str, ...], **question: Any) -> int | None:
-    server, line = _server(imported), ""
+    server, line = process(imported), ""
     with suppress(ConnectionError), socket.socket(socket.AF_UNIX) as asked:  # it is gone, and so is its answer
         asked.connect(str(server / "asked"))
         asked.sendall(json.dumps(question).encode() + b"\n")
@@ -135,7 +135,8 @@ def _asked(imported: tuple[str, ...], **question: Any) -> int | None:
 
 
 @cache
-def _server(imported: tuple[str, ...]) -> Path:
+def process(imported: tuple[str, ...]) -> Path:
+    """The folder of the process that has imported these modules (tests/ready.py)."""
     return ready.process("tests.ready_python", *imported)
 
 

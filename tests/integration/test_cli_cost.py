@@ -65,7 +65,7 @@ def test_a_plain_process_imports_no_more_than_its_command_uses(
 def test_where_the_ready_process_has_died_it_is_said(tmp_path: Path) -> None:
     command, little = [sys.executable, "-c", "pass"], ("json",)
     assert ready_python.run(command, cwd=tmp_path, imported=little).returncode == 0
-    server = int((ready_python._server(little) / "pid").read_text())
+    server = int((ready_python.process(little) / "pid").read_text())
     os.kill(server, signal.SIGKILL)
     with pytest.raises(RuntimeError, match=rf"the ready Python process {server} has ended"):
         ready_python.run(command, cwd=tmp_path, imported=little)
