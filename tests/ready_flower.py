@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -28,7 +29,14 @@ from typing import Any
 from tests import ready
 
 PROGRAMS = ("flower-superexec", "flower-superlink", "flower-supernode", "flwr", "flwr-clientapp", "flwr-serverapp")
-IMPORTED = ("flare.flower", "flare.data.sources", "flare.learning.models", "flare.wireless.cell")
+IMPORTED = (
+    "flare.flower",
+    "flare.data.sources",
+    "flare.learning.models",
+    "flare.wireless.cell",
+    "httpcore",
+    "numpy.ma",
+)
 _ASK = """#!{python} -IS
 import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as asked:
@@ -62,6 +70,8 @@ def _serve(folder: Path) -> None:
     for name in PROGRAMS:
         (folder / name).write_text(_ASK.format(python=sys.executable, address=str(folder / "asked")))
         (folder / name).chmod(0o700)
+    gc.collect()
+    gc.freeze()  # no copy walks over what is imported, and so copies it in earnest
     for connection, listener in ready.asked(folder, between=_reap):
         if os.fork() == 0:
             listener.close()
