@@ -122,7 +122,7 @@ def ready_for(place: World, ports: Sequence[int]) -> None:
     place.exported["PATH"] = f"{folder}{os.pathsep}{place.env['PATH']}"
 
 
-@pytest.mark.waits(seconds=60)
+@pytest.mark.waits(seconds=45)
 def test_in_the_first_minute_three_real_nodes_train(place: World) -> None:
     """The five commands in a shell, as they are printed but for the ports, which other programs may have.
 
