@@ -15,6 +15,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests import ready
+
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
@@ -23,8 +25,8 @@ SECONDS = {
     "test_extreme_cells": 32.0,
     "test_cli_reproduce": 31.0,
     "test_experiments": 28.0,
-    "test_notebooks": 20.0,
     "test_run_report": 15.0,
+    "test_notebooks": 14.0,
     "test_benchmarks": 13.0,
     "test_studio_guide": 12.0,
     "test_cli_run": 11.0,
@@ -41,6 +43,12 @@ SECONDS = {
     "test_report_in_browser": 6.0,
 }
 """What the files take that take long: of computing, roughly, the longest first."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the processes of pytest find those that all of them share."""
+    if not hasattr(config, "workerinput"):
+        config.add_cleanup(ready.begin())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

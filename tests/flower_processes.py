@@ -194,9 +194,13 @@ def _plain() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_USERS)}
 
 
+_AT_FIRST = tuple(_plain().items())
+"""What the processes of the tests have in common: a test may change the environment."""
+
+
 def ready_programs() -> Path:
     """The folder of Flower's programs that begin with everything imported."""
-    return ready_flower.programs(tuple(_plain().items()))
+    return ready_flower.programs(_AT_FIRST)
 
 
 @cache

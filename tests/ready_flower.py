@@ -2,7 +2,7 @@
 
 A SuperNode starts a program for every message, and most of what that computes is importing. `programs` is a folder
 with programs of Flower's names, to come first in PATH. Each hands its arguments, folder, environment, network and
-outputs to the process that is ready, one for each process of the tests. A copy of that (fork) then does what Flower's
+outputs to the process that is ready (tests/ready.py). A copy of that (fork) then does what Flower's
 own program does. The two end together: a signal goes on to the copy, and whoever kills one has killed the other.
 """
 
@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
-import select
-import shutil
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,8 +26,17 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from tests import ready
+
 PROGRAMS = ("flower-superexec", "flower-superlink", "flower-supernode", "flwr", "flwr-clientapp", "flwr-serverapp")
-IMPORTED = ("flare.flower", "flare.data.sources", "flare.learning.models", "flare.wireless.cell")
+IMPORTED = (
+    "flare.flower",
+    "flare.data.sources",
+    "flare.learning.models",
+    "flare.wireless.cell",
+    "httpcore",
+    "numpy.ma",
+)
 _ASK = """#!{python} -IS
 import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as asked:
@@ -51,51 +56,26 @@ with socket.socket(socket.AF_UNIX) as asked:
 @cache
 def programs(environment: tuple[tuple[str, str], ...]) -> Path:
     """The folder of the programs, once they can be started; the process behind them begins with that environment."""
-    folder = Path(tempfile.mkdtemp(prefix="flower"))  # the path of a socket may not be long
-    server = subprocess.Popen(
-        [sys.executable, __file__, str(folder / "asked")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        cwd=folder,
-        env=dict(environment),
-        start_new_session=True,
-    )
-    atexit.register(_end, server, folder)
-    for name in PROGRAMS:
-        (folder / name).write_text(_ASK.format(python=sys.executable, address=str(folder / "asked")))
-        (folder / name).chmod(0o700)
-    while not (folder / "asked").exists():
-        assert server.poll() is None, "Flower's programs could not be made ready; why is on standard error"
-        time.sleep(0.05)
-    return folder
-
-
-def _end(server: subprocess.Popen[bytes], folder: Path) -> None:
-    with server:  # closes its input, at which it ends
-        pass
-    shutil.rmtree(folder)
+    return ready.process("tests.ready_flower", env=dict(environment))
 
 
 # --- in the process that is ready ---------------------------------------------------------------------------------
 
 
-def _serve(address: str) -> None:
+def _serve(folder: Path) -> None:
     known = {each.name: each.load() for each in entry_points(group="console_scripts") if each.name in PROGRAMS}
     for name in IMPORTED:
         import_module(name)
     assert "scipy" not in sys.modules, "a node would import it for every message, and does not use it"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{address}.part")
-        listener.listen(64)
-        os.rename(f"{address}.part", address)  # now it answers
-        while sys.stdin not in (waiting := select.select([listener, sys.stdin], [], [], 0.1)[0]):
-            _reap()
-            if waiting:
-                connection, _ = listener.accept()
-                if os.fork() == 0:
-                    listener.close()
-                    _become(connection, known)
-                connection.close()
+    for name in PROGRAMS:
+        (folder / name).write_text(_ASK.format(python=sys.executable, address=str(folder / "asked")))
+        (folder / name).chmod(0o700)
+    gc.collect()
+    gc.freeze()  # no copy walks over what is imported, and so copies it in earnest
+    for connection, listener in ready.asked(folder, between=_reap):
+        if os.fork() == 0:
+            listener.close()
+            _become(connection, known)
 
 
 def _reap() -> None:
@@ -151,4 +131,4 @@ def _end_with(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(Path(sys.argv[1]))

@@ -1,10 +1,10 @@
 """Python processes that begin with torch and flare imported: a command costs what it does, not what importing takes.
 
 `run` takes what `subprocess.run` takes for `[sys.executable, "-m", "flare", ...]`, `[sys.executable, "-c", code]` or
-`[sys.executable, script, ...]`. Behind it stands one process for each process of the tests. It has imported much and
-computed nothing; for every command it makes a copy of itself (fork) with the folder, environment, arguments and output
-of that command. Whoever tests what happens while Python starts takes `subprocess`; whoever tests that a command imports
-what it uses of flare passes `imported=OF_OTHERS`.
+`[sys.executable, script, ...]`. Behind it stands one process for all of the tests (tests/ready.py). It has imported
+much and computed nothing; for every command it makes a copy of itself (fork) with the folder, environment, arguments
+and output of that command. Whoever tests what happens while Python starts takes `subprocess`; whoever tests that a
+command imports what it uses of flare passes `imported=OF_OTHERS`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from tests import ready
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
@@ -116,47 +119,39 @@ def run(
 
 
 def _asked(imported: tuple[str, ...], **question: Any) -> int | None:
-    server = _server(imported)
-    assert server.stdin is not None
-    assert server.stdout is not None
-    with suppress(BrokenPipeError):  # it is gone, and so is its answer
-        server.stdin.write(json.dumps(question).encode() + b"\n")
-        server.stdin.flush()
-    line = server.stdout.readline()
+    server, line = process(imported), ""
+    with suppress(ConnectionError), socket.socket(socket.AF_UNIX) as asked:  # it is gone, and so is its answer
+        asked.connect(str(server / "asked"))
+        asked.sendall(json.dumps(question).encode() + b"\n")
+        with asked.makefile() as answers:
+            line = answers.readline()
     if not line:
         raise RuntimeError(
-            f"the ready Python process {server.pid} has ended (exit code {server.wait(10)}), perhaps for want of "
-            "memory; what it said last is on standard error"
+            f"the ready Python process {(server / 'pid').read_text()} has ended, perhaps for want of memory; what it "
+            "said last is on standard error"
         )
     answer: int | None = json.loads(line)
     return answer
 
 
 @cache
-def _server(imported: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    started = subprocess.Popen(
-        [sys.executable, "-m", "tests.ready_python", *imported], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    atexit.register(_end, started)
-    return started
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    with suppress(BrokenPipeError), server:  # closes its input, at which it ends
-        pass
+def process(imported: tuple[str, ...]) -> Path:
+    """The folder of the process that has imported these modules (tests/ready.py)."""
+    return ready.process("tests.ready_python", *imported)
 
 
 # --- in the process that is ready ---------------------------------------------------------------------------------
 
 
-def _serve(imported: Sequence[str]) -> None:
+def _serve(folder: Path, imported: Sequence[str]) -> None:
     for name in imported:
         import_module(name)
     gc.collect()
     gc.freeze()  # no copy walks over what is imported, and so copies it in earnest
-    answers = os.fdopen(os.dup(1), "w")
-    for line in sys.stdin:
-        print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
+    for connection, _ in ready.asked(folder):
+        with suppress(ConnectionError), connection.makefile() as questions:
+            if line := questions.readline():
+                connection.sendall(json.dumps(_answer(json.loads(line))).encode() + b"\n")
 
 
 def _answer(asked: dict[str, Any]) -> int | None:
@@ -213,4 +208,4 @@ def _execute(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1:])
+    _serve(Path(sys.argv[1]), sys.argv[2:])

@@ -6,6 +6,7 @@ The other tests run commands where much is imported already, and would not see t
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -61,13 +62,13 @@ def test_a_plain_process_imports_no_more_than_its_command_uses(
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_where_the_ready_process_has_died_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    dead.wait()
-    monkeypatch.setattr(ready_python, "_server", lambda imported: dead)
-    with pytest.raises(RuntimeError, match=rf"the ready Python process {dead.pid} has ended \(exit code 0\)"):
-        ready_python.run([sys.executable, "-c", "pass"], cwd=tmp_path)
-    ready_python._end(dead)
+def test_where_the_ready_process_has_died_it_is_said(tmp_path: Path) -> None:
+    command, little = [sys.executable, "-c", "pass"], ("json",)
+    assert ready_python.run(command, cwd=tmp_path, imported=little).returncode == 0
+    server = int((ready_python.process(little) / "pid").read_text())
+    os.kill(server, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=rf"the ready Python process {server} has ended"):
+        ready_python.run(command, cwd=tmp_path, imported=little)
 
 
 @pytest.mark.parametrize(("arguments", "times"), [([], 1), (["--json"], 1), (["--csv"], 1), (["--compare"], 2)])

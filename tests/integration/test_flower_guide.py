@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -16,7 +18,8 @@ import torch
 from flare.config import override
 from flare.records import RunFolder
 from flare.simulation import Member, Simulation, drive
-from tests.flower_processes import ROOT, World, last_weights, listens, wait_until, world
+from tests import ready_python
+from tests.flower_processes import ROOT, World, last_weights, listens, ready_programs, wait_until, world
 
 GUIDE = (ROOT / "docs" / "flower.md").read_text()
 SECTIONS = {
@@ -48,6 +51,10 @@ def step(place: World, words: list[str]) -> list[str]:
             wait_until(lambda: "SuperNode ID" in place.said(name), 60, f"{words} is connected")
         case "export":
             place.exported |= dict(word.split("=", 1) for word in words[1:])
+        case "flare" if place.ready:
+            done = ready_python.run([sys.executable, "-m", *words], cwd=place.folder, env=place.env)
+            assert done.returncode == 0, done.stderr
+            return [done.stdout + done.stderr]
         case "flwr" | "flare" | "openssl" | "ssh-keygen" | "mkdir" | "cp":
             return [place.do(words)]
         case _:
@@ -103,14 +110,32 @@ def ports_in_a_row(first: int = 20000) -> int:
     raise AssertionError("there are no three free ports")
 
 
-@pytest.mark.waits(seconds=60)
+def ready_for(place: World, ports: Sequence[int]) -> None:
+    """Let what Flower itself starts for the nodes at these ports begin with everything imported."""
+    folder = place.folder / "for-some"
+    folder.mkdir()
+    theirs, bin = "|".join(f'*":{port} "*' for port in ports), Path(sys.executable).parent
+    for name in ("flower-superexec", "flwr-clientapp"):
+        each = f'case "$* " in {theirs}) exec "{ready_programs()}/{name}" "$@";; *) exec "{bin}/{name}" "$@";; esac\n'
+        (folder / name).write_text(f"#!/bin/sh\n{each}")
+        (folder / name).chmod(0o700)
+    place.exported["PATH"] = f"{folder}{os.pathsep}{place.env['PATH']}"
+
+
+@pytest.mark.waits(seconds=45)
 def test_in_the_first_minute_three_real_nodes_train(place: World) -> None:
-    """The five commands in a shell, as they are printed but for the ports, which other programs may have."""
+    """The five commands in a shell, as they are printed but for the ports, which other programs may have.
+
+    What they start begins as a user's does, and so does all that Flower starts for the server and for the first node:
+    of the two others it would only show the same.
+    """
+    first = ports_in_a_row()
+    ready_for(place, (first + 1, first + 2))
     ((_, text),) = SECTIONS["The first minute"]
     text = text.replace(":8000", f":{place.port('superlink')}").replace(
         "--port 8000", f"--port {place.port('superlink')}"
     )
-    install, *others = text.replace("910$device", f"{ports_in_a_row() // 10}$device").splitlines()
+    install, *others = text.replace("910$device", f"{first // 10}$device").splitlines()
     assert install == 'pip install -c constraints.txt -e ".[flower]"'  # this environment was made so
     assert len(others) == 4
     assert any("extra == 'flower'" in each for each in requires("flare-wfl") or [])

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import flare
 from flare import POLICIES
+from tests import ready_python
 from tests.flower_processes import ROOT, World, wait_until
 from tests.hostile import flare as command_line
 from tests.integration.kill_helper import num_lines
 from tests.small_runs import OPTIONS, rounds_in
 from tests.way_out import way_out
 
-pytest.importorskip("ray", reason="the extra ray is not installed")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="the extra ray is not installed")
 GUIDE = (ROOT / "docs" / "clusters.md").read_text()
 ADDRESS = "10.0.0.1:6379"
 PLUGIN = """
@@ -86,6 +90,19 @@ def world(tmp_path: Path) -> Iterator[World]:
             shutil.rmtree(short, ignore_errors=True)
 
 
+@contextmanager
+def begun(world: World, name: str, command: Sequence[str]) -> Iterator[ready_python.Started]:
+    """A command of FLARE under way in that world, which begins with torch and flare imported, and Ray not."""
+    folder = world.folder / name
+    folder.mkdir()
+    process = ready_python.start(command, folder, cwd=world.folder, env=world.env)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def runs_in(out: Path) -> dict[str, object]:
     return {folder.name: rounds_in(folder) for folder in (out / "runs").iterdir() if folder.is_dir()}
 
@@ -120,19 +137,20 @@ def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     words = shlex.split(sweep.replace(ADDRESS, address).replace("examples/", ""))[1:]
     command, out = [sys.executable, "-m", "flare", *words, "--quiet"], world.folder / "shared" / "sweep"
 
-    world.start("first", command)
-    wait_until(lambda: written(out) > 40 and bool(workers(world, head) and workers(world, other)), 120, "both work")
-    world.kill(workers(world, other))
-    gone = written(out)
-    wait_until(lambda: written(out) > gone + 40 and bool(workers(world, other)), 120, "another worker has taken over")
-    ended = {path: path.read_bytes() for path in out.glob("runs/*/rounds.jsonl") if num_lines(path) == 200}
-    before = set(world.alive("ray::work"))
-    world.kill([world.started["first"].pid])
+    with begun(world, "first", command) as first:
+        wait_until(lambda: written(out) > 40 and bool(workers(world, head) and workers(world, other)), 120, "both work")
+        world.kill(workers(world, other))
+        gone = written(out)
+        wait_until(lambda: written(out) > gone + 40 and bool(workers(world, other)), 120, "another worker took over")
+        ended = {path: path.read_bytes() for path in out.glob("runs/*/rounds.jsonl") if num_lines(path) == 200}
+        before = set(world.alive("ray::work"))
+        world.kill([first.pid])
+        assert first.wait(10) == -signal.SIGKILL
 
-    world.start("second", command)
-    wait_until(lambda: bool(set(workers(world, other)) - before), 120, "the command given again has a worker there")
-    world.kill([other, *workers(world, other)])
-    assert world.started["second"].wait(180) == 0, world.logs()
+    with begun(world, "second", command) as second:
+        wait_until(lambda: bool(set(workers(world, other)) - before), 120, "the command given again has a worker there")
+        world.kill([other, *workers(world, other)])
+        assert second.wait(180) == 0, [*second.said(), world.logs()]
     assert {path: path.read_bytes() for path in ended} == ended  # what was done was not done again
 
     monkeypatch.chdir(world.folder)
@@ -144,11 +162,11 @@ def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     assert runs_in(out) == runs_in(world.folder / "local")
     for name in ("results.csv", "sweep.json"):
         assert (out / name).read_bytes() == (world.folder / "local" / name).read_bytes()
-    assert world.started["first"].wait(10) == -signal.SIGKILL
 
     tune = ["tune", *OPTIONS, "--set", "run.evaluate_every=1", *TUNING, "--quiet"]
     on_ray = ["--out", "tuned", "--on", "ray", "--ray-address", address]
-    world.do([sys.executable, "-m", "flare", *tune, *on_ray])
+    with begun(world, "tune", [sys.executable, "-m", "flare", *tune, *on_ray]) as tuning:
+        assert tuning.wait(240) == 0, [*tuning.said(), world.logs()]
     monkeypatch.setattr("flare.tuning.tuned.write_report", lambda *_: None)  # its pictures take their time
     assert command_line(capsys, *tune, "--out", "here")[0] == 0
     tuned, here = world.folder / "tuned", world.folder / "here"
