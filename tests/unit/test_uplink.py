@@ -469,12 +469,27 @@ class Honest(Codec):
         ("unpack", lambda self, messages, n: torch.zeros(1, n).to_sparse(), "must answer a dense torch.float32"),
         ("unpack", lambda self, messages, n: torch.zeros(1, n, device="meta"), "where the messages are"),
         ("arrive", lambda self, updates, keys: updates + 1.0, "what its arrive gives is not what unpack makes of pack"),
+        ("arrive", lambda self, updates, keys: updates * 9.0, "what its arrive gives is not what unpack makes of pack"),
+        ("unpack", lambda self, messages, n: messages.clone().view(torch.float32) / 0, "numbers that are not finite"),
+        ("pack", lambda self, updates, keys: updates.mul_(2.0).view(torch.uint8), "writes into the update"),
+        ("variance", lambda self, n: float("nan"), r"its variance\(100\) answered nan; it must answer a finite number"),
+        ("variance", lambda self, n: -1, "answered -1"),
+        ("variance", lambda self, n: "x", "answered x"),
     ],
 )
 def test_a_codec_of_ones_own_that_lies_is_refused_by_name(part: str, answer: object, words: str) -> None:
     flare.codec("liar")(type("Liar", (Honest,), {part: answer}))
     with pytest.raises(ValueError, match=f"codec 'liar'.*{words}"):
         make_codec("liar")
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_codec_of_ones_own_is_tried_with_the_size_of_the_model_too() -> None:
+    """What is charged follows from `bits` alone, so that a lie about large updates would never be seen."""
+    own = {"bits": lambda self, n: 32 * n if n == 100 else 8, "arrive": lambda self, updates, keys: updates.clone()}
+    flare.codec("liar")(type("Liar", (Honest,), own))
+    with pytest.raises(ValueError, match=r"codec 'liar': Liar: its pack answered torch.uint8 \(1, \d+\)"):
+        flare.simulate({"uplink.codec": "liar", "run.payload": "model", "data.name": "digits", "run.rounds": 1})
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "uplink.md"

@@ -194,7 +194,12 @@ class Scarce:
 
     place, patience_s, killed, room = Place("cpu", 2), 0.0, (), 2
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int = 0) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        failing: int = 0,
+        kind: type[Exception] = torch.cuda.OutOfMemoryError,
+    ) -> None:
         self.batches: list[str] = []
         enough = order_module.run_batch
 
@@ -206,7 +211,7 @@ class Scarce:
                 tell(task, record, status)
                 rounds[task.key] += 1
                 if fails and rounds[tasks[-1].key] == 2:
-                    raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+                    raise kind("CUDA out of memory" if kind is not RuntimeError else "can't allocate memory")
 
             enough(tasks, place, telling, stopping, **named)
 
@@ -246,7 +251,7 @@ def test_runs_that_do_not_fit_into_memory_together_are_done_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_batches_of(3, monkeypatch)
-    workers, rounds = Scarce(monkeypatch), list[tuple[str, int]]()
+    workers, rounds = Scarce(monkeypatch, kind=RuntimeError), list[tuple[str, int]]()
 
     def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
         rounds.append((task.key, record.round))

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from flare.flower.asking import without_taken
-from flare.flower.faults import Faults
+from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import Mailbox
 from flare.flower.nodes import query_messages, read_queries
@@ -60,15 +60,20 @@ def enquire(
     return nodes, replace(seen, voters=np.array(sorted(voters), dtype=np.intp))
 
 
-def wait_for_nodes(grid: Grid, mail: Mailbox, min_nodes: int, timeout_s: float) -> None:
-    """Wait until so many nodes are connected and one of them is free, or the timeout is over."""
-    end = time.monotonic() + timeout_s
+def wait_for_nodes(grid: Grid, mail: Mailbox, min_nodes: int, timeout_s: float) -> int:
+    """Wait until so many nodes are connected and one of them is free, or the timeout is over; how many there are."""
+    end, told = time.monotonic() + timeout_s, False
+    connected: set[int] = set()
     while (left_s := end - time.monotonic()) > 0.0:
         connected = set(grid.get_node_ids())
         if len(connected) >= min_nodes and (mail.keeps_late or connected - set(mail.busy)):
-            return
+            break
+        if len(connected) < min_nodes and not told:
+            told = True
+            log.info("waiting for nodes, up to %g s: %d connected, %d wanted", timeout_s, len(connected), min_nodes)
         pause_s = min(1.0, left_s)
         if connected & set(mail.busy) and not mail.keeps_late:  # kept answers stay where they are: nothing to look for
             mail.look(grid, pause_s)
         else:
             time.sleep(pause_s)
+    return len(connected)

@@ -37,6 +37,7 @@ from flare.flower.under_way import (
     FleetRound,
     FleetRun,
     say_end,
+    say_nobody_connected,
     say_restored,
     say_round,
     train_metrics,
@@ -81,7 +82,8 @@ class FlareStrategy(Strategy):
         `fleet.deadline` ends rounds in real time, as long as the deadline, but 10 s at least, and 60 s while none has
         answered.
     min_nodes : a round begins when so many nodes are connected, or when the timeout is over.
-    patience : after so many rounds in a row in which no node answered the run is suspended, to be started again.
+    patience : after so many rounds in a row in which no node answered, or waits as long as the timeout in which none was
+        connected, the run is suspended, to be started again.
     max_steps : a node that reports more local steps is not believed; under FLARE they set the rate of all the others.
     max_update_norm : a larger update is refused; None: ten times the norm of the first model, and 10 at
         least; not of the model at hand, which large updates would raise.
@@ -194,7 +196,10 @@ class FlareStrategy(Strategy):
         """All rounds that are left, whose metrics go into the result."""
         idle = 0
         while run.state.status is RunStatus.RUNNING and idle < self.patience:
-            wait_for_nodes(grid, run.mail, self.min_nodes, self._timeout_s)
+            if not wait_for_nodes(grid, run.mail, self.min_nodes, self._timeout_s):
+                idle += 1
+                say_nobody_connected(self._timeout_s, idle, self.patience)
+                continue
             number = run.state.rounds_done + 1
             messages = list(self.configure_train(number, run.arrays(), train_config, grid))
             answers = self._trained(run, self._round, messages)

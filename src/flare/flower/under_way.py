@@ -122,6 +122,19 @@ def train_metrics(record: RoundRecord) -> MetricRecord | None:
     return MetricRecord({**loss, "num_devices": len(record.sent)})
 
 
+def say_nobody_connected(timeout_s: float, waits: int, patience: int) -> None:
+    """Say that no round can begin, and what may help."""
+    then = "the run is suspended: start it again when they are" if waits >= patience else "waiting on"
+    log.warning(
+        "no node was connected for %g s (%d of %d times), and no round begins; %s. A SuperLink that was started again "
+        "does not know the nodes of the former one: start them again, too",
+        timeout_s,
+        waits,
+        patience,
+        then,
+    )
+
+
 def say_restored(folder: object, state: RunState) -> None:
     """Say where a run goes on, or that it has ended and nothing happens."""
     if state.status is RunStatus.RUNNING:

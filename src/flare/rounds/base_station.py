@@ -23,6 +23,7 @@ from flare.theory.conditions import safe_tau_bar
 from flare.types import Floats
 from flare.uplink import CODECS, Codec, Qsgd, make_codec
 from flare.uplink.air import AirScheme
+from flare.uplink.registry import try_own
 
 CHOICES_OF_BITS = (2, 3, 4, 6, 8, 16)
 """Bits a weight among which is chosen with the schedule."""
@@ -61,6 +62,8 @@ class BaseStation:
         object.__setattr__(self, "codec", codec_of(self.config, self.method))
         object.__setattr__(self, "codecs", _choices(self.config))
         object.__setattr__(self, "downlink_codec", downlink_codec_of(self.config, self.method))
+        try_own(self.config.uplink.codec, self.codec, self.num_weights)
+        try_own(self.config.wireless.downlink_codec, self.downlink_codec, self.num_weights)
 
     def with_deadline(self, deadline_s: float) -> BaseStation:
         """The same with another deadline, for one round."""

@@ -26,7 +26,6 @@ from flare.records.manifest import flare_version
 from flare.sweeps.lockstep import run_batch
 from flare.sweeps.task import Place, Task
 
-OUT_OF_MEMORY = (torch.cuda.OutOfMemoryError, MemoryError)
 GO, _STOP = b"go", b"stop"
 _LOOK_S = 0.5  # how often a worker looks whether it is to stop
 _ENOUGH_BYTES = 100
@@ -141,10 +140,17 @@ def _fault_of(raised: BaseException) -> Fault:
     return Fault(
         is_bad_input=isinstance(error, ValueError),
         is_disk=isinstance(error, OSError),
-        is_memory=isinstance(raised, OUT_OF_MEMORY),
+        is_memory=is_of_memory(raised),
         words=str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}",
         trace="".join(traceback.format_exception(raised)),
     )
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; on a CPU, torch says so in words alone."""
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
 
 
 def let_go_of_memory() -> None:

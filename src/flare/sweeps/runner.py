@@ -21,10 +21,10 @@ from flare.sweeps.lockstep import run_batch
 from flare.sweeps.on_processes import processes
 from flare.sweeps.on_ray import explained, ray_workers
 from flare.sweeps.order import (
-    OUT_OF_MEMORY,
     Fault,
     Order,
     go_signal,
+    is_of_memory,
     keep_going,
     let_go_of_memory,
     say_stop,
@@ -117,7 +117,9 @@ class _Here:
         try:
             run_batch(batch, self._place, self._tell, self._stopping)
             return
-        except OUT_OF_MEMORY as error:
+        except Exception as error:
+            if not is_of_memory(error):
+                raise
             if len(batch) == 1:
                 raise _too_little(batch, str(error)) from error
         let_go_of_memory()

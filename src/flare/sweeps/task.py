@@ -163,10 +163,14 @@ def _refuse_another(folder: RunFolder, task: Task, words: Mapping[str, Any]) -> 
 
 
 def has_ended(task: Task) -> bool:
-    """Whether the folder of a task says that its run is over."""
+    """Whether the folder of a task says that its run is over; ValueError where it is another run that is."""
     if task.folder is None or not is_run_folder(task.folder):
         return False
-    return RunFolder.open(task.folder).manifest.get("status") in ENDED
+    folder = RunFolder.open(task.folder)
+    if folder.manifest.get("status") not in ENDED:
+        return False
+    refuse_other_settings(folder, task)
+    return True
 
 
 def _write_list(base: Path, names: Sequence[str], *, again: bool) -> None:

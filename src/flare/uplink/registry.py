@@ -17,11 +17,13 @@ options are what it takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
+from torch import Tensor
 
 from flare.config.declared import Interface, Kind
 from flare.config.options import NO_OPTIONS
@@ -78,25 +80,45 @@ def make_codec(name: str, options: Mapping[str, Any] = NO_OPTIONS) -> Codec:
     made = kind.make(**kind.check_options(options))
     if not isinstance(made, Codec):
         raise ValueError(f"codec '{name}' returned a {type(made).__name__}; it must return a flare.uplink.Codec")
-    if not CODECS.origin(name).built_in:
-        _try(name, made)
+    try_own(name, made, _TRIED_WEIGHTS)
     return made
 
 
-def _try(name: str, codec: Codec) -> None:
-    """ValueError where a codec fails on an update of zeros, or something else arrives than is decoded."""
-    update, keys = torch.zeros(1, _TRIED_WEIGHTS), torch.zeros(1, dtype=torch.int64)
-    try:
-        decoded = codec.decode_many(codec.encode_many(update, keys), _TRIED_WEIGHTS)
-        arrived = codec.arrive_many(update, keys)
-    except ValueError as error:
-        raise ValueError(f"codec '{name}': {error}") from error
-    except Exception as error:
-        raise ValueError(
-            f"codec '{name}' fails on an update of {_TRIED_WEIGHTS} zeros: {type(error).__name__}: {error}"
-        ) from error
-    if not torch.equal(decoded, arrived):
-        raise ValueError(f"codec '{name}': what its arrive gives is not what unpack makes of pack; let the two agree")
+def try_own(name: str, codec: Codec, num_weights: int) -> None:
+    """ValueError where a codec of the user's own cannot code updates of so many weights, or not as it says: one of
+    zeros, and one of many different numbers."""
+    if CODECS.origin(name).built_in:
+        return
+    waves = torch.sin(torch.arange(num_weights, dtype=torch.float64)).float()
+    for what, update in (("zeros", torch.zeros(num_weights)), ("numbers from -1 to 1", waves)):
+        try:
+            wrong = _wrong_with(codec, update.unsqueeze(0))
+        except ValueError as error:
+            raise ValueError(f"codec '{name}': {error}") from error
+        except Exception as error:
+            raise ValueError(
+                f"codec '{name}' fails on an update of {num_weights} {what}: {type(error).__name__}: {error}"
+            ) from error
+        if wrong:
+            raise ValueError(f"codec '{name}', an update of {num_weights} {what}: {wrong}")
+
+
+def _wrong_with(codec: Codec, update: Tensor) -> str:
+    """What a codec does to an update (1, weights) that it may not; empty where there is nothing."""
+    num_weights, keys = update.shape[1], torch.zeros(1, dtype=torch.int64)
+    given = update.clone()
+    decoded = codec.decode_many(codec.encode_many(given, keys), num_weights)
+    arrived = codec.arrive_many(given, keys)
+    if not torch.equal(given, update):
+        return "its pack or arrive writes into the update that it is given; let it work on a copy"
+    if not torch.equal(decoded.nan_to_num(), arrived.nan_to_num()):
+        return "what its arrive gives is not what unpack makes of pack; let the two agree"
+    if not bool(torch.isfinite(decoded).all()):
+        return "its unpack gives numbers that are not finite; a model would be lost with them"
+    variance = codec.variance(num_weights)
+    if isinstance(variance, bool) or not isinstance(variance, int | float) or not 0.0 <= variance < math.inf:
+        return f"its variance({num_weights}) answered {str(variance)[:40]}; it must answer a finite number, at least 0"
+    return ""
 
 
 def refuse_incomplete(kind: str, name: str, made_of: type, base: type, facts: Sequence[str] = ()) -> None:
