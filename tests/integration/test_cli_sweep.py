@@ -215,3 +215,13 @@ def test_several_values_of_a_setting_are_a_sweep(command: str, setting: str, val
     code, out, err = flare(capsys, command, *OPTIONS, "--set", setting)
     assert (code, out) == (2, "")
     assert f"write them below [product] in a file, {values}, and give it to flare sweep (docs/sweeps.md)" in err
+
+
+def test_the_run_of_another_seed_in_the_place_of_one_is_refused(done: Path, tmp_path: Path, capsys: Capsys) -> None:
+    shutil.copytree(done, tmp_path / "out")
+    first, other = sorted((tmp_path / "out" / "runs").iterdir())[:2]
+    shutil.rmtree(first)
+    shutil.copytree(other, first)
+    code, _, err = flare(capsys, "sweep", "sweep.toml", "--out", "out", "--quiet")
+    assert code == 2
+    assert "holds a run of other settings" in err

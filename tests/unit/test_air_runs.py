@@ -333,7 +333,7 @@ def test_a_report_says_analog_and_leaves_the_run_out_of_what_a_bit_is_worth() ->
     configs = [small(setting, "run.rounds=2", "run.evaluate_every=1") for setting in (OTA, "uplink.codec=qsgd")]
     numbers = [flare.simulate(config, progress=False).numbers for config in configs]
     groups, ranked = ranked_groups(numbers)
-    assert sorted(group.label for group in groups) == ["flare:all, qsgd, fdma", "flare:all, uncoded, over the air"]
+    assert sorted(group.label for group in groups) == ["flare:all, over the air", "flare:all, qsgd"]
     over = next(group for group in groups if "air" in group.label)
     assert len(accuracy_against_bits(over).x) == 0
     assert "accuracy-bits" in {panel.name for panel in accuracy_section(groups).panels}

@@ -231,3 +231,14 @@ def test_what_a_policy_says_in_vain_over_the_air_is_refused(what: str, why: str)
     settings = [*SETTINGS, "uplink.air=ota", "scheduling.policy=own-terms", "run.rounds=1", "wireless.deadline_s=5"]
     with pytest.raises(ValueError, match=rf"policy 'own-terms' {why}: over the air"):
         drive([Member(Simulation(override(Config(), settings)))])
+
+
+def test_an_option_of_a_codec_is_one_setting_however_it_is_spelled(tmp_path: Path) -> None:
+    """Runs that differ in nothing else are seeds of one group, and its label tells the value."""
+    for name, text, seed in (("one", "uplink.share=0.05", 0), ("two", "uplink.options.share=0.05", 1)):
+        settings = [*SETTINGS, "uplink.codec=topk", "run.payload=model", "run.rounds=1", text, f"seed={seed}"]
+        flare.simulate(override(Config(), settings), out=tmp_path / name, progress=False)
+    settings = [*SETTINGS, "uplink.codec=topk", "run.payload=model", "run.rounds=1"]
+    flare.simulate(override(Config(), settings), out=tmp_path / "three", progress=False)
+    groups, _ = group_runs([read_run(tmp_path / name) for name in ("one", "two", "three")])
+    assert [(group.label, len(group.runs)) for group in groups] == [("flare:exact, share 0.05", 2), ("flare:exact", 1)]

@@ -16,7 +16,7 @@ import torch
 import flare
 from flare.config import setting
 from flare.rng import stream
-from flare.uplink import CODECS, Codec, NotFiniteError, Qsgd, Sign, Ternary, TopK, arrive, keys, make_codec, send
+from flare.uplink import CODECS, Codec, NotFiniteError, Qsgd, Sign, Ternary, TopK, arrive, draw, keys, make_codec, send
 from flare.uplink.draws import DRAWS, Draws, draw_words, words_of_torch
 from flare.uplink.packing import pack, packed_bytes, unpack
 from flare.uplink.rounding import round_at_random
@@ -490,6 +490,30 @@ def test_a_codec_of_ones_own_is_tried_with_the_size_of_the_model_too() -> None:
     flare.codec("liar")(type("Liar", (Honest,), own))
     with pytest.raises(ValueError, match=r"codec 'liar': Liar: its pack answered torch.uint8 \(1, \d+\)"):
         flare.simulate({"uplink.codec": "liar", "run.payload": "model", "data.name": "digits", "run.rounds": 1})
+
+
+def test_draws_for_codecs_of_ones_own_are_fixed_by_the_keys() -> None:
+    own = keys(3, 7, range(4))
+    drawn = draw(own, 20_001)
+    assert drawn.shape == (4, 20_001)
+    assert torch.equal(drawn[2:], draw(own[2:], 20_001))
+    assert 0 <= int(drawn.min()) < int(drawn.max()) < 2**24
+    assert drawn.double().mean() / 2**23 == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_page_says_what_normal_and_laplacian_entries_lose() -> None:
+    text, draws = PAGE.read_text(), torch.Generator().manual_seed(0)
+    normal_entries = torch.randn(40, 100 * 1024, generator=draws)
+    halves = torch.rand(40, 100 * 1024, generator=draws, dtype=torch.float64) - 0.5
+    laplacian = (-halves.sign() * torch.log1p(-2.0 * halves.abs())).float()
+    rows = re.findall(r"^\| `(\d)` \| ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)
+    assert [int(bits) for bits, *_ in rows] == [2, 3, 4, 6, 8]
+    for bits, *said in rows:
+        codec = make_codec("qsgd", {"bits": int(bits)})
+        for entries, value in zip((normal_entries, laplacian), said, strict=True):
+            found = codec.expected_error(entries)  # of 40 updates: their spread says how sure the mean is
+            error = 3.0 * float(found.std()) / math.sqrt(len(found)) + 0.005 * float(value)
+            assert float(found.mean()) == pytest.approx(float(value), abs=error)
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "uplink.md"

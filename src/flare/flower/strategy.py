@@ -82,8 +82,8 @@ class FlareStrategy(Strategy):
         `fleet.deadline` ends rounds in real time, as long as the deadline, but 10 s at least, and 60 s while none has
         answered.
     min_nodes : a round begins when so many nodes are connected, or when the timeout is over.
-    patience : after so many rounds in a row in which no node answered, or waits as long as the timeout in which none was
-        connected, the run is suspended, to be started again.
+    patience : after so many rounds in a row in which no node answered, or waits as long as the timeout in which none
+        was connected, the run is suspended, to be started again.
     max_steps : a node that reports more local steps is not believed; under FLARE they set the rate of all the others.
     max_update_norm : a larger update is refused; None: ten times the norm of the first model, and 10 at
         least; not of the model at hand, which large updates would raise.

@@ -134,4 +134,5 @@ def refuse_other_driver(folder: RunFolder, driver: str) -> None:
     """ValueError where somebody else supplied the rounds of a run: "simulation", or "flower"."""
     made_by = folder.manifest.get("driver", "simulation")
     if made_by != driver:
-        raise ValueError(f"{folder.path} is a run on {made_by}, not on {driver}; continue it there")
+        how = " with flwr run and the same folder" if made_by == "flower" else ""
+        raise ValueError(f"{folder.path} is a run on {made_by}, not on {driver}; continue it there{how}")

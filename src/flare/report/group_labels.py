@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flare.config import BROADCAST, NO_BROADCAST, OTA, PLAIN
+from flare.config import BROADCAST, FDMA, NO_BROADCAST, OTA, PLAIN
 from flare.config.code_parts import CODE_PARTS
 from flare.text import cut, one_line
 from flare.units import human
@@ -51,11 +51,11 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "learning.options.fixed_steps": lambda value: f"{value} steps",
     "scheduling.gamma": lambda value: f"γ {value}" if isinstance(value, str) else f"γ {value:g}",
     "scheduling.options": str,
+    "uplink.air": lambda value: "over the air" if value == OTA else "",
     "uplink.codec": lambda value: "uncoded" if value == PLAIN else str(value),
     "uplink.bits": lambda value: "" if value == "default" else f"{value} bits",
     "uplink.share": lambda value: "" if value == "default" else f"share {value:g}",
     "uplink.options": str,
-    "uplink.air": lambda value: "over the air" if value == OTA else str(value),
     "uplink.air_scheme": str,
     "uplink.air_senders": lambda value: "best senders" if value == "best" else "",
     "uplink.air_options": str,
@@ -82,6 +82,7 @@ ONLY_WITH = {
     "data.dirichlet_alpha": ("data.partition", "dirichlet"),
     "data.quantity_skew": ("data.partition", "quantity"),
     "wireless.rician_k_db": ("wireless.fading", "rician"),
+    "uplink.codec": ("uplink.air", FDMA),
     "uplink.air_scheme": ("uplink.air", OTA),
     "uplink.air_senders": ("uplink.air", OTA),
     "uplink.air_noise": ("uplink.air_senders", "best"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from flare.config import Config, settings_of
+from flare.config import Config, Options, settings_of
 from flare.config.code_parts import CODE_PARTS, code_key
 from flare.learning.methods import METHODS
 from flare.records.run import RunNumbers
@@ -53,7 +54,7 @@ def group_runs(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[RunNumbers
     by_kind: dict[tuple[Config, tuple[str, ...]], dict[int, RunNumbers]] = {}
     left_out = []
     for run in runs:
-        seeds = by_kind.setdefault((replace(run.config, seed=0, plugins=()), _made_of(run)), {})
+        seeds = by_kind.setdefault((_one_spelling(replace(run.config, seed=0, plugins=())), _made_of(run)), {})
         kept = seeds.setdefault(run.config.seed, run)
         if kept is not run:
             seeds[run.config.seed], other = (run, kept) if run.num_rounds > kept.num_rounds else (kept, run)
@@ -102,11 +103,24 @@ def _settings(run: RunNumbers) -> Settings:
 def settings_table(config: Config) -> Settings:
     """Every setting by its dotted name; the options of the method one by one, also those left to their defaults, as
     far as it is known here."""
-    learning, table = config.learning, settings_of(config)
+    learning, table = config.learning, settings_of(_one_spelling(config))
     del table["plugins"]  # what of them was used, the code of method, policy, data and model says
     known = METHODS[learning.method].options if learning.method in METHODS else {}
     options = {**{name: option.default for name, option in known.items()}, **table.pop("learning.options")}
     return table | {f"learning.options.{name}": value for name, value in options.items()}
+
+
+_SETTINGS_OF_CODECS = {"qsgd": "bits", "topk": "share"}
+
+
+def _one_spelling(config: Config) -> Config:
+    """The same settings, an option of a codec that is also a setting given as that."""
+    uplink = config.uplink
+    name, options = _SETTINGS_OF_CODECS.get(uplink.codec, ""), dict(uplink.options)
+    if name not in options:
+        return config
+    changes: dict[str, Any] = {name: options.pop(name), "options": Options(options)}
+    return replace(config, uplink=replace(uplink, **changes))
 
 
 def _data_code(run: RunNumbers) -> str:

@@ -187,6 +187,7 @@ def begun(folder: Path, *, allow_changed_plugins: bool = False, moved: Sequence[
     """The run in a folder, to continue it; `moved` are plugins of it that are now elsewhere. ValueError where there is
     no run, or its configuration or one of its plugins was changed: before any of the plugins is executed."""
     opened = RunFolder.open(folder)
+    refuse_other_driver(opened, "simulation")
     opened.refuse_changed_config()
     take_moved(folder, opened.config.plugins, moved)
     opened.refuse_changed_plugins(allowed=allow_changed_plugins)

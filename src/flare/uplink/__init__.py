@@ -1,7 +1,7 @@
 """How updates travel: codecs by name, random draws for them, and sending with error feedback."""
 
 from flare.uplink.codec import Codec, NotFiniteError
-from flare.uplink.draws import keys
+from flare.uplink.draws import draw, keys
 from flare.uplink.plain import Float16, Plain
 from flare.uplink.quantisers import Qsgd, Ternary
 from flare.uplink.registry import CODECS, codec, make_codec
@@ -23,6 +23,7 @@ __all__ = [
     "TopK",
     "arrive",
     "codec",
+    "draw",
     "keys",
     "make_codec",
     "send",

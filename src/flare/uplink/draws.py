@@ -52,6 +52,11 @@ def draw_words(keys: Tensor, count: int, begin: int = 0) -> Tensor:
     return torch.from_numpy(words.view(np.int64))
 
 
+def draw(keys: Tensor, count: int) -> Tensor:
+    """Whole numbers below DRAWS, uniform and fixed by the keys: int64 (devices, count); for codecs of users' own."""
+    return draw_words(keys, count).bitwise_and_(DRAWS - 1)
+
+
 def words_of_torch(keys: Tensor, count: int, begin: int = 0) -> Tensor:
     """`draw_words` on any device, a CPU too."""
     words = torch.arange(begin + 1, begin + count + 1, device=keys.device).mul_(_signed(_STEP)) + keys.unsqueeze(1)
