@@ -108,6 +108,7 @@ UNSOUND: dict[str, tuple[str, Callable[[Tensors], None], str]] = {
     "rows of a vector": ("fedlin", put("uplink.update.rows", torch.zeros(4)), "must have a row for each device"),
     "rows short": ("fedlin", put("uplink.update.rows", lambda each: each[:, 1:]), r"float32 (649,); it must be"),
     "rows of float64": ("fedlin", put("uplink.update.rows", Tensor.double), "is float64 (650,); it must be float32"),
+    "rows not finite": ("fedlin", put("uplink.update.rows", lambda each: each / 0.0), "numbers that are not finite"),
     "devices of float32": ("fedlin", put("uplink.update.devices", Tensor.float), "must have a row for each device"),
     "device out of range": (
         "fedlin",

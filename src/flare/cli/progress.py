@@ -85,6 +85,7 @@ def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[Co
     screen = console(stderr=True)
     done: dict[str, float] = {}
     known, total, ended, said = len(rounds_of), sum(rounds_of.values()), 0, time.monotonic()
+    told = ""
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.percentage:3.0f} %"),
         *clock_columns(), console=screen, refresh_per_second=2,
@@ -92,7 +93,7 @@ def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[Co
     line = bar.add_task(f"0 of {len(rounds_of)} runs", total=total)
 
     def callback(key: str, rounds: int, over: bool) -> None:
-        nonlocal known, total, ended, said
+        nonlocal known, total, ended, said, told
         if len(rounds_of) != known:
             known, total = len(rounds_of), sum(rounds_of.values())
         before = done.get(key, 0.0)
@@ -101,11 +102,13 @@ def showing_total(rounds_of: Mapping[str, float], *, quiet: bool) -> Iterator[Co
         words = f"{ended} of {len(rounds_of)} runs"
         bar.update(line, advance=done[key] - before, total=total, description=words)
         if not screen.is_terminal and time.monotonic() - said > 15.0:
-            said = time.monotonic()
+            said, told = time.monotonic(), words
             say(f"{words}, {100.0 * sum(done.values()) / total:.0f} % of the rounds", stderr=True)
 
     with bar if screen.is_terminal else nullcontext():
         yield callback
+    if told and told != (words := f"{ended} of {len(rounds_of)} runs"):  # what was said last is no longer so
+        say(words, stderr=True)
 
 
 @contextmanager

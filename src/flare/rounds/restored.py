@@ -153,6 +153,8 @@ def _refuse_rows(part: Part, rows: Mapping[int, Tensor], num_weights: int, num_d
             )
         if row.shape != (num_weights,) or row.dtype != torch.float32:
             raise ValueError(f"a row of its uplink.{part.word} is {_kind(row)}; it must be float32 ({num_weights},)")
+        if not all_finite(row):
+            raise ValueError(f"its uplink.{part.word} of device {device} has numbers that are not finite")
 
 
 def _refuse_underway(station: BaseStation, state: RunState) -> None:

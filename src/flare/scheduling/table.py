@@ -273,7 +273,8 @@ def _cells(
 def _number(path: str, line: int, column: str, cell: str) -> float:
     where = f"{path}, line {line}, column {column}"
     if not cell:
-        raise ValueError(f"{where}: empty; give a number")
+        own = "; a device without a deadline of its own has that of the round" if column == "deadline_s" else ""
+        raise ValueError(f"{where}: empty; give a number{own}")
     try:
         value = float(cell)
     except ValueError:

@@ -204,8 +204,10 @@ class Codec(ABC):
 
 def check_num_weights(num_weights: int) -> None:
     """ValueError for a number of weights that no update has."""
-    if not 1 <= num_weights <= MAX_WEIGHTS:
-        raise ValueError(f"an update has {num_weights} weights; it must have at least 1 and at most {MAX_WEIGHTS}")
+    if not isinstance(num_weights, int) or not 1 <= num_weights <= MAX_WEIGHTS:
+        raise ValueError(
+            f"an update has {num_weights} weights; it must have a whole number of them, 1 to {MAX_WEIGHTS}"
+        )
 
 
 def _check_stack(updates: Tensor) -> None:
