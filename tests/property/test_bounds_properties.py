@@ -91,7 +91,7 @@ def test_lemma_1_as_corrected_holds_on_convex_losses_where_all_take_part(
     assume(not broken_conditions(rates, constants))
     bound = lemma_1(rates, tau, constants, gradient_sq)
     measured = problem.gap(round_.after) - problem.gap(before)
-    assert measured <= bound.total + SLACK * (abs(bound.descent) + abs(measured) + bound.phi_1)
+    assert measured <= bound.total + SLACK * (abs(bound.descent) + abs(measured) + bound.phi_1) + ROUNDING
 
 
 @given(problem=problems, seed=seeds, p=st.floats(0.01, 0.3), global_lr=st.floats(0.1, 3.0), everyone=st.booleans())
@@ -121,7 +121,7 @@ def test_theorem_2_as_proven_holds_for_every_way_of_selecting(
         kappa=kappa,
         form=Form.PROVEN,
     )
-    assert np.mean(gradients_sq) <= bound.total * (1.0 + SLACK)
+    assert np.mean(gradients_sq) <= bound.total * (1.0 + SLACK) + ROUNDING
 
 
 TRIALS = 1000

@@ -107,11 +107,11 @@ def test_a_second_signal_does_not_stop_the_taking_down(
     sent: signal.Signals, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def begin(self: programs.Programs, num_devices: int) -> None:
-        os.kill(os.getpid(), sent)
+        signal.raise_signal(sent)  # to this thread: another would pass it on later
 
     def delete(name: str) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(os.getpid(), each)
+            signal.raise_signal(each)
         network.ip("netns", "delete", name)
 
     monkeypatch.setattr(programs.Programs, "begin", begin)

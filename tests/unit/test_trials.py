@@ -421,7 +421,7 @@ def test_a_process_that_is_killed_again_and_again_is_told_in_one_sentence(tmp_pa
             child.kill()  # unlike a signal to its number, nothing where it has died in between
         return False
 
-    with pytest.raises(OSError, match=r"was killed 3 times.*with the runs \w{20}; .*run the same command again"):
+    with pytest.raises(OSError, match=r"was killed 3 times.*with the run \w{20}; .*run the same command again"):
         run_trials(long, tmp_path, ON_TWO, stopping=kill)
 
 
