@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import html
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -46,7 +47,9 @@ SECONDS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the processes of pytest find those that all of them share."""
+    """Ctrl-C as a user has it, and where the processes of pytest find those that all of them share."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what it starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         config.add_cleanup(ready.begin())
 
