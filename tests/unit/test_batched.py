@@ -6,6 +6,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.nn import functional
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
+from flare.learning.engine.compiled import CompiledProgram
 from flare.learning.engine.products import Plain
 from flare.learning.engine.programs import VmapProgram, make_program
 from flare.learning.engine.reference import ReferenceEngine
@@ -374,6 +376,42 @@ def test_a_compiler_that_fails_costs_speed_and_not_the_run(monkeypatch: pytest.M
     with pytest.warns(UserWarning, match="no compiler, says the test"):
         mine = engine.train(jobs)
     assert max(apart(deltas(mine), deltas(reference.train(jobs)))) < 1e-5
+
+
+@pytest.mark.parametrize("shortages", [0, 2, 3])
+def test_the_compiler_sees_its_example_first_also_after_memory_ran_out(
+    monkeypatch: pytest.MonkeyPatch, shortages: int
+) -> None:
+    monkeypatch.setattr("flare.learning.engine.compiled._compile", lambda method: method)
+    monkeypatch.setattr("flare.learning.engine.compiled._first_time", nullcontext)
+    monkeypatch.setattr("flare.learning.engine.compiled._mark", lambda *stacks: stacks)
+    model = FlatModel(_perceptron())
+    compiled, plain = CompiledProgram(model, torch.zeros(6)), make_program(model, torch.zeros(6))
+    heights: list[int] = []
+
+    def logits(weights: Tensor, x: Tensor) -> Tensor:
+        heights.append(len(weights))
+        if len(heights) <= shortages:
+            raise torch.cuda.OutOfMemoryError("says the test")
+        return plain.logits(weights, x)
+
+    monkeypatch.setattr(compiled, "_logits", logits)
+    weights = torch_normal(5, model.num_weights)
+    x = torch_normal(5, 6, 4)
+    for _ in range(min(shortages, 2)):
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            compiled.logits(weights, x)
+    if shortages == 3:
+        with pytest.raises(MemoryError, match="memory for 32 jobs, the compiler's example, was short 3 times"):
+            compiled.logits(weights, x)
+        return
+    assert torch.equal(compiled.logits(weights, x), plain.logits(weights, x))
+    compiled.logits(weights[:3], x[:3])
+    assert heights == [32] * shortages + [32, 5, 3]
+
+
+def torch_normal(*shape: int) -> Tensor:
+    return torch.from_numpy(stream(2, "normal").standard_normal(shape, dtype=np.float32))
 
 
 def test_bad_input_is_refused_with_a_word_on_it() -> None:

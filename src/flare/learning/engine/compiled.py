@@ -8,6 +8,7 @@ the same height, and it may not time two kernels to take the faster one.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ from flare.learning.engine.terms import Anchors, update_norms
 from flare.learning.flat import FlatModel
 
 _EXAMPLE_HEIGHT = 32  # jobs
+_MAX_SHORTAGES = 3  # of memory, for the compiler's example; then there is no code
 _WANTED = {"deterministic": True, "split_reductions": False}  # the compiler's options, as far as it knows them
 
 
@@ -48,7 +50,8 @@ class CompiledProgram:
         self._forward, self._backward = _compile(program.forward), _compile(program.backward)
         self._logits, self._features = _compile(program.logits), _compile(program.features)
         self._norms = _compile(program.norms)
-        self._seen: set[tuple[Any, ...]] = set()
+        self._learned: set[tuple[Any, ...]] = set()  # kinds of stacks that there is code for
+        self._shortages: Counter[tuple[Any, ...]] = Counter()  # of memory, when there was to be code for a kind
         self._is_first = False  # whether the compiler is about to learn
 
     def gradient(
@@ -93,24 +96,36 @@ class CompiledProgram:
         """What `work` answers for stacks of any number of jobs, their height, with code compiled once for all heights.
 
         The compiler learns from its first call. So the first call for stacks of these shapes is one of always the same
-        height, with rows of these stacks as an example, and the answer is thrown away. And stacks of height one are
-        doubled, since the compiler would make code of its own for them, with other roundings.
+        height, with rows of these stacks as an example, and the answer is thrown away. Where memory runs out in it, the
+        next call is the first one. And stacks of height one are doubled, since the compiler would make code of its own
+        for them, with other roundings.
         """
         height = len(stacks[0])
         kind = (name, *(stack.shape[1:] for stack in stacks))
-        if kind not in self._seen:
-            self._seen.add(kind)
-            rows = torch.arange(_EXAMPLE_HEIGHT, device=stacks[0].device) % height
-            self._is_first = True
+        if kind not in self._learned:
             try:
-                with _first_time():
-                    work(*_mark(*(stack.index_select(0, rows) for stack in stacks)))
-            finally:
-                self._is_first = False
+                self._learn(work, stacks)
+            except torch.cuda.OutOfMemoryError as why:
+                self._shortages[kind] += 1
+                if self._shortages[kind] < _MAX_SHORTAGES:
+                    raise
+                words = f"memory for {_EXAMPLE_HEIGHT} jobs, the compiler's example, was short {_MAX_SHORTAGES} times"
+                raise MemoryError(words) from why
+            self._learned.add(kind)
         if height > 1:
             return work(*stacks)
         answers = work(*(torch.cat([stack, stack]) for stack in stacks))
         return tuple(answer[:1] for answer in answers)
+
+    def _learn(self, work: Callable[..., tuple[Tensor, ...]], stacks: Sequence[Tensor]) -> None:
+        """Let the compiler make code for stacks like these."""
+        rows = torch.arange(_EXAMPLE_HEIGHT, device=stacks[0].device) % len(stacks[0])
+        self._is_first = True
+        try:
+            with _first_time():
+                work(*_mark(*(stack.index_select(0, rows) for stack in stacks)))
+        finally:
+            self._is_first = False
 
 
 @contextmanager
