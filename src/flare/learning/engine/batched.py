@@ -33,6 +33,7 @@ from flare.learning.engine.chunks import MAX_JOBS, Chunks
 from flare.learning.engine.compiled import CompiledProgram, can_compile
 from flare.learning.engine.graphs import Samples, StepGraphs, largest_height
 from flare.learning.engine.narrow import NarrowModels
+from flare.learning.engine.products import Gradient, made
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Run, Seams
 from flare.learning.engine.stack import Descent, Feed, Figures, Unread
@@ -192,7 +193,7 @@ class BatchedEngine:
         total = torch.zeros_like(stack)
         for count, indices, shares in feed.steps():
             _, gradients = self._loss_and_gradients(stack[:count], indices, shares)
-            for sum_of, gradient in zip(self._parts(total[:count]), gradients, strict=True):
+            for sum_of, gradient in zip(self._parts(total[:count]), made(gradients), strict=True):
                 sum_of += gradient.reshape(sum_of.shape)
         return list(total[:, : self._model.num_weights])
 
@@ -225,7 +226,7 @@ class BatchedEngine:
 
     def _loss_and_gradients(
         self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None, run: Run | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`; by
         `run`, where it is given, in place of `_run`."""
         run = self._run if run is None else run

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.products import Plain, Products
+from flare.learning.engine.products import Gradient, Outer, Plain, Products
 from flare.learning.engine.terms import Anchors, update_norms
 from flare.learning.flat import FlatModel
 
@@ -44,7 +44,8 @@ class CompiledProgram:
             products, self._row_lengths = TensorCores(tf32=tf32), row_lengths
         program = LayerProgram(model, tuple(sample.shape), products)
         self.floats_per_sample = program.floats_per_sample
-        self.width, self.arrange = program.width, program.arrange
+        self.width, self.arrange, self._gradients = program.width, program.arrange, program.gradients
+        self._sizes = model.sizes
         self._forward, self._backward = _compile(program.forward), _compile(program.backward)
         self._logits, self._features = _compile(program.logits), _compile(program.features)
         self._norms = _compile(program.norms)
@@ -53,11 +54,11 @@ class CompiledProgram:
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """Forward and back."""
         stacks = (weights, x, labels, shares, *(anchors or ()))
-        losses, *gradients = self._at_any_height("gradient", self._forward_and_back, *stacks)
-        return losses, gradients
+        losses, *factors = self._at_any_height("gradient", self._forward_and_back, *stacks)
+        return losses, self._gradients(factors)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
@@ -86,8 +87,19 @@ class CompiledProgram:
         if self._is_first:
             _mark(logits, *(tensor for keep in kept for tensor in keep))
         compared = (Anchors(*anchors),) if anchors else ()
-        losses, gradients = self._backward(weights, logits, kept, labels, shares, *compared)
-        return losses, *gradients
+        losses, factors = self._backward(weights, logits, kept, labels, shares, *compared)
+        if self._is_first:
+            self._try_out(weights, factors)
+        return losses, *factors
+
+    def _try_out(self, weights: Tensor, factors: Sequence[Tensor]) -> None:
+        """Carry out gradients in both ways, also onto the weights, which are an example: what fails must fail here,
+        where another program can take over."""
+        parts = torch.split(weights[:, : sum(self._sizes)], self._sizes, dim=1)
+        for part, gradient in zip(parts, self._gradients(factors), strict=True):
+            if isinstance(gradient, Outer):
+                gradient.made()
+                gradient.add_to_(part, part[:, :1].clone())
 
     def _at_any_height(self, name: str, work: Callable[..., tuple[Tensor, ...]], *stacks: Tensor) -> tuple[Tensor, ...]:
         """What `work` answers for stacks of any number of jobs, their height, with code compiled once for all heights.

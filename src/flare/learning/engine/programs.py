@@ -15,6 +15,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
+from flare.learning.engine.products import Gradient
 from flare.learning.engine.terms import Anchors, contrast_loss, row_norms, update_norms
 from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
@@ -36,7 +37,7 @@ class Program(Protocol):
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """Losses (jobs,), the sums of the samples' by their shares (jobs, samples), and the parameters' gradients.
 
         With anchors, the gradients are those of the losses and the contrast; the losses are the same.
@@ -88,7 +89,7 @@ class VmapProgram:
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """The loss and its gradient of every job."""
         parameters = self._parameters(weights)
         if anchors is None:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flare.learning.engine.products import Gradient, Outer, made
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.job import Job, Update
 from flare.types import Indices
@@ -128,13 +129,22 @@ class Descent:
             None if masks is None else masks[:, : sum(sizes)] == 0.0,
         )
 
-    def __call__(self, stack: Tensor, gradients: Sequence[Tensor]) -> None:
-        """Step the rows of `stack`, the first ones of all; writes into both arguments."""
+    def __call__(self, stack: Tensor, gradients: Sequence[Gradient]) -> None:
+        """Step the rows of `stack`, the first ones of all, in place.
+
+        A gradient that has not been carried out never is, where no rule adds anything to it: it is added onto the
+        weights as it is made.
+        """
         count, ends = len(stack), np.cumsum(self.sizes).tolist()
         minus_lr, mu = self.minus_lr[:count], self.mu[:count]
+        is_plain = self.drift is None and self.starts is None and self.outside is None
         for size, end, gradient in zip(self.sizes, ends, gradients, strict=True):
             mine = slice(end - size, end)
-            weights, direction = stack[:, mine], gradient.reshape(count, size)
+            weights = stack[:, mine]
+            if is_plain and isinstance(gradient, Outer):
+                gradient.add_to_(weights, minus_lr)
+                continue
+            direction = made([gradient])[0].reshape(count, size)
             if self.drift is not None:
                 direction = direction + self.drift[:count, mine]
             if self.starts is not None:
