@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from flare.learning.engine.stack import Starts
 from flare.rng import stream
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
@@ -71,3 +72,18 @@ def test_on_a_gpu_weights_get_the_same_bits_where_the_gradient_is_written_down_f
     wanted = weights.addcmul(cores.multiply(dy, x.transpose(1, 2)).flatten(1), scale)
     cores.add_outer_(weights, dy, x, scale)
     assert torch.equal(weights, wanted)
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("num_weights", [5, 4096, 9000, 9024])
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_the_way_from_the_start_and_its_length_are_those_of_pytorch(jobs: int, num_weights: int) -> None:
+    row_length = -(-num_weights // 64) * 64
+    stack, rows = numbers(jobs, row_length), numbers(3, row_length, seed=1)
+    starts = Starts(rows, torch.tensor([2, 0, 2, 1, 0], device=DEVICE)[:jobs])
+    before = stack.clone()
+    way, lengths = kernels().moved(starts, stack, num_weights)
+    assert torch.equal(stack, before)  # another program may have to do it over again
+    wanted, wanted_lengths = starts.moved(stack, num_weights)
+    assert torch.equal(way, wanted)
+    torch.testing.assert_close(lengths, wanted_lengths, rtol=1e-14, atol=0.0)

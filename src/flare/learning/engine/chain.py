@@ -24,7 +24,8 @@ from flare.learning.engine.layers import (
     Tanh,
 )
 from flare.learning.engine.products import Gradient, Outer, Pair, Plain, Products
-from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms, update_norms
+from flare.learning.engine.stack import Starts
+from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms
 from flare.learning.flat import FlatModel
 from flare.learning.widths import chain
 
@@ -93,9 +94,9 @@ class LayerProgram:
         """By PyTorch."""
         return row_norms(gradients)
 
-    def lengths(self, updates: Tensor) -> Tensor:
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""
-        return update_norms(updates)
+        return starts.moved(stack, self._model.num_weights)
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.products import Gradient, Outer, Plain, Products
-from flare.learning.engine.terms import Anchors, update_norms
+from flare.learning.engine.stack import Starts
+from flare.learning.engine.terms import Anchors
 from flare.learning.flat import FlatModel
 
 _EXAMPLE_HEIGHT = 32  # jobs
@@ -37,11 +38,11 @@ class CompiledProgram:
 
     def __init__(self, model: FlatModel, sample: Tensor, *, tf32: bool = False, own_products: bool = True) -> None:
         products: Products = Plain()
-        self._row_lengths: Callable[[Tensor], Tensor] = update_norms
+        self._moved: Callable[[Starts, Tensor, int], tuple[Tensor, Tensor]] = Starts.moved
         if own_products and can_compile(sample.device):
-            from flare.learning.engine.kernels import TensorCores, row_lengths  # needs Triton
+            from flare.learning.engine.kernels import TensorCores, moved  # needs Triton
 
-            products, self._row_lengths = TensorCores(tf32=tf32), row_lengths
+            products, self._moved = TensorCores(tf32=tf32), moved
         program = LayerProgram(model, tuple(sample.shape), products)
         self.floats_per_sample = program.floats_per_sample
         self.width, self.arrange, self._gradients = program.width, program.arrange, program.gradients
@@ -75,9 +76,9 @@ class CompiledProgram:
         (norms,) = self._at_any_height("norms", lambda *stacks: (self._norms(stacks),), *gradients)
         return norms
 
-    def lengths(self, updates: Tensor) -> Tensor:
-        """In one pass."""
-        return self._row_lengths(updates)
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
+        """In one pass, where there are kernels of our own."""
+        return self._moved(starts, stack, sum(self._sizes))
 
     def _forward_and_back(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor

@@ -25,6 +25,7 @@ from torch import Tensor
 from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.products import Pair, window_columns
+from flare.learning.engine.stack import Starts
 
 _THREE, _SIX = "tf32x3", "bf16x6"
 _KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions
@@ -51,11 +52,15 @@ def _place_offset(place, run: tl.constexpr, line: tl.constexpr, in_line: tl.cons
 
 
 @triton.jit
-def _part_squares(rows, sums, row_stride, columns, parts, block: tl.constexpr):
+def _way(stack, starts, index, moved, sums, row_stride, columns, parts, block: tl.constexpr):
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = part * block + tl.arange(0, block)
-    numbers = tl.load(rows + row * row_stride + column, mask=column < columns, other=0.0).to(tl.float64)
-    tl.store(sums + row * parts + part, tl.sum(numbers * numbers))
+    inside = column < columns
+    start = tl.load(starts + tl.load(index + row) * row_stride + column, mask=inside, other=0.0)
+    numbers = tl.load(stack + row * row_stride + column, mask=inside, other=0.0) - start
+    tl.store(moved + row * row_stride + column, numbers, mask=inside)
+    exact = numbers.to(tl.float64)
+    tl.store(sums + row * parts + part, tl.sum(exact * exact))
 
 
 @triton.jit
@@ -291,16 +296,18 @@ def _on(device: torch.device) -> AbstractContextManager[object]:
 _SQUARES_AT_ONCE = 4096
 
 
-def row_lengths(rows: Tensor) -> Tensor:
-    """The length of each row (jobs, numbers), summed in float64; a row's depends on no other. Shape (jobs,)."""
-    jobs, columns = rows.shape
-    parts = triton.cdiv(columns, _SQUARES_AT_ONCE)
-    sums = torch.empty((jobs, parts), device=rows.device, dtype=torch.float64)
-    lengths = torch.empty(jobs, device=rows.device, dtype=torch.float64)
-    with _on(rows.device):
-        _part_squares[(jobs, parts)](rows, sums, rows.stride(0), columns, parts, block=_SQUARES_AT_ONCE)
+def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tensor]:
+    """As of `Program.moved`, in one pass over the stack, which stays as it is; a row's numbers depend on no other."""
+    jobs, row_length = stack.shape
+    parts = triton.cdiv(num_weights, _SQUARES_AT_ONCE)
+    way = torch.empty_like(stack)
+    sums = torch.empty((jobs, parts), device=stack.device, dtype=torch.float64)
+    lengths = torch.empty(jobs, device=stack.device, dtype=torch.float64)
+    tensors = (stack, starts.rows, starts.index, way, sums)
+    with _on(stack.device):
+        _way[(jobs, parts)](*tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
         _row_lengths[(jobs,)](sums, lengths, parts, block=triton.next_power_of_2(parts))
-    return lengths
+    return way[:, :num_weights], lengths
 
 
 def _window_numbers(window: Window) -> dict[str, int]:

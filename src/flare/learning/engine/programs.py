@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
 from flare.learning.engine.products import Gradient
-from flare.learning.engine.terms import Anchors, contrast_loss, row_norms, update_norms
+from flare.learning.engine.stack import Starts
+from flare.learning.engine.terms import Anchors, contrast_loss, row_norms
 from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
 
@@ -52,8 +53,11 @@ class Program(Protocol):
         """The length of each job's gradient over all parameters, shape (jobs,)."""
         ...
 
-    def lengths(self, updates: Tensor) -> Tensor:
-        """The length of each job's update, summed in float64, from updates (jobs, weights); shape (jobs,)."""
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
+        """The way of each row of a stack from its start, (jobs, weights), and its length, summed in float64, (jobs,).
+
+        May write into the stack; where it raises, it has not.
+        """
         ...
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
@@ -107,9 +111,9 @@ class VmapProgram:
         """By PyTorch."""
         return row_norms(gradients)
 
-    def lengths(self, updates: Tensor) -> Tensor:
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""
-        return update_norms(updates)
+        return starts.moved(stack, self._model.num_weights)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""

@@ -14,8 +14,31 @@ from torch import Tensor
 
 from flare.learning.engine.products import Gradient, Outer, made
 from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.terms import update_norms
 from flare.learning.job import Job, Update
 from flare.types import Indices
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """The vectors that the rows of a stack start from.
+
+    rows    the distinct ones, (vectors, row length)
+    index   which of them is that of each job, (jobs,)
+    """
+
+    rows: Tensor
+    index: Tensor
+
+    def __call__(self) -> Tensor:
+        """A copy for each job, (jobs, row length)."""
+        return self.rows.index_select(0, self.index)
+
+    def moved(self, stack: Tensor, num_weights: int) -> tuple[Tensor, Tensor]:
+        """As of `Program.moved`, by PyTorch; writes into the stack."""
+        moved = stack.sub_(self())[:, :num_weights]
+        return moved, update_norms(moved)
 
 
 @final
