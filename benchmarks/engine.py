@@ -37,6 +37,7 @@ from flare.rng import stream
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
+PRODUCTS = ("_product", "_add_outer")  # our kernels of matrix products
 
 
 class Opaque(nn.Module):
@@ -199,7 +200,7 @@ def roofline(results: dict[str, Any], key: str, rows: list[dict[str, Any]]) -> s
     """How near the work is to what the machine can do."""
     giga = results["giga_operations"][key.split(", ")[0]]
     everything = sum(row["us_per_device_step"] for row in rows)
-    ours = sum(row["us_per_device_step"] for row in rows if row["kernel"] == "_product")
+    ours = sum(row["us_per_device_step"] for row in rows if row["kernel"] in PRODUCTS)
     text = f"Matrix products of {giga:.2f} GFLOP a device-step: {1e3 * giga / everything:.0f} TFLOP/s over all kernels"
     if ours:
         text += f", {1e3 * giga / ours:.0f} in the products, which take {ours / everything:.0%} of the time"
@@ -217,7 +218,7 @@ def with_earlier(results: dict[str, Any], earlier: dict[str, Any]) -> dict[str, 
     kept = [row | {"earlier": True} for row in earlier["rows"] if _what(row) not in now]
     before = [row for row in earlier["rows"] if _what(row) in now]
     products = {
-        key: sum(row["us_per_device_step"] for row in rows if row["kernel"] == "_product")
+        key: sum(row["us_per_device_step"] for row in rows if row["kernel"] in PRODUCTS)
         for key, rows in earlier["kernels"].items()
     }
     return results | {

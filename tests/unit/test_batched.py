@@ -20,9 +20,10 @@ from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.compiled import CompiledProgram
-from flare.learning.engine.products import Plain
+from flare.learning.engine.products import Outer, Plain, made
 from flare.learning.engine.programs import VmapProgram, make_program
 from flare.learning.engine.reference import ReferenceEngine
+from flare.learning.engine.stack import Descent
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
 from flare.learning.models import make_model
@@ -120,6 +121,29 @@ def test_every_rule_matches_the_reference(name: str, device: str) -> None:
     assert [u.loss for u in mine] == pytest.approx([u.loss for u in wanted], rel=1e-3 if name.endswith("cnn") else 1e-5)
 
 
+@pytest.mark.parametrize("extra", ["nothing", "drift", "starts", "outside"])
+def test_a_gradient_that_is_not_carried_out_steps_like_its_numbers(extra: str) -> None:
+    draw = torch.Generator().manual_seed(1)
+    jobs, sizes = 3, [6, 4 * 5, 2]
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(jobs, *shape, generator=draw)
+
+    stack, outer = numbers(64), Outer(Plain(), numbers(4, 7), numbers(5, 7))
+    given = {"drift": numbers(28), "starts": numbers(64), "outside": numbers(28) > 0.0}
+    extras = [given[name] if name == extra else None for name in ("starts", "drift", "outside")]
+    descent = Descent(sizes, numbers(1), numbers(1), *extras)
+    first, last = numbers(6), numbers(2)
+    by_factors, by_numbers = stack.clone(), stack.clone()
+    descent(by_factors[:2], [first[:2], Outer(Plain(), outer.dy[:2], outer.x[:2]), last[:2]])
+    product = torch.stack([dy @ x.T for dy, x in zip(outer.dy, outer.x, strict=True)])
+    descent(by_numbers[:2], [first[:2], product[:2], last[:2]])
+    torch.testing.assert_close(by_factors, by_numbers)
+    assert (by_factors[:2, 6:26] != stack[:2, 6:26]).any()
+    assert torch.equal(by_factors[2], stack[2])
+    assert torch.equal(by_factors[:, 28:], stack[:, 28:])
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_module_that_is_no_chain_of_layers_goes_through_vmap(device: str) -> None:
     data, module = random_data((12,)), two_paths()
@@ -180,12 +204,13 @@ def test_own_layers_are_exact_in_double_precision(chain: str, whole_numbers: boo
     labels = torch.from_numpy(draw.integers(4, size=(jobs, samples)))
     shares = torch.full((jobs, samples), 1.0 / samples, dtype=torch.float64)
     losses, gradients = program.gradient(weights, program.arrange(x), labels, shares)
+    numbers = made(gradients)
     for job in range(jobs):
         own = [each[job].clone().requires_grad_() for each in parameters]
         logits = functional_call(module, dict(zip(model.names, own, strict=True)), (x[job],))
         loss = functional.cross_entropy(logits, labels[job])
         assert losses[job].item() == pytest.approx(loss.item(), rel=1e-12)
-        for mine, wanted in zip(gradients, torch.autograd.grad(loss, own), strict=True):
+        for mine, wanted in zip(numbers, torch.autograd.grad(loss, own), strict=True):
             torch.testing.assert_close(mine[job].reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-12)
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
+from flare.learning.engine.products import made
 from flare.learning.engine.programs import VmapProgram
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
@@ -365,6 +366,7 @@ def test_the_gradient_of_the_contrast_written_by_hand_is_exact_in_double_precisi
     arranged = program.arrange(x)
     anchors = Anchors(program.features(start, arranged), program.features(previous, arranged), mu, temperature)
     losses, gradients = program.gradient(weights, arranged, labels, shares, anchors)
+    gradients = made(gradients)
     for i in range(jobs):
 
         def call(w, i=i):

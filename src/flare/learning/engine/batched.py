@@ -4,7 +4,9 @@ The jobs are sorted by their number of steps, most first, so that those still at
 the stack: a step is one pass over that prefix. The data lie on the device once; batches are gathered by index. A stack
 is cut into chunks that fit the memory, and where memory runs out after all, the chunk is halved and tried again. Rules
 with an ascent, a mask or a contrast are stacked with others that have the same of them (`seams`), so that plain rules
-pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it (`narrow`).
+pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it (`narrow`). What
+is large goes through the memory as seldom as can be: gradients of dense layers are added onto the weights as they are
+made (`products.Outer`), and updates and their lengths come of one pass over the stack (`kernels.moved`).
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
 whose weights are no longer finite. Compiled (`CompiledProgram`), that holds to the last bit. Uncompiled, on a CPU and
@@ -33,9 +35,10 @@ from flare.learning.engine.chunks import MAX_JOBS, Chunks
 from flare.learning.engine.compiled import CompiledProgram, can_compile
 from flare.learning.engine.graphs import Samples, StepGraphs, largest_height
 from flare.learning.engine.narrow import NarrowModels
+from flare.learning.engine.products import Gradient, made
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Run, Seams
-from flare.learning.engine.stack import Descent, Feed, Figures, Unread
+from flare.learning.engine.stack import Descent, Feed, Figures, Starts, Unread
 from flare.learning.engine.step import Step
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.flat import own_copy
@@ -135,9 +138,8 @@ class BatchedEngine:
         descent = Descent.of(jobs, starts, self._model.sizes, self._device, None if seams is None else seams.masks)
         sums = torch.zeros(len(jobs), 2, dtype=torch.float64, device=self._device)
         self._take_steps(Step(stack, sums, descent, seams), width, list(feed.steps()))
-        moved = stack.sub_(starts())[:, : self._model.num_weights]
+        moved, norms = self._run(lambda program: program.moved(stack, starts))
         means = sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)[:, None]
-        norms = self._run(lambda program: program.lengths(moved))
         figures = Figures(torch.cat([means, norms[:, None]], dim=1))
         deltas = list(moved if laid is None else laid(moved))  # while a GPU is still at work
         return [Unread(delta, figures, row) for row, delta in enumerate(deltas)]
@@ -192,7 +194,7 @@ class BatchedEngine:
         total = torch.zeros_like(stack)
         for count, indices, shares in feed.steps():
             _, gradients = self._loss_and_gradients(stack[:count], indices, shares)
-            for sum_of, gradient in zip(self._parts(total[:count]), gradients, strict=True):
+            for sum_of, gradient in zip(self._parts(total[:count]), made(gradients), strict=True):
                 sum_of += gradient.reshape(sum_of.shape)
         return list(total[:, : self._model.num_weights])
 
@@ -225,7 +227,7 @@ class BatchedEngine:
 
     def _loss_and_gradients(
         self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None, run: Run | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`; by
         `run`, where it is given, in place of `_run`."""
         run = self._run if run is None else run
@@ -266,8 +268,8 @@ class BatchedEngine:
     def _parts(self, stack: Tensor) -> tuple[Tensor, ...]:
         return torch.split(stack[:, : self._model.num_weights], self._model.sizes, dim=1)
 
-    def _stack(self, vectors: Sequence[Tensor]) -> tuple[Tensor, Callable[[], Tensor]]:
-        """A copy of the vectors as rows, and a function that makes another; vectors of one run are moved once.
+    def _stack(self, vectors: Sequence[Tensor]) -> tuple[Tensor, Starts]:
+        """A copy of the vectors as rows, and what it was made of; vectors of one run are moved once.
 
         Rows start at multiples of 256 bytes, as matrix products like it; the numbers too many are zero.
         """
@@ -282,7 +284,8 @@ class BatchedEngine:
         for row, vector in zip(rows, distinct.values(), strict=True):
             row[: self._model.num_weights] = vector.detach()
         index = torch.tensor([place[id(vector)] for vector in vectors], device=self._device)
-        return rows.index_select(0, index), lambda: rows.index_select(0, index)
+        starts = Starts(rows, index)
+        return starts(), starts
 
     def _by_kind(
         self,

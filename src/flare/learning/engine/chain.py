@@ -10,9 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flare.learning.engine.layers import Bias, Convolution, Flatten, Kept, Layer, Pool, Product, ReLU, Shape, Tanh
-from flare.learning.engine.products import Pair, Plain, Products
-from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms, update_norms
+from flare.learning.engine.layers import (
+    Bias,
+    Convolution,
+    Factors,
+    Flatten,
+    Kept,
+    Layer,
+    Pool,
+    Product,
+    ReLU,
+    Shape,
+    Tanh,
+)
+from flare.learning.engine.products import Gradient, Outer, Pair, Plain, Products
+from flare.learning.engine.stack import Starts
+from flare.learning.engine.terms import Anchors, contrast_gradient, row_norms
 from flare.learning.flat import FlatModel
 from flare.learning.widths import chain
 
@@ -52,9 +65,19 @@ class LayerProgram:
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """Forward and back."""
-        return self.backward(weights, *self.forward(weights, x), labels, shares, anchors)
+        losses, factors = self.backward(weights, *self.forward(weights, x), labels, shares, anchors)
+        return losses, self.gradients(factors)
+
+    def gradients(self, factors: Sequence[Tensor]) -> list[Gradient]:
+        """Those of the parameters, from what `backward` answers beside the losses."""
+        dense = {layer.parameter for layer in self.layers if isinstance(layer, Product)}
+        left = iter(factors)
+        return [
+            Outer(self._products, next(left), next(left)) if parameter in dense else next(left)
+            for parameter in range(len(self._model.names))
+        ]
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
@@ -71,9 +94,9 @@ class LayerProgram:
         """By PyTorch."""
         return row_norms(gradients)
 
-    def lengths(self, updates: Tensor) -> Tensor:
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""
-        return update_norms(updates)
+        return starts.moved(stack, self._model.num_weights)
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""
@@ -92,10 +115,11 @@ class LayerProgram:
         shares: Tensor,
         anchors: Anchors | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """The losses, and the gradients from the last layer down to the first one that has weights."""
+        """The losses, and the factors of all parameters' gradients, made from the last layer down to the first one that
+        has weights; tensors alone, as a compiler likes it."""
         parameters = self._parameters(weights)
         losses, dy = cross_entropy(logits, labels, shares)
-        gradients = [dy] * len(self._model.names)
+        gradients: list[Factors] = [()] * len(self._model.names)
         for i in range(len(self.layers) - 1, self._first - 1, -1):
             layer = self.layers[i]
             if layer.parameter is not None:
@@ -104,7 +128,7 @@ class LayerProgram:
                 dy = layer.backward(parameters[layer.parameter], kept[i], dy)
                 if anchors is not None and i == self._last_product:
                     dy = dy + contrast_gradient(kept[i][0], anchors, shares)  # a product keeps its input
-        return losses, gradients
+        return losses, [factor for factors in gradients for factor in factors]
 
     def _parameters(self, weights: Tensor) -> dict[int | None, Tensor | None]:
         """The parameters by their place in the model, and None for layers that have none."""

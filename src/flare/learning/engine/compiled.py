@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.products import Plain, Products
-from flare.learning.engine.terms import Anchors, update_norms
+from flare.learning.engine.products import Gradient, Outer, Plain, Products
+from flare.learning.engine.stack import Starts
+from flare.learning.engine.terms import Anchors
 from flare.learning.flat import FlatModel
 
 _EXAMPLE_HEIGHT = 32  # jobs
@@ -39,14 +40,15 @@ class CompiledProgram:
 
     def __init__(self, model: FlatModel, sample: Tensor, *, tf32: bool = False, own_products: bool = True) -> None:
         products: Products = Plain()
-        self._row_lengths: Callable[[Tensor], Tensor] = update_norms
+        self._moved: Callable[[Starts, Tensor, int], tuple[Tensor, Tensor]] = Starts.moved
         if own_products and can_compile(sample.device):
-            from flare.learning.engine.kernels import TensorCores, row_lengths  # needs Triton
+            from flare.learning.engine.kernels import TensorCores, moved  # needs Triton
 
-            products, self._row_lengths = TensorCores(tf32=tf32), row_lengths
+            products, self._moved = TensorCores(tf32=tf32), moved
         program = LayerProgram(model, tuple(sample.shape), products)
         self.floats_per_sample = program.floats_per_sample
-        self.width, self.arrange = program.width, program.arrange
+        self.width, self.arrange, self._gradients = program.width, program.arrange, program.gradients
+        self._sizes = model.sizes
         self._forward, self._backward = _compile(program.forward), _compile(program.backward)
         self._logits, self._features = _compile(program.logits), _compile(program.features)
         self._norms = _compile(program.norms)
@@ -56,11 +58,11 @@ class CompiledProgram:
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """Forward and back."""
         stacks = (weights, x, labels, shares, *(anchors or ()))
-        losses, *gradients = self._at_any_height("gradient", self._forward_and_back, *stacks)
-        return losses, gradients
+        losses, *factors = self._at_any_height("gradient", self._forward_and_back, *stacks)
+        return losses, self._gradients(factors)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
@@ -77,9 +79,9 @@ class CompiledProgram:
         (norms,) = self._at_any_height("norms", lambda *stacks: (self._norms(stacks),), *gradients)
         return norms
 
-    def lengths(self, updates: Tensor) -> Tensor:
-        """In one pass."""
-        return self._row_lengths(updates)
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
+        """In one pass, where there are kernels of our own."""
+        return self._moved(starts, stack, sum(self._sizes))
 
     def _forward_and_back(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
@@ -89,8 +91,19 @@ class CompiledProgram:
         if self._is_first:
             _mark(logits, *(tensor for keep in kept for tensor in keep))
         compared = (Anchors(*anchors),) if anchors else ()
-        losses, gradients = self._backward(weights, logits, kept, labels, shares, *compared)
-        return losses, *gradients
+        losses, factors = self._backward(weights, logits, kept, labels, shares, *compared)
+        if self._is_first:
+            self._try_out(weights, factors)
+        return losses, *factors
+
+    def _try_out(self, weights: Tensor, factors: Sequence[Tensor]) -> None:
+        """Carry out gradients in both ways, also onto the weights, which are an example: what fails must fail here,
+        where another program can take over."""
+        parts = torch.split(weights[:, : sum(self._sizes)], self._sizes, dim=1)
+        for part, gradient in zip(parts, self._gradients(factors), strict=True):
+            if isinstance(gradient, Outer):
+                gradient.made()
+                gradient.add_to_(part, part[:, :1].clone())
 
     def _at_any_height(self, name: str, work: Callable[..., tuple[Tensor, ...]], *stacks: Tensor) -> tuple[Tensor, ...]:
         """What `work` answers for stacks of any number of jobs, their height, with code compiled once for all heights.

@@ -1,16 +1,21 @@
 # mypy: ignore-errors
-"""The matrix products of layers as one Triton kernel, for GPUs.
+"""The matrix products of layers as one Triton kernel, for GPUs, and what else a step does with large matrices.
 
 Factors in float32 are split, into two of TF32 (10 bits) or three of bfloat16 (7 bits), and three of the four or six of
 the nine products added on the tensor cores ("tf32x3", "bf16x6"): about the accuracy of float32 at several times its
 speed. The windows of a convolution are never laid out: entry (tap, place) of their matrix is the number at
 offset(tap) + offset(place) of the activation, so the kernel reads it from there. Tiles follow from the shape of a job's
 product alone: it is added up in the same order, whatever the number of jobs.
+
+A step of a dense layer adds its gradient, a product, onto the weights where they lie (`_add_outer`): a tile is added up
+as by `_product`, and added on with one rounding, as by PyTorch's `addcmul_`. So the weights get the bits that they get
+where the gradient is written down first, as it is beside rules that add something to it.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, final
 
 import torch
@@ -20,6 +25,7 @@ from torch import Tensor
 from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.products import Pair, window_columns
+from flare.learning.engine.stack import Starts
 
 _THREE, _SIX = "tf32x3", "bf16x6"
 _KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions
@@ -46,11 +52,15 @@ def _place_offset(place, run: tl.constexpr, line: tl.constexpr, in_line: tl.cons
 
 
 @triton.jit
-def _part_squares(rows, sums, row_stride, columns, parts, block: tl.constexpr):
+def _way(stack, starts, index, moved, sums, row_stride, columns, parts, block: tl.constexpr):
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = part * block + tl.arange(0, block)
-    numbers = tl.load(rows + row * row_stride + column, mask=column < columns, other=0.0).to(tl.float64)
-    tl.store(sums + row * parts + part, tl.sum(numbers * numbers))
+    inside = column < columns
+    start = tl.load(starts + tl.load(index + row) * row_stride + column, mask=inside, other=0.0)
+    numbers = tl.load(stack + row * row_stride + column, mask=inside, other=0.0) - start
+    tl.store(moved + row * row_stride + column, numbers, mask=inside)
+    exact = numbers.to(tl.float64)
+    tl.store(sums + row * parts + part, tl.sum(exact * exact))
 
 
 @triton.jit
@@ -115,6 +125,47 @@ def _product(
         total = tl.dot(left, right, total, input_precision=precision)
     c += (job * parts + part) * (rows * columns) + row[:, None] * columns + column[None, :]
     tl.store(c, total, mask=(row[:, None] < rows) & (column[None, :] < columns))
+
+
+@triton.jit
+def _add_outer(
+    weights,  # (jobs, rows, columns), each job's without gaps
+    dy,  # (jobs, rows, depth)
+    x,  # (jobs, columns, depth)
+    scale,  # (jobs,)
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    depth: tl.constexpr,
+    weights_job: tl.constexpr,  # strides
+    dy_job: tl.constexpr,
+    dy_row: tl.constexpr,
+    dy_depth: tl.constexpr,
+    x_job: tl.constexpr,
+    x_column: tl.constexpr,
+    x_depth: tl.constexpr,
+    scale_job: tl.constexpr,
+    bm: tl.constexpr,
+    bn: tl.constexpr,
+    bk: tl.constexpr,
+    precision: tl.constexpr,
+):
+    tiles: tl.constexpr = (columns + bn - 1) // bn
+    tile, job = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = (tile // tiles) * bm + tl.arange(0, bm)
+    column = (tile % tiles) * bn + tl.arange(0, bn)
+    dy += job * dy_job + row[:, None] * dy_row
+    x += job * x_job + column[None, :] * x_column
+    total = tl.zeros((bm, bn), dtype=tl.float32)
+    for step in range(0, depth, bk):
+        k = step + tl.arange(0, bk)
+        left = tl.load(dy + k[None, :] * dy_depth, mask=(row[:, None] < rows) & (k[None, :] < depth), other=0.0)
+        right = tl.load(x + k[:, None] * x_depth, mask=(k[:, None] < depth) & (column[None, :] < columns), other=0.0)
+        total = tl.dot(left, right, total, input_precision=precision)
+    weights += job * weights_job + row[:, None] * columns + column[None, :]
+    inside = (row[:, None] < rows) & (column[None, :] < columns)
+    # The weights are read last: held meanwhile, they would leave room for half as many tiles at once.
+    before = tl.load(weights, mask=inside, other=0.0)
+    tl.store(weights, tl.fma(total, tl.load(scale + job * scale_job), before), mask=inside)
 
 
 class Tiles(NamedTuple):
@@ -217,23 +268,46 @@ def launch(
     tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
     grid = (triton.cdiv(rows, cut.bm) * triton.cdiv(columns, cut.bn), jobs, cut.parts)
     kernel = torch.library.wrap_triton(_product)
-    kernel[grid](a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
+    with _on(a.device):
+        kernel[grid](a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
     return c.view(jobs, rows, columns) if cut.parts == 1 else c.sum(1)
+
+
+def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision: str, tiles: Tiles) -> None:
+    """Add scale (jobs, 1) times dy x^T, of dy (jobs, out, samples) and x (jobs, in, samples), onto weights
+    (jobs, out in), in place. A tile is never divided into parts."""
+    (jobs, rows, depth), columns = dy.shape, x.shape[1]
+    assert weights.stride(1) == 1
+    strides = {"weights_job": weights.stride(0), "scale_job": scale.stride(0)}
+    strides |= {"dy_job": dy.stride(0), "dy_row": dy.stride(1), "dy_depth": dy.stride(2)}
+    strides |= {"x_job": x.stride(0), "x_column": x.stride(1), "x_depth": x.stride(2)}
+    tiling = {"bm": tiles.bm, "bn": tiles.bn, "bk": tiles.bk, "num_warps": tiles.warps, "num_stages": tiles.stages}
+    sizes = {"rows": rows, "columns": columns, "depth": depth}
+    grid = (triton.cdiv(rows, tiles.bm) * triton.cdiv(columns, tiles.bn), jobs)
+    with _on(weights.device):
+        _add_outer[grid](weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
+
+
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Lets kernels start on the device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 _SQUARES_AT_ONCE = 4096
 
 
-def row_lengths(rows: Tensor) -> Tensor:
-    """The length of each row (jobs, numbers), summed in float64; a row's depends on no other. Shape (jobs,)."""
-    jobs, columns = rows.shape
-    parts = triton.cdiv(columns, _SQUARES_AT_ONCE)
-    sums = torch.empty((jobs, parts), device=rows.device, dtype=torch.float64)
-    lengths = torch.empty(jobs, device=rows.device, dtype=torch.float64)
-    with torch.cuda.device(rows.device):
-        _part_squares[(jobs, parts)](rows, sums, rows.stride(0), columns, parts, block=_SQUARES_AT_ONCE)
+def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tensor]:
+    """As of `Program.moved`, in one pass over the stack, which stays as it is; a row's numbers depend on no other."""
+    jobs, row_length = stack.shape
+    parts = triton.cdiv(num_weights, _SQUARES_AT_ONCE)
+    way = torch.empty_like(stack)
+    sums = torch.empty((jobs, parts), device=stack.device, dtype=torch.float64)
+    lengths = torch.empty(jobs, device=stack.device, dtype=torch.float64)
+    tensors = (stack, starts.rows, starts.index, way, sums)
+    with _on(stack.device):
+        _way[(jobs, parts)](*tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
         _row_lengths[(jobs,)](sums, lengths, parts, block=triton.next_power_of_2(parts))
-    return lengths
+    return way[:, :num_weights], lengths
 
 
 def _window_numbers(window: Window) -> dict[str, int]:
@@ -289,3 +363,11 @@ class TensorCores:
         if stride != (1, 1):
             return self.multiply(dy, window_columns(x, kernel, stride).transpose(1, 2))
         return _window_gradient(dy, x, *kernel, self._precision)
+
+    def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
+        """Without the product in between, but for batches of thousands."""
+        tiles = choose_tiles(dy.shape[1], x.shape[1], dy.shape[2], along_depth=x.stride(2) == 1)
+        if tiles.parts > 1 or tiles.six:
+            weights.addcmul_(self.multiply(dy, x.transpose(1, 2)).flatten(1), scale)
+        else:
+            add_outer_(weights, dy, x, scale, self._precision, tiles)

@@ -23,6 +23,8 @@ from flare.learning.engine.products import Pair, Products
 
 Shape = tuple[int, ...]
 Kept = tuple[Tensor, ...]
+Factors = tuple[Tensor, ...]
+"""The gradient of a parameter (jobs, ...), or dy (jobs, out, samples) and x (jobs, in, samples): it is dy x^T."""
 
 
 class Layer(Protocol):
@@ -41,8 +43,8 @@ class Layer(Protocol):
         """The gradient of the input from that of the output."""
         ...
 
-    def weight_gradient(self, kept: Kept, dy: Tensor) -> Tensor:
-        """The gradient of the parameter, shape (jobs, ...) with as many numbers as the parameter for each job."""
+    def weight_gradient(self, kept: Kept, dy: Tensor) -> Factors:
+        """The gradient of the parameter, with as many numbers as the parameter for each job."""
         ...
 
 
@@ -51,7 +53,7 @@ class _Plain:
 
     parameter: int | None = None
 
-    def weight_gradient(self, kept: Kept, dy: Tensor) -> Tensor:
+    def weight_gradient(self, kept: Kept, dy: Tensor) -> Factors:
         """There is none."""
         raise NotImplementedError("a layer without a parameter has no gradient of one")
 
@@ -74,9 +76,9 @@ class Product:
         assert weight is not None
         return self.products.multiply(weight.transpose(1, 2), dy)
 
-    def weight_gradient(self, kept: Kept, dy: Tensor) -> Tensor:
-        """dy x^T."""
-        return self.products.multiply(dy, kept[0].transpose(1, 2))
+    def weight_gradient(self, kept: Kept, dy: Tensor) -> Factors:
+        """dy x^T, not carried out."""
+        return dy, kept[0]
 
 
 @final
@@ -110,9 +112,9 @@ class Convolution:
         dx = overlap_add(rows.unbind(2), dim=2, step=self.stride[0], size=height)  # (jobs, C, H, W, samples)
         return dx[:, :, pad_h : height - pad_h, pad_w : width - pad_w]
 
-    def weight_gradient(self, kept: Kept, dy: Tensor) -> Tensor:
+    def weight_gradient(self, kept: Kept, dy: Tensor) -> Factors:
         """dy times the windows, transposed."""
-        return self.products.window_gradient(dy.flatten(2), kept[0], self.kernel, self.stride)
+        return (self.products.window_gradient(dy.flatten(2), kept[0], self.kernel, self.stride),)
 
     @property
     def out_side(self) -> Pair:
@@ -139,9 +141,9 @@ class Bias:
         """As it came."""
         return dy
 
-    def weight_gradient(self, kept: Kept, dy: Tensor) -> Tensor:
+    def weight_gradient(self, kept: Kept, dy: Tensor) -> Factors:
         """The sum over places and samples."""
-        return dy.flatten(2).sum(2)
+        return (dy.flatten(2).sum(2),)
 
 
 @final

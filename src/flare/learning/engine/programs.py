@@ -15,7 +15,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
-from flare.learning.engine.terms import Anchors, contrast_loss, row_norms, update_norms
+from flare.learning.engine.products import Gradient
+from flare.learning.engine.stack import Starts
+from flare.learning.engine.terms import Anchors, contrast_loss, row_norms
 from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
 
@@ -36,7 +38,7 @@ class Program(Protocol):
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """Losses (jobs,), the sums of the samples' by their shares (jobs, samples), and the parameters' gradients.
 
         With anchors, the gradients are those of the losses and the contrast; the losses are the same.
@@ -51,8 +53,11 @@ class Program(Protocol):
         """The length of each job's gradient over all parameters, shape (jobs,)."""
         ...
 
-    def lengths(self, updates: Tensor) -> Tensor:
-        """The length of each job's update, summed in float64, from updates (jobs, weights); shape (jobs,)."""
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
+        """The way of each row of a stack from its start, (jobs, weights), and its length, summed in float64, (jobs,).
+
+        May write into the stack; where it raises, it has not.
+        """
         ...
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
@@ -88,7 +93,7 @@ class VmapProgram:
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, list[Gradient]]:
         """The loss and its gradient of every job."""
         parameters = self._parameters(weights)
         if anchors is None:
@@ -106,9 +111,9 @@ class VmapProgram:
         """By PyTorch."""
         return row_norms(gradients)
 
-    def lengths(self, updates: Tensor) -> Tensor:
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""
-        return update_norms(updates)
+        return starts.moved(stack, self._model.num_weights)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""

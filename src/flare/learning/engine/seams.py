@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar, final
 import torch
 from torch import Tensor
 
+from flare.learning.engine.products import Gradient, made
 from flare.learning.engine.programs import Program
 from flare.learning.engine.terms import MIN_NORM, Anchors
 from flare.learning.job import Job
@@ -71,21 +72,22 @@ class Seams:
         temperature = torch.tensor([term.temperature for term in terms], device=device)
         return cls(sizes, ascents, masks, start, previous, mu, temperature)
 
-    def gradient(self, run: Run, stack: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def gradient(self, run: Run, stack: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, list[Gradient]]:
         """Losses and gradients as of `Program.gradient`, for the rows of `stack`, the first ones of all."""
         anchors = self._anchors(run, x)
 
-        def at(weights: Tensor) -> tuple[Tensor, list[Tensor]]:
+        def at(weights: Tensor) -> tuple[Tensor, list[Gradient]]:
             if self.masks is None:
                 return run(lambda program: program.gradient(weights, x, y, shares, anchors))
             masked = weights * self.masks[: len(weights)]
             losses, gradients = run(lambda program: program.gradient(masked, x, y, shares, anchors))
-            return losses, self._masked(gradients)
+            return losses, self._masked(made(gradients))
 
         losses, gradients = at(stack)
         if self.ascents is not None:
-            norms = run(lambda program: program.norms(gradients))
-            _, gradients = at(self._uphill(stack, gradients, norms))
+            slope = made(gradients)
+            norms = run(lambda program: program.norms(slope))
+            _, gradients = at(self._uphill(stack, slope, norms))
         return losses, gradients
 
     def _anchors(self, run: Run, x: Tensor) -> Anchors | None:
@@ -98,7 +100,7 @@ class Seams:
         z_previous = run(lambda program: program.features(previous[:count], x))
         return Anchors(z_start, z_previous, mu[:count], temperature[:count])
 
-    def _masked(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+    def _masked(self, gradients: Sequence[Tensor]) -> list[Gradient]:
         assert self.masks is not None
         count = len(gradients[0])
         masks = torch.split(self.masks[:count, : sum(self.sizes)], self.sizes, dim=1)

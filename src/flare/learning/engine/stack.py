@@ -12,9 +12,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flare.learning.engine.products import Gradient, Outer, made
 from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.terms import update_norms
 from flare.learning.job import Job, Update
 from flare.types import Indices
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """The vectors that the rows of a stack start from.
+
+    rows    the distinct ones, (vectors, row length)
+    index   which of them is that of each job, (jobs,)
+    """
+
+    rows: Tensor
+    index: Tensor
+
+    def __call__(self) -> Tensor:
+        """A copy for each job, (jobs, row length)."""
+        return self.rows.index_select(0, self.index)
+
+    def moved(self, stack: Tensor, num_weights: int) -> tuple[Tensor, Tensor]:
+        """As of `Program.moved`, by PyTorch; writes into the stack."""
+        moved = stack.sub_(self())[:, :num_weights]
+        return moved, update_norms(moved)
 
 
 @final
@@ -128,13 +152,22 @@ class Descent:
             None if masks is None else masks[:, : sum(sizes)] == 0.0,
         )
 
-    def __call__(self, stack: Tensor, gradients: Sequence[Tensor]) -> None:
-        """Step the rows of `stack`, the first ones of all; writes into both arguments."""
+    def __call__(self, stack: Tensor, gradients: Sequence[Gradient]) -> None:
+        """Step the rows of `stack`, the first ones of all, in place.
+
+        A gradient that has not been carried out never is, where no rule adds anything to it: it is added onto the
+        weights as it is made.
+        """
         count, ends = len(stack), np.cumsum(self.sizes).tolist()
         minus_lr, mu = self.minus_lr[:count], self.mu[:count]
+        is_plain = self.drift is None and self.starts is None and self.outside is None
         for size, end, gradient in zip(self.sizes, ends, gradients, strict=True):
             mine = slice(end - size, end)
-            weights, direction = stack[:, mine], gradient.reshape(count, size)
+            weights = stack[:, mine]
+            if is_plain and isinstance(gradient, Outer):
+                gradient.add_to_(weights, minus_lr)
+                continue
+            direction = made([gradient])[0].reshape(count, size)
             if self.drift is not None:
                 direction = direction + self.drift[:count, mine]
             if self.starts is not None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
 
+from flare.learning.engine.products import Gradient
 from flare.learning.engine.seams import Seams
 from flare.learning.engine.stack import Descent
 
-Gradients = Callable[[Tensor, Tensor, Tensor, Seams | None], tuple[Tensor, list[Tensor]]]
+Gradients = Callable[[Tensor, Tensor, Tensor, Seams | None], tuple[Tensor, Sequence[Gradient]]]
 """Losses and gradients of jobs, from the rows of their weights, their samples, the samples' shares, and their seams."""
 PART = TypeVar("PART", Descent, Seams)
 
