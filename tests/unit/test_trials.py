@@ -7,7 +7,8 @@ import multiprocessing
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ import pytest
 
 from flare.cli.report import report
 from flare.config import Config, Options, override
+from flare.experiments import EXPERIMENTS
+from flare.experiments.experiment import Experiment, Results, Scale
+from flare.experiments.reproduce import reproduce
 from flare.experiments.trial import Outcome, Trial, read_outcome, run_trials, task_of
 from flare.learning.methods import METHODS
 from flare.records import RunFolder, run_keeper
@@ -24,7 +28,7 @@ from flare.records.checkpoint import Snapshot
 from flare.records.run import read_run
 from flare.scheduling import POLICIES
 from flare.simulation import Simulation
-from flare.sweeps import Place, anywhere, begin, expected_rounds, run_tasks
+from flare.sweeps import Place, Task, Workers, anywhere, begin, expected_rounds, run_tasks, staying
 from flare.sweeps import task as tasks
 from tests.made_up_outcomes import arrays
 
@@ -238,6 +242,27 @@ def test_what_is_done_is_not_done_again(done: Path, built: Counter[str]) -> None
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
     for key, outcome in run_trials(GRID, done, ON_CPU).items():
         assert_same(outcomes[key], outcome)
+
+
+def test_trials_and_those_chosen_by_them_have_the_same_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hired: list[int] = []
+
+    def counted(tasks: Sequence[Task], place: Place) -> AbstractContextManager[Workers | None]:
+        hired.append(len(tasks))
+        return staying(tasks, place)
+
+    def then(first: Results) -> list[Trial]:
+        assert first.curves("panel") == ["first"]
+        return [trial("seed=2", curve="then")]
+
+    own = Experiment("own", "title", lambda scale: [trial(curve="first")], lambda results: [], lambda results: {}, then)
+    monkeypatch.setitem(EXPERIMENTS, "own", own)
+    monkeypatch.setattr("flare.experiments.reproduce.staying", counted)
+    for _ in range(2):  # where nothing is missing nobody is hired: a cluster may be gone
+        (made,) = reproduce(["own"], Scale((0,)), ON_CPU, tmp_path)
+        assert made.results.curves("panel") == ["then"]
+        assert hired == [1]
+    assert len(rounds(tmp_path / "trials")) == 2
 
 
 def test_equal_trials_are_one_run(built: Counter[str], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Callback, Outcome, Trial, run_trials
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
-from flare.sweeps import Place
+from flare.sweeps import Place, Task, Workers, staying
 
 MEASURES = {
     name: getattr(measures, name)
@@ -72,16 +73,25 @@ def reproduce(
     experiments = {name: EXPERIMENTS[name] for name in names}
     _make_place(names, out)
 
-    def results_of(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Results]:
-        """The results of the experiments whose trials are complete."""
-        everything = [trial for each in trials.values() for trial in each]
-        outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping)
-        whole = {name: own for name, own in trials.items() if all(trial.key in outcomes for trial in own)}
-        return {name: Results(own, outcomes, scale) for name, own in whole.items()}
+    with ExitStack() as stack:
+        hired: list[Workers | None] = []
 
-    first = results_of({name: one.trials(scale) for name, one in experiments.items()})
-    then = {name: experiments[name].then for name in first}
-    counting = first | results_of({name: more(first[name]) for name, more in then.items() if more is not None})
+        def hire(tasks: Sequence[Task]) -> Workers | None:
+            """The same workers for all trials, since it takes time to start them."""
+            if not hired:
+                hired.append(stack.enter_context(staying(tasks, place)))
+            return hired[0]
+
+        def results_of(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Results]:
+            """The results of the experiments whose trials are complete."""
+            everything = [trial for each in trials.values() for trial in each]
+            outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping, hire=hire)
+            whole = {name: own for name, own in trials.items() if all(trial.key in outcomes for trial in own)}
+            return {name: Results(own, outcomes, scale) for name, own in whole.items()}
+
+        first = results_of({name: one.trials(scale) for name, one in experiments.items()})
+        then = {name: experiments[name].then for name in first}
+        counting = first | results_of({name: more(first[name]) for name, more in then.items() if more is not None})
     made = []
     for name, one in experiments.items():
         if name in counting and (one.then is None or counting[name] is not first[name]):
