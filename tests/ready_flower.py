@@ -63,6 +63,7 @@ def programs(environment: tuple[tuple[str, str], ...]) -> Path:
 
 
 def _serve(folder: Path) -> None:
+    gc.disable()  # until all is imported, none of which is garbage
     known = {each.name: each.load() for each in entry_points(group="console_scripts") if each.name in PROGRAMS}
     for name in IMPORTED:
         import_module(name)
@@ -72,6 +73,7 @@ def _serve(folder: Path) -> None:
         (folder / name).chmod(0o700)
     gc.collect()
     gc.freeze()  # no copy walks over what is imported, and so copies it in earnest
+    gc.enable()
     for connection, listener in ready.asked(folder, between=_reap):
         if os.fork() == 0:
             listener.close()

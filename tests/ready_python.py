@@ -144,10 +144,12 @@ def process(imported: tuple[str, ...]) -> Path:
 
 
 def _serve(folder: Path, imported: Sequence[str]) -> None:
+    gc.disable()  # until all is imported, none of which is garbage
     for name in imported:
         import_module(name)
     gc.collect()
     gc.freeze()  # no copy walks over what is imported, and so copies it in earnest
+    gc.enable()
     for connection, _ in ready.asked(folder):
         with suppress(ConnectionError), connection.makefile() as questions:
             if line := questions.readline():
