@@ -1,6 +1,6 @@
 """Compiles what the tests import while pip still installs: pip keeps one core busy, and this another.
 
-    python compiling.py, in the environment; it ends with whoever started it, or when all is done
+    python compiling.py, in the environment; it ends with whoever started it, or when FLARE, the last one, is installed
 
 Each package is imported as soon as it is there, with what it needs, which pip installs before it. What goes wrong here
 goes wrong again where it counts, so that it is not told.
@@ -38,10 +38,14 @@ IMPORTED = {
 """By the name of what is installed, in pip's order."""
 
 
+def is_installed(name: str) -> bool:
+    return any(Path(sysconfig.get_path("purelib")).glob(f"{name}-*.dist-info/RECORD"))
+
+
 def main() -> None:
-    packages, parent = Path(sysconfig.get_path("purelib")), os.getppid()
+    parent = os.getppid()
     for name, modules in IMPORTED.items():
-        while not list(packages.glob(f"{name}-*.dist-info/RECORD")):
+        while not (is_installed(name) or is_installed("flare_wfl")):
             time.sleep(0.1)
             if os.getppid() != parent:
                 return

@@ -1,9 +1,13 @@
-"""The map in CONTRIBUTING.md names every file, and no file that there is not."""
+"""The map in CONTRIBUTING.md names every file and no other, and the set-up what is installed."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import pytest
+
+from tests import compiling
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "flare"
@@ -40,3 +44,9 @@ def test_every_task_leads_to_a_file() -> None:
         assert paths, row
         for path in paths:
             assert (PACKAGE / path).exists() or (ROOT / path).exists(), path
+
+
+def test_what_is_compiled_while_pip_installs_is_what_it_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [name for name in compiling.IMPORTED if not compiling.is_installed(name)] == []
+    monkeypatch.setattr(compiling, "IMPORTED", {"no_such_package": "no_such_package"})
+    compiling.main()  # does not wait for what never comes
