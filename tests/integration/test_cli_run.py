@@ -174,6 +174,14 @@ def test_compare_runs_all_in_lockstep_as_if_alone_and_reports(tmp_path: Path) ->
     assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
+def test_compare_says_where_nothing_is_compared_after_equal_time(here: Callable[..., str]) -> None:
+    once = ["--set", "run.rounds=2", "--set", "run.evaluate_every=2"]
+    said = here("compare", "--entry", "flare:exact", "--entry", "flare:cp", *SMALL, *once, "--out", "all", "--quiet")
+    words = "Not compared after equal simulated time: there is no time that the tests of all runs reach"
+    assert words in " ".join(said.split())
+    assert "Not compared after equal rounds" not in said
+
+
 def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path: Path) -> None:
     flare("run", *SMALL, "--out", "here", "--quiet", cwd=tmp_path)
     before = records(tmp_path / "here")

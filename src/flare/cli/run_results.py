@@ -17,7 +17,7 @@ from flare.config import Config
 from flare.records.run import RunNumbers
 from flare.report.comparison import against_best, as_json, remarks_of
 from flare.report.curves import MIN_SEEDS, summarise
-from flare.report.paired import Ranking, ranked_groups
+from flare.report.paired import By, Ranking, ranked_groups
 from flare.report.run_groups import Group
 from flare.report.run_words import interval_note, ordered_by, percent
 from flare.rounds.why_nobody import why_nobody_sends
@@ -123,6 +123,13 @@ def _print_differences(groups: Sequence[Group], ranked: Sequence[Ranking]) -> No
         "Points of test accuracy, mean over paired seeds [95 % interval]; won: in how many seeds it is ahead of the "
         f"best. An interval takes {MIN_SEEDS} seeds."
     )
+    for ranking in ranked:
+        if not ranking.standings:
+            what = "rounds: there is no round" if ranking.by is By.ROUNDS else "simulated time: there is no time"
+            say(
+                f"Not compared after equal {what} that the tests of all runs reach; test more often, by "
+                "run.evaluate_every."
+            )
     for remark in dict.fromkeys(each for one in known for each in remarks_of(one)):
         say(f"{remark}.")
 
