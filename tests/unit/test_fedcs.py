@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from flare.rng import stream
 from flare.scheduling import RoundProblem, solve
 from flare.scheduling.systems.fedcs import in_turn
-from tests.cells import alone_s, changed, paper_cell
+from tests.cells import alone_s, changed, network_cell, paper_cell
 
 
 def cell(upload_s: list[float], compute_s: list[float], deadline_s: float, snr: float = 1.0) -> RoundProblem:
@@ -17,14 +18,15 @@ def cell(upload_s: list[float], compute_s: list[float], deadline_s: float, snr: 
 
 
 def literally(problem: RoundProblem) -> list[int]:
-    """Algorithm 3, line by line, for devices without ties."""
+    """Algorithm 3, line by line, for devices without ties; those that must send come first."""
     upload_s = alone_s(problem) - problem.compute_s
-    candidates, selected, theta = set(range(problem.num_devices)), [], 0.0
+    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)
+    candidates, selected, theta = set(problem.reachable_in_order.tolist()), [], 0.0
     while candidates:
         longer = {k: float(upload_s[k] + max(0.0, problem.compute_s[k] - theta)) for k in candidates}
-        x = min(candidates, key=lambda k: longer[k])
+        x = min(candidates & set(problem.must) or candidates, key=lambda k: longer[k])
         candidates.remove(x)
-        if theta + longer[x] < problem.deadline_s:
+        if x in problem.must or theta + longer[x] < due_s[x]:
             theta += longer[x]
             selected.append(x)
     return selected
@@ -53,6 +55,19 @@ def test_it_is_algorithm_3_in_cells_of_the_paper() -> None:
         assert in_turn(problem).tolist() == expected
         sizes.append(len(expected))
     assert max(sizes) > 3
+
+
+def test_it_is_algorithm_3_where_devices_have_deadlines_of_their_own() -> None:
+    dropped = 0
+    for seed in range(60):
+        plain = network_cell(seed, num_devices=30)
+        draw = stream(seed, "due")
+        due_s = plain.deadline_s * draw.uniform(0.3, 1.2, plain.num_devices)
+        problem = changed(plain, due_s=due_s, block_hz=None, max_devices=None)
+        expected = literally(problem)
+        assert in_turn(problem).tolist() == expected
+        dropped += len(expected) < len(literally(changed(problem, due_s=None)))
+    assert dropped > 10
 
 
 def test_what_goes_in_turn_may_not_fit_side_by_side() -> None:

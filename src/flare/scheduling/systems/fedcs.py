@@ -47,16 +47,20 @@ def in_turn(problem: RoundProblem) -> Indices:
     taken: list[int] = []
     done_s = 0.0
     candidate = np.ones(order.size, dtype=bool)
-    while candidate.any():
+    place = np.arange(order.size)
+    while True:
         longer_s = _longer_s(sending_s, computing_s, done_s)
         open_now = candidate & forced if (candidate & forced).any() else candidate
-        nearest = int(np.where(open_now, longer_s, np.inf).argmin())
-        candidate[nearest] = False
+        # Until one is taken nothing changes for the others: of those who would be looked at before it, none can be.
         # The first one meets the deadline alone, whatever rounding says: it is reachable.
-        if forced[nearest] or not taken or done_s + longer_s[nearest] <= due_s[nearest]:
-            taken.append(nearest)
-            done_s += float(longer_s[nearest])
-    return order[taken]
+        fits = open_now & (forced | (done_s + longer_s <= due_s)) if taken else open_now
+        if not fits.any():
+            return order[taken]
+        nearest = int(np.where(fits, longer_s, np.inf).argmin())
+        before = (longer_s < longer_s[nearest]) | ((longer_s == longer_s[nearest]) & (place <= nearest))
+        candidate &= ~(open_now & before)
+        taken.append(nearest)
+        done_s += float(longer_s[nearest])
 
 
 def _longer_s(sending_s: Floats, computing_s: Floats, done_s: float) -> Floats:
