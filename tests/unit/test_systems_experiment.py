@@ -169,6 +169,9 @@ def test_how_much_earlier_by_hand() -> None:
     assert times_earlier(late, early, 0.5) == pytest.approx(-2.0)
     assert times_earlier(early, never, 0.5) == pytest.approx(np.log2(6.0))  # its end
     assert times_earlier(never, never, 0.5) == 0.0
+    soon_over = made_up([0.1] * 2)  # at 2 s: before the other has the target, and yet not earlier
+    assert times_earlier(late, soon_over, 0.5) == 0.0
+    assert times_earlier(soon_over, late, 0.5) == 0.0
 
 
 def found(outcome: Callable[[Trial], Outcome]) -> dict[str, Verdict]:

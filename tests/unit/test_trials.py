@@ -8,7 +8,8 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ from flare.records.checkpoint import Snapshot
 from flare.records.run import read_run
 from flare.scheduling import POLICIES
 from flare.simulation import Simulation
-from flare.sweeps import Place, Task, Workers, anywhere, begin, expected_rounds, run_tasks, staying
+from flare.sweeps import Place, Task, anywhere, begin, expected_rounds, run_tasks
 from flare.sweeps import task as tasks
+from flare.sweeps.order import Fault, Order, work
+from flare.sweeps.runner import Workers
 from tests.made_up_outcomes import arrays
 
 SMALL = (
@@ -244,25 +247,53 @@ def test_what_is_done_is_not_done_again(done: Path, built: Counter[str]) -> None
         assert_same(outcomes[key], outcome)
 
 
-def test_trials_and_those_chosen_by_them_have_the_same_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hired: list[int] = []
+class OneAfterTheOther:
+    """Workers that carry out an order at once, in this process, and say so."""
 
-    def counted(tasks: Sequence[Task], place: Place) -> AbstractContextManager[Workers | None]:
-        hired.append(len(tasks))
-        return staying(tasks, place)
+    place, patience_s, killed, room = ON_TWO, 0.0, (), 1
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def submit(self, order: Order) -> Future[Fault | None]:
+        self._say("work")
+        done: Future[Fault | None] = Future()
+        done.set_result(work(order))
+        return done
+
+    def kill(self) -> None:
+        pass
+
+
+def test_trials_and_those_chosen_by_them_have_the_same_workers_and_are_read_while_these_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[str] = []
+
+    def hired(tasks: Sequence[Task], place: Place) -> AbstractContextManager[Workers]:
+        said.append("hired")
+        return nullcontext(OneAfterTheOther(said.append))
+
+    def reading(folder: Path, own: Trial) -> Outcome | None:
+        outcome = read_outcome(folder, own)
+        said.extend([] if outcome is None else [own.curve])
+        return outcome
 
     def then(first: Results) -> list[Trial]:
-        assert first.curves("panel") == ["first"]
-        return [trial("seed=2", curve="then")]
+        assert first.curves("panel") == ["1", "2"]
+        return [trial("seed=3", curve="3"), trial("seed=4", curve="4")]
 
-    own = Experiment("own", "title", lambda scale: [trial(curve="first")], lambda results: [], lambda results: {}, then)
+    chosen_by = [trial("seed=1", curve="1"), trial("seed=2", curve="2")]
+    own = Experiment("own", "title", lambda scale: chosen_by, lambda results: [], lambda results: {}, then)
     monkeypatch.setitem(EXPERIMENTS, "own", own)
-    monkeypatch.setattr("flare.experiments.reproduce.staying", counted)
-    for _ in range(2):  # where nothing is missing nobody is hired: a cluster may be gone
-        (made,) = reproduce(["own"], Scale((0,)), ON_CPU, tmp_path)
-        assert made.results.curves("panel") == ["then"]
-        assert hired == [1]
-    assert len(rounds(tmp_path / "trials")) == 2
+    monkeypatch.setattr("flare.sweeps.runner._workers", hired)
+    monkeypatch.setattr("flare.experiments.trial.read_outcome", reading)
+    (made,) = reproduce(["own"], Scale((0,)), ON_TWO, tmp_path)
+    assert made.results.curves("panel") == ["3", "4"]
+    assert said == ["hired", "work", "1", "work", "2", "work", "3", "work", "4"]
+    said.clear()
+    reproduce(["own"], Scale((0,)), ON_TWO, tmp_path)
+    assert said == ["1", "2", "3", "4"]  # nobody is hired where nothing is missing: a cluster may be gone
 
 
 def test_equal_trials_are_one_run(built: Counter[str], tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_runs_that_do_not_fit_into_memory_together_are_done_one_after_the_other(
     def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
         rounds.append((task.key, record.round))
 
-    run_tasks(four(tmp_path), workers.place, workers=workers, callback=tell)
+    run_tasks(four(tmp_path), workers.place, hire=lambda tasks: workers, callback=tell)
     assert workers.batches == ["abc", "d", "ab", "c", "a", "b"]
     assert ended(tmp_path) == ["finished"] * 4
     assert sorted(rounds) == ALL_ROUNDS
@@ -283,14 +283,14 @@ def test_a_run_that_finds_no_memory_waits_for_others_and_is_at_last_done_alone(
 ) -> None:
     in_batches_of(1, monkeypatch)
     workers = Scarce(monkeypatch, failing=1)
-    run_tasks(four(tmp_path), workers.place, workers=workers)
+    run_tasks(four(tmp_path), workers.place, hire=lambda tasks: workers)
     assert workers.batches[:4] == [*"abcd"]
     assert sorted(workers.batches[4:]) == [*"abcd"]
     assert ended(tmp_path) == ["finished"] * 4
     workers = Scarce(monkeypatch, failing=9)
     words = r"memory ran out with the run [abcd] \(OutOfMemoryError: CUDA out of memory\): .* what is done is kept"
     with pytest.raises(OSError, match=words):
-        run_tasks(four(tmp_path / "more"), workers.place, workers=workers)
+        run_tasks(four(tmp_path / "more"), workers.place, hire=lambda tasks: workers)
     with pytest.raises(OSError, match=r"memory ran out with the run a \(CUDA out of memory\): .*other programs hold$"):
         run_tasks(four(None)[:1], Place("cpu"))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Callback, Outcome, Trial, run_trials
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
-from flare.sweeps import Place, Task, Workers, staying
+from flare.sweeps import Place, staying
 
 MEASURES = {
     name: getattr(measures, name)
@@ -73,14 +72,7 @@ def reproduce(
     experiments = {name: EXPERIMENTS[name] for name in names}
     _make_place(names, out)
 
-    with ExitStack() as stack:
-        hired: list[Workers | None] = []
-
-        def hire(tasks: Sequence[Task]) -> Workers | None:
-            """The same workers for all trials, since it takes time to start them."""
-            if not hired:
-                hired.append(stack.enter_context(staying(tasks, place)))
-            return hired[0]
+    with staying(place) as hire:
 
         def results_of(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Results]:
             """The results of the experiments whose trials are complete."""

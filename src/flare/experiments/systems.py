@@ -324,13 +324,16 @@ def _earlier(results: Results, ours: System, rival: System) -> list[Comparison]:
 
 
 def times_earlier(ours: Outcome, theirs: Outcome, target: float) -> float:
-    """log2 of their time to the target over ours; a run that never has it counts with the time at its end, and where
-    neither has it they are equal."""
-    reached = [seconds_to(run, target) for run in (ours, theirs)]
-    if not any(map(math.isfinite, reached)):
-        return 0.0
-    at_most = [min(time_s, float(run.clock_s[-1])) for time_s, run in zip(reached, (ours, theirs), strict=True)]
-    return math.log2(at_most[1] / at_most[0])
+    """log2 of their time to the target over ours. A run that never has it counts with the time at its end, but never
+    as earlier than one that has it; where neither has it they are equal."""
+    mine_s, other_s = (seconds_to(run, target) for run in (ours, theirs))
+    if math.isfinite(mine_s) and math.isfinite(other_s):
+        return math.log2(other_s / mine_s)
+    if math.isfinite(mine_s):
+        return math.log2(max(float(theirs.clock_s[-1]), mine_s) / mine_s)
+    if math.isfinite(other_s):
+        return math.log2(other_s / max(float(ours.clock_s[-1]), other_s))
+    return 0.0
 
 
 def _fairer(results: Results) -> Claim | None:

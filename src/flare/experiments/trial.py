@@ -7,7 +7,7 @@ stopped finds what it has already done.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from flare.config import Config, Options, settings_of
 from flare.config.names import MOVED
 from flare.records.run import RunNumbers, read_run
 from flare.simulation import RoundRecord, RunStatus
-from flare.sweeps import Place, Task, Workers, anywhere, run_tasks
+from flare.sweeps import Hire, Place, Task, anywhere, run_tasks
 from flare.types import Floats
 
 _FORMAT = 1  # part of a trial's name: raised where the same settings would give another run
@@ -81,12 +81,12 @@ def run_trials(
     *,
     callback: Callback = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
-    hire: Callable[[Sequence[Task]], Workers | None] = lambda tasks: None,
+    hire: Hire | None = None,
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key, fewer where `stopping` says so; run folders FOLDER/KEY keep them.
 
     Trials with the same key are one run. Those that are there are not run again; the callback sees them first. `hire`
-    is asked for workers where something is missing; where it has none, some are started for this call.
+    is that of `run_tasks`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {trial.key: trial for trial in trials}
@@ -105,10 +105,10 @@ def run_trials(
         ended = status is not RunStatus.RUNNING
         callback(wanted[task.key], record.round + 1, ended)
         if ended:
-            take_in(task.key)  # while others are still at work
+            take_in(task.key)  # while other workers are still at it
 
     tasks = [task_of(trial, folder) for trial in missing.values()]
-    run_tasks(tasks, place, callback=tell, stopping=stopping, workers=hire(tasks) if tasks else None)
+    run_tasks(tasks, place, callback=tell, stopping=stopping, hire=hire)
     for key in missing:
         take_in(key)
     return {key: done[key] for key in wanted if key in done}

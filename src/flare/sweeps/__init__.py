@@ -4,7 +4,7 @@ run_tasks(tasks, Place(), callback=..., stopping=...)
 """
 
 from flare.sweeps.batches import expected_rounds
-from flare.sweeps.runner import Workers, run_tasks, staying
+from flare.sweeps.runner import Hire, run_tasks, staying
 from flare.sweeps.task import LOCAL, PLACES, RAY, Callback, Own, Place, Task, anywhere, begin, begun, has_ended, listed
 
 __all__ = [
@@ -12,10 +12,10 @@ __all__ = [
     "PLACES",
     "RAY",
     "Callback",
+    "Hire",
     "Own",
     "Place",
     "Task",
-    "Workers",
     "anywhere",
     "begin",
     "begun",

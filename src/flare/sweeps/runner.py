@@ -61,16 +61,20 @@ class Workers(Protocol):
     def kill(self) -> None: ...  # noqa: D102
 
 
+Hire = Callable[[Sequence[Task]], Workers]
+"""Gives workers for tasks: the same ones whenever it is asked."""
+
+
 def run_tasks(
     tasks: Sequence[Task],
     place: Place,
     *,
     callback: Callback = lambda task, record, status: None,
     stopping: Callable[[], bool] = lambda: False,
-    workers: Workers | None = None,
+    hire: Hire | None = None,
 ) -> None:
     """Begin or continue every run and go on to its end. Where `stopping` says so, they are left to be continued.
-    `workers` are those of `staying`, where there are such; otherwise some are started for this call.
+    `hire` is that of `staying`, for workers who stay; without it some are started for this call.
 
     Raises what a run raises: ValueError for settings that cannot be and folders that cannot be used, OSError where a
     folder cannot be written or workers were killed again and again.
@@ -83,19 +87,22 @@ def run_tasks(
                 here.run(batch)
             return
     if tasks and not stopping():
-        with _workers(tasks, place) if workers is None else nullcontext(workers) as found:
+        with _workers(tasks, place) if hire is None else nullcontext(hire(tasks)) as found:
             _run_elsewhere(tasks, found, callback, stopping)
 
 
 @contextmanager
-def staying(tasks: Sequence[Task], place: Place) -> Iterator[Workers | None]:
-    """Workers for several calls of `run_tasks` with tasks such as these, since it takes time to start them; None where
-    this process does the work."""
-    if place.on == LOCAL and place.num_processes == 1:
-        yield None
-    else:
-        with _workers(tasks, place) as workers:
-            yield workers
+def staying(place: Place) -> Iterator[Hire]:
+    """Workers for several calls of `run_tasks`, since it takes time to start them: who is first asked for stays."""
+    with ExitStack() as stack:
+        hired: list[Workers] = []
+
+        def hire(tasks: Sequence[Task]) -> Workers:
+            if not hired:
+                hired.append(stack.enter_context(_workers(tasks, place)))
+            return hired[0]
+
+        yield hire
 
 
 @final

@@ -19,7 +19,7 @@ from flare.records import RunFolder
 from flare.records.manifest import is_run_folder
 from flare.records.run import RunNumbers, read_rounds, run_of
 from flare.rounds import RoundRecord
-from flare.sweeps import Callback, Place, Task, Workers, has_ended, run_tasks
+from flare.sweeps import Callback, Hire, Place, Task, has_ended, run_tasks
 from flare.tuning.goals import Goal, Outcome, Score, Standing, accuracy_by, at_least, outcome_of, score_of
 from flare.tuning.sampler import BatchTrials, ask
 from flare.tuning.space import Params, check_config
@@ -43,18 +43,18 @@ class _Going:
 @final
 @dataclass(frozen=True)
 class Carrying:
-    """Where runs are carried out, who sees their rounds, who says when to stop, and workers that stay."""
+    """Where runs are carried out, who sees their rounds, who says when to stop, and who gives workers that stay."""
 
     out: Path
     place: Place
     callback: Callback
     stopping: Callable[[], bool]
-    workers: Workers | None = None
+    hire: Hire | None = None
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Carry out those of the runs that have not ended."""
         left = [task for task in tasks if not has_ended(task)]
-        run_tasks(left, self.place, callback=self.callback, stopping=self.stopping, workers=self.workers)
+        run_tasks(left, self.place, callback=self.callback, stopping=self.stopping, hire=self.hire)
 
 
 def next_batch(tuning: Tuning, told: Sequence[Trial], how: Carrying) -> list[Trial] | None:

@@ -131,8 +131,8 @@ def carry_out(
 
     `told` hears of all trials that are over: those that were there, then after every batch.
     """
-    with staying(tuning.tasks(how.out, 0, tuning.space.start), how.place) as workers:
-        how = replace(how, workers=workers)
+    with staying(how.place) as hire:
+        how = replace(how, hire=hire)
         trials = _all_trials(tuning, how, told)
         if trials is None:
             return None
