@@ -25,7 +25,7 @@ WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 test: $(VENV)/.imported
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Once: what the tests import is compiled before they all do it at the same time, and so are they, by two processes.
+# Once, by two processes: the tests and what they import are compiled before all do it at the same time.
 HALF := tests/unit/test_[a-m]*
 $(VENV)/.imported: $(VENV)/.test
 	-$(BIN)/python -m pytest --collect-only -qq $(HALF) >/dev/null & \

@@ -1,6 +1,6 @@
 """Compiles what the tests import while pip still installs: pip keeps one core busy, and this another.
 
-    python compiling.py, in the environment; it ends with whoever started it, or when FLARE, the last one, is installed
+    python compiling.py, in the environment; it waits no longer than for FLARE, which comes last
 
 Each package is imported as soon as it is there, with what it needs, which pip installs before it. What goes wrong here
 goes wrong again where it counts, so that it is not told.
@@ -49,7 +49,12 @@ def main() -> None:
             time.sleep(0.1)
             if os.getppid() != parent:
                 return
-        subprocess.run([sys.executable, "-c", f"import {modules}"], stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            [sys.executable, "-c", f"import {modules}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         config.add_cleanup(ready.begin())
-    gc.disable()  # until all is imported, none of which is garbage
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # whoever collects the tests
+        gc.disable()  # until all is imported, none of which is garbage
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -153,17 +153,18 @@ def _read(
 
 
 def _standardised(parts: Sequence[Bytes], known: FetchedSet) -> Samples:
-    """Pixels scaled to [0, 1], then to zero mean and unit variance of each channel; shape (samples, channels, h, w)."""
+    """The pixels of all parts, one after the other, scaled to [0, 1], then to zero mean and unit variance of each
+    channel; shape (samples, channels, h, w)."""
     mean, std = (np.array(each, dtype=np.float32)[:, np.newaxis, np.newaxis] for each in (known.mean, known.std))
     x = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=np.float32)
     pieces = (pixels[at : at + _AT_ONCE] for pixels in parts for at in range(0, len(pixels), _AT_ONCE))
     end = 0
-    for pixels in pieces:
-        scaled = x[end : end + len(pixels)]
-        np.divide(pixels, np.float32(255.0), out=scaled)
+    for piece in pieces:
+        scaled = x[end : end + len(piece)]
+        np.divide(piece, np.float32(255.0), out=scaled)
         scaled -= mean
         scaled /= std
-        end += len(pixels)
+        end += len(piece)
     return x
 
 

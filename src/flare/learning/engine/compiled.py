@@ -122,7 +122,7 @@ class CompiledProgram:
                 self._shortages[kind] += 1
                 if self._shortages[kind] < _MAX_SHORTAGES:
                     raise
-                words = f"memory for {_EXAMPLE_HEIGHT} jobs, the compiler's example, was short {_MAX_SHORTAGES} times"
+                words = f"memory for {_EXAMPLE_HEIGHT} jobs, the compiler's example, was short again and again"
                 raise MemoryError(words) from why
             self._learned.add(kind)
         if height > 1:

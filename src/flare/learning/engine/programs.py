@@ -56,7 +56,7 @@ class Program(Protocol):
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """The way of each row of a stack from its start, (jobs, weights), and its length, summed in float64, (jobs,).
 
-        May write into the stack; where it raises, it has not.
+        May write into the stack: where memory runs out, the stack is made anew.
         """
         ...
 

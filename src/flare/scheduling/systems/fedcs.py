@@ -51,7 +51,7 @@ def in_turn(problem: RoundProblem) -> Indices:
     while True:
         longer_s = _longer_s(sending_s, computing_s, done_s)
         open_now = candidate & forced if (candidate & forced).any() else candidate
-        # Until one is taken nothing changes for the others: of those who would be looked at before it, none can be.
+        # Devices that lengthen the round less and do not fit are dropped together: nothing changes until one is taken.
         # The first one meets the deadline alone, whatever rounding says: it is reachable.
         fits = open_now & (forced | (done_s + longer_s <= due_s)) if taken else open_now
         if not fits.any():
@@ -59,6 +59,7 @@ def in_turn(problem: RoundProblem) -> Indices:
         nearest = int(np.where(fits, longer_s, np.inf).argmin())
         before = (longer_s < longer_s[nearest]) | ((longer_s == longer_s[nearest]) & (place <= nearest))
         candidate &= ~(open_now & before)
+        candidate[nearest] = False
         taken.append(nearest)
         done_s += float(longer_s[nearest])
 
