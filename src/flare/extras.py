@@ -18,4 +18,9 @@ def imported(module: str, purpose: str, extra: str = "research") -> Any:
         package = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        raise MissingExtraError(f"{purpose} needs {package}: pip install 'flare-wfl[{extra}]'") from None
+        raise MissingExtraError(f"{purpose} needs {package}: {how_to_install(extra)}") from None
+
+
+def how_to_install(extra: str) -> str:
+    """The command that brings an extra, and where it is given."""
+    return f"pip install -c constraints.txt '.[{extra}]' in the folder of FLARE"

@@ -16,6 +16,7 @@ import pytest
 import flare as package
 from flare.cli import progress
 from flare.config import load
+from flare.extras import how_to_install
 from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.tuning import tuned
@@ -307,7 +308,7 @@ def test_bad_input_is_one_error_before_anything_is_touched(
 def test_without_optuna_it_says_how_to_install_it(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     code, _, err = flare(capsys, "tune", "--target", "0.9", "--out", "out")
-    assert (code, err) == (2, "error: tuning needs optuna: pip install 'flare-wfl[tune]'\n")
+    assert (code, err) == (2, f"error: tuning needs optuna: {how_to_install('tune')}\n")
 
 
 def test_processes_share_the_work_with_the_same_result(done: Path, workplace: Path, capsys: Capsys) -> None:

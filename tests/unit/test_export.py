@@ -136,7 +136,7 @@ def test_without_pyarrow_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     code, _, said = command(capsys, "export", str(folder), "--parquet", str(tmp_path / "out"))
-    assert (code, "pip install 'flare-wfl[research]'" in said) == (2, True)
+    assert (code, "pip install -c constraints.txt '.[research]'" in said) == (2, True)
     assert not list(tmp_path.iterdir())
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert command(capsys, "export", str(folder), "--csv", str(tmp_path / "out"))[0] == 0

@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
 from torch import nn
 
 from flare.config import override
+from flare.extras import how_to_install
 from flare.flower import FlareStrategy, client_app, trained_arrays
 from flare.flower.arrays import Layout
 from flare.records import RunFolder
@@ -357,7 +358,7 @@ def test_without_flower_the_package_works_and_says_what_to_install(tmp_path: Pat
     )
     done = ready_python.run([sys.executable, "-c", code], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == 'flare.flower needs Flower, which is not installed: pip install "flare-wfl[flower]"'
+    assert done.stdout.strip() == f"flare.flower needs Flower, which is not installed: {how_to_install('flower')}"
 
 
 def test_a_configuration_for_tests_that_nobody_would_see_is_refused() -> None:

@@ -26,7 +26,7 @@ from flare.report.paired import (
     why_no_pair,
 )
 from flare.report.run_groups import group_runs
-from flare.report.run_words import points
+from flare.report.run_words import ordered_by, points
 from flare.rng import stream
 from tests.made_up_runs import settings, write_run
 
@@ -143,6 +143,18 @@ def test_runs_of_different_lengths_are_compared_where_the_shortest_ends(tmp_path
     assert ranking.at == 10.0
     assert ranking.remarks == ("Compared after 10 rounds, where flare:cp with seed 0 ends; others go on to 40 rounds",)
     assert accuracy_then(runs[0], By.ROUNDS, 10.0) == runs[0].of_round["test_accuracy"][9]
+
+
+@pytest.mark.parametrize("seconds", [(0.0, 0.0), (0.0, 5.0), (5.0, 5.0)])
+def test_runs_that_all_end_by_the_clock_rank_by_time(seconds: tuple[float, float], tmp_path: Path) -> None:
+    quick = run_of(tmp_path, "exact", rounds=40, final_accuracy=0.8, changes={"deadline_s": 0.2, "seconds": seconds[0]})
+    slow = run_of(tmp_path, "all", rounds=10, final_accuracy=0.8, changes={"deadline_s": 0.8, "seconds": seconds[1]})
+    groups, rankings = in_order(group_runs([quick, slow])[0])
+    by_time = all(seconds)
+    assert [each.by for each in rankings] == ([By.TIME, By.ROUNDS] if by_time else [By.ROUNDS, By.TIME])
+    assert groups == [each.group for each in rankings[0].standings]
+    assert groups[0].runs[0] is (quick if by_time else slow)  # after ten rounds the slow one has come to its end
+    assert f"at equal {'simulated time' if by_time else 'rounds'}, after" in ordered_by(rankings)
 
 
 def test_a_run_that_diverged_counts_as_guessing(tmp_path: Path) -> None:

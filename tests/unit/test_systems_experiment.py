@@ -169,7 +169,7 @@ def test_how_much_earlier_by_hand() -> None:
     assert times_earlier(late, early, 0.5) == pytest.approx(-2.0)
     assert times_earlier(early, never, 0.5) == pytest.approx(np.log2(6.0))  # its end
     assert times_earlier(never, never, 0.5) == 0.0
-    soon_over = made_up([0.1] * 2)  # at 2 s: before the other has the target, and yet not earlier
+    soon_over = replace(never, clock_s=never.clock_s / 3.0)  # at 2 s: before the other has the target; not earlier
     assert times_earlier(late, soon_over, 0.5) == 0.0
     assert times_earlier(soon_over, late, 0.5) == 0.0
 
@@ -284,13 +284,14 @@ def test_the_table_says_what_the_runs_say() -> None:
     text = systems.survey(filled(EXPERIMENT, outcome))
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     assert head == [
-        *("system", "digits, 0.4 s: accuracy, %", "digits, 0.4 s: s to 90%", "energy of a run, J", "fairness"),
+        *("system", "digits, 0.4 s: accuracy, %", "digits, 0.4 s: s to 90%", "digits, 0.4 s: devices a round"),
+        *("energy of a run, J", "fairness"),
     ]
     assert [row[0] for row in rows] == [f"`{one.label}`" for one in SYSTEMS]
     (oort,) = [row for row in rows if row[0] == "`fedavg:oort`"]
     # Non-i.i.d.: of two seeds the last five tests are 0.5 once and 0.95 four times, 86 %, of the other 50 %: 74 % on
     # average; the third test is at 3 s. Energy: 12 rounds of 1 J and of 3 J. Fairness: a half and one.
-    assert oort[1:] == ["50.0 / 74.0", "– / 3 (2 of 3)", "24", "0.75"]
+    assert oort[1:] == ["50.0 / 74.0", "– / 3 (2 of 3)", "4 / 4", "24", "0.75"]
 
 
 def test_the_page_has_a_section_when_the_runs_are_there() -> None:

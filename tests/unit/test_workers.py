@@ -22,6 +22,7 @@ import torch
 
 from flare import plugins
 from flare.config import Config, override
+from flare.extras import how_to_install
 from flare.records import RunFolder
 from flare.records.locking import lock
 from flare.rounds import RoundRecord, RunStatus
@@ -373,7 +374,7 @@ def test_a_process_that_is_killed_changes_nothing_but_the_time(tmp_path: Path) -
         (["--ray-address", "10.0.0.1:6379"], "'10.0.0.1:6379' is the address of a Ray cluster; it needs --on ray"),
         (["--on", "ray", "--ray-address", "127.0.0.1:1"], "there is no Ray cluster at 127.0.0.1:1 that answers"),
         (["--on", "ray", "--ray-address", "here"], "'here' is not the address of a Ray cluster; give HOST:PORT"),
-        (["--on", "ray"], "--on ray needs ray: pip install 'flare-wfl[ray]'"),
+        (["--on", "ray"], f"--on ray needs ray: {how_to_install('ray')}"),
     ],
 )
 def test_a_place_that_cannot_be_is_refused_before_anything_is_touched(

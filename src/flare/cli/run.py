@@ -13,6 +13,7 @@ from flare.cli.console import say_json
 from flare.cli.place import On, Processes, RayAddress, place_of
 from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
+from flare.extras import how_to_install
 
 ConfigFile = Annotated[
     Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; what it leaves out keeps its default.")
@@ -214,7 +215,7 @@ def _is_number(text: str) -> bool:
 def require_tensorboard(wanted: bool) -> None:
     """Refuse --tensorboard where it is not installed, before anything is written."""
     if wanted and importlib.util.find_spec("tensorboard") is None:
-        raise ValueError("--tensorboard needs the extra: pip install 'flare-wfl[tensorboard]'")
+        raise ValueError(f"--tensorboard needs the extra: {how_to_install('tensorboard')}")
 
 
 def _refuse_allowing(allow_changed: bool) -> None:

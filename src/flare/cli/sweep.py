@@ -19,6 +19,7 @@ from flare.cli.guard import INTERRUPTED
 from flare.cli.place import On, Processes, RayAddress, place_of
 from flare.cli.plugins import Plugins, with_plugins
 from flare.cli.run import Json, Quiet, Settings
+from flare.extras import how_to_install
 from flare.units import human
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _write(grid: Grid, tasks: Sequence[Task], target: float, out: Path, *, as_js
     _print_effects(grid, runs, target)
     say(f"One row a run: {' and '.join(map(str, files))}.")
     if len(files) == 1:
-        say("A Parquet file needs pyarrow: pip install 'flare-wfl[research]'")
+        say(f"A Parquet file needs pyarrow: {how_to_install('research')}.")
     if page is not None:
         say(f"The report is in {page}.")
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from flare.experiments.drawing import DPI, Line, title_of
 from flare.experiments.experiment import Measure, Results
-from flare.experiments.measures import fairness, final_accuracy, seconds_to, total_energy_j
+from flare.experiments.measures import fairness, final_accuracy, mean_devices, seconds_to, total_energy_j
 from flare.report.curves import Estimate, estimate
 from flare.report.figures import BLUE, FAINT, GREY, ORANGE
 from flare.types import Floats
@@ -185,12 +185,14 @@ def _marks(
 
 
 def table(results: Results, names: Sequence[Line], cells: Sequence[Cell]) -> str:
-    """A row for each system: final accuracy and time to the target in each cell, the energy of a run, and fairness."""
+    """A row for each system: final accuracy, time to the target and number of senders in each cell, the energy of a
+    run, and fairness."""
     columns = columns_of(results, cells)
     heads = [_title(results, among) for among in columns.values()]
     targets = [f"{among[0].target:.0%}" for among in columns.values()]
     head = ["system", *(f"{each}: accuracy, %" for each in heads)]
     head += [f"{each}: s to {target}" for each, target in zip(heads, targets, strict=True)]
+    head += [f"{each}: devices a round" for each in heads]
     head += ["energy of a run, J", "fairness"]
     lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
     lines += [_line([name, *_cells_of(results, curve, columns)]) for name, curve in names]
@@ -213,6 +215,8 @@ def _cells_of(results: Results, curve: str, columns: dict[tuple[str, float], lis
     for among in columns.values():
         told = [mean(cell, lambda run, target=cell.target: seconds_to(run, target)) for cell in among]  # type: ignore[misc]
         yield " / ".join(_seconds(each, seeds) for each, seeds in told)
+    for among in columns.values():
+        yield " / ".join(_number(mean(cell, mean_devices)[0].mean, ".3g") for cell in among)
     everywhere = [cell for among in columns.values() for cell in among]
     by_data = dict.fromkeys(cell.dataset for cell in everywhere)
     energy = [_mean([mean(cell, total_energy_j)[0].mean for cell in everywhere if cell.dataset == d]) for d in by_data]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 
+from flare.extras import how_to_install
+
 # For programs that start Flower or Ray themselves: nothing is sent out unless the user has said so. Flower's own
 # commands have started before this is read; docs/flower.md says how to silence them.
 for _name, _value in (
@@ -23,7 +25,7 @@ try:
     import flwr  # noqa: F401
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
-        'flare.flower needs Flower, which is not installed: pip install "flare-wfl[flower]"', name="flwr"
+        f"flare.flower needs Flower, which is not installed: {how_to_install('flower')}", name="flwr"
     ) from None
 
 from flare.flower.arrays import load_arrays, trained_arrays  # noqa: E402

@@ -112,11 +112,14 @@ def ranked_groups(runs: Sequence[RunNumbers]) -> tuple[list[Group], list[Ranking
 
 
 def in_order(groups: Sequence[Group]) -> tuple[list[Group], list[Ranking]]:
-    """The groups as they rank at equal rounds, and their rankings at equal rounds and at equal simulated time.
+    """The groups as they rank at equal rounds, or at equal simulated time where all runs end by `run.seconds`, and the
+    rankings at both, the one that orders them first.
 
-    Where there is no round to rank them at, they are ordered by final accuracy.
+    Where there is no such round or time, they are ordered by final accuracy.
     """
     ranked = [rank(groups, by) for by in By]
+    if all(run.config.run.seconds for group in groups for run in group.runs):
+        ranked.reverse()
     if ranked[0].standings:
         return [each.group for each in ranked[0].standings], ranked
     return sorted(groups, key=lambda group: -_final_or_best(summarise(group))), ranked

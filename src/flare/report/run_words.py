@@ -13,7 +13,7 @@ from flare.data import SOURCES
 from flare.records.run import RunNumbers
 from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
-from flare.report.paired import Ranking
+from flare.report.paired import By, Ranking
 from flare.report.run_groups import Group
 from flare.rounds.privacy import shared
 from flare.scheduling.registry import TOLD
@@ -99,9 +99,10 @@ def interval_note(groups: Sequence[Group]) -> str:
 def ordered_by(ranked: Sequence[Ranking]) -> str:
     """What the groups are in the order of."""
     first = ranked[0]
+    equal, such = ("rounds", "round") if first.by is By.ROUNDS else ("simulated time", "time")
     if not first.standings:
-        return "Ordered by final accuracy, since there is no round that the tests of all runs reach."
-    return f"Ordered by test accuracy at equal rounds, after {first.by.words(first.at)}."
+        return f"Ordered by final accuracy, since there is no {such} that the tests of all runs reach."
+    return f"Ordered by test accuracy at equal {equal}, after {first.by.words(first.at)}."
 
 
 def _what_was_run(groups: Sequence[Group], lines: Sequence[Summary]) -> str:

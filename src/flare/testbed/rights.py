@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from flare.commands import IPROUTE2, run_command
+from flare.extras import how_to_install
 from flare.testbed import network
 
 NEEDS = (
@@ -31,7 +32,7 @@ def missing() -> str | None:
         if shutil.which(name) is None:
             return f"the program {name} is not here; {NEEDS}"
     if importlib.util.find_spec("flwr") is None:
-        return f'Flower is not installed (pip install "flare-wfl[flower]"); {NEEDS}'
+        return f"Flower is not installed ({how_to_install('flower')}); {NEEDS}"
     for name in ("flower-superlink", "flower-supernode", "flwr"):
         if program(name) is None:
             return f"Flower's program {name} is not here; {NEEDS}"

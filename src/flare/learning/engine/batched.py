@@ -6,8 +6,8 @@ is cut into chunks that fit the memory, and where memory runs out after all, the
 with an ascent, a mask or a contrast are stacked with others that have the same of them (`seams`), so that plain rules
 pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it (`narrow`). What
 is large goes through the memory as seldom as can be: gradients of dense layers are added onto the weights as they are
-made (`products.Outer`), where no rule of the stack adds anything to them, and updates and their lengths come of one pass
-over the stack (`kernels.moved`).
+made (`products.Outer`), where no rule of the stack adds anything to them; updates and their lengths come of one pass
+(`kernels.moved`).
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
 whose weights are no longer finite. Compiled (`CompiledProgram`), that holds to the last bit. Uncompiled, on a CPU and
