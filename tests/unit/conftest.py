@@ -27,8 +27,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[flare.Runs, Path
 
 @pytest.fixture
 def ready_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers of a sweep are copies of a process that has imported what they import, and computed nothing: that they
-    can do it themselves is seen wherever a command is given --processes."""
+    """The workers of a sweep are copies of a process that has imported what they import, and computed nothing: that
+    they can do it themselves is seen wherever a command is given --processes."""
     ready = multiprocessing.get_context("forkserver")
     ready.set_forkserver_preload(["flare.sweeps.on_processes", "flare.simulation"])
 
