@@ -25,7 +25,7 @@ SECONDS = {
     "test_docs": 38.0,
     "test_extreme_cells": 32.0,
     "test_cli_reproduce": 31.0,
-    "test_experiments": 28.0,
+    "test_experiments": 26.0,
     "test_run_report": 15.0,
     "test_notebooks": 14.0,
     "test_benchmarks": 13.0,
@@ -39,8 +39,8 @@ SECONDS = {
     "test_batched": 8.0,
     "test_cli_hostile": 8.0,
     "test_cli_sweep": 8.0,
-    "test_trials": 8.0,
     "test_cli_cost": 6.0,
+    "test_trials": 6.0,
     "test_report_in_browser": 6.0,
 }
 """What the files take that take long: of computing, roughly, the longest first."""
