@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import gc
 import html
+import multiprocessing
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -106,3 +108,17 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
         return f'<svg id="{name}" role="img" aria-label="{html.escape(alt)}"></svg>'
 
     monkeypatch.setattr("flare.report.panels.inline_svg", empty)
+
+
+@pytest.fixture
+def ready_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a sweep are copies of a process that has imported what they import, and computed nothing: that
+    they can do it themselves is seen in the tests of `flare reproduce` and of plug-ins."""
+    ready = multiprocessing.get_context("forkserver")
+    ready.set_forkserver_preload(["flare.sweeps.on_processes", "flare.simulation"])
+
+    def get_context(method: str) -> multiprocessing.context.ForkServerContext:
+        assert method == "spawn"
+        return ready
+
+    monkeypatch.setattr("flare.sweeps.on_processes.multiprocessing", SimpleNamespace(get_context=get_context))
