@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import gc
 import html
+import multiprocessing
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -25,7 +27,7 @@ SECONDS = {
     "test_docs": 38.0,
     "test_extreme_cells": 32.0,
     "test_cli_reproduce": 31.0,
-    "test_experiments": 28.0,
+    "test_experiments": 26.0,
     "test_run_report": 15.0,
     "test_notebooks": 14.0,
     "test_benchmarks": 13.0,
@@ -39,8 +41,8 @@ SECONDS = {
     "test_batched": 8.0,
     "test_cli_hostile": 8.0,
     "test_cli_sweep": 8.0,
-    "test_trials": 8.0,
     "test_cli_cost": 6.0,
+    "test_trials": 6.0,
     "test_report_in_browser": 6.0,
 }
 """What the files take that take long: of computing, roughly, the longest first."""
@@ -107,3 +109,17 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
         return f'<svg id="{name}" role="img" aria-label="{html.escape(alt)}"></svg>'
 
     monkeypatch.setattr("flare.report.panels.inline_svg", empty)
+
+
+@pytest.fixture
+def ready_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a sweep are copies of a process that has imported what they import, and computed nothing: that
+    they can do it themselves is seen in the tests of `flare reproduce` and of plug-ins."""
+    ready = multiprocessing.get_context("forkserver")
+    ready.set_forkserver_preload(["flare.sweeps.on_processes", "flare.simulation"])
+
+    def get_context(method: str) -> multiprocessing.context.ForkServerContext:
+        assert method == "spawn"
+        return ready
+
+    monkeypatch.setattr("flare.sweeps.on_processes.multiprocessing", SimpleNamespace(get_context=get_context))

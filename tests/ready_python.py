@@ -34,6 +34,11 @@ from tests import ready
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
+    "PIL.BmpImagePlugin",  # with the four others that Pillow imports before it opens anything
+    "PIL.GifImagePlugin",
+    "PIL.JpegImagePlugin",
+    "PIL.PngImagePlugin",
+    "PIL.PpmImagePlugin",
     "flare.cli",
     "flare.cli.progress",
     "flare.cli.run_results",
@@ -46,6 +51,7 @@ IMPORTED = (
     "matplotlib.backends.backend_pdf",
     "matplotlib.backends.backend_svg",
     "scipy.optimize",
+    "typer.rich_utils",  # for --help
 )
 OF_OTHERS = ("matplotlib.figure", "rich.progress", "scipy.optimize", "torch", "typer")
 """What takes its time to import, and nothing of flare."""

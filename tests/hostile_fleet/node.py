@@ -39,6 +39,7 @@ app = importlib.import_module(module).app
 
 LATE_S = 18.0  # of one that "is late", and does not say by how many seconds: "is late by 10"
 POLL_S = 0.5 if len(given) < 10 else 1.0  # between two looks for a message: many nodes keep a SuperLink busy
+LONGEST_POLL_S = 3.0  # of a node for which there has been nothing for long
 
 
 def die() -> None:
@@ -62,10 +63,13 @@ def main(address: str, device: int, does: str) -> None:
         print("node", node, flush=True)
         config = {"partition-id": device, "does": does}
         context = Context(run_id=0, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        pause_s = POLL_S
         while True:
             if (received := receive()) is None:
-                time.sleep(POLL_S)
+                time.sleep(pause_s)
+                pause_s = min(1.2 * pause_s, LONGEST_POLL_S)
                 continue
+            pause_s = POLL_S
             message = whole(*received, pull, confirm)
             kind, number = message.metadata.message_type, message.content.config_records["config"]["round"]
             before(does, kind, number)

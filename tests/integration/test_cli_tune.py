@@ -311,6 +311,7 @@ def test_without_optuna_it_says_how_to_install_it(capsys: Capsys, monkeypatch: p
     assert (code, err) == (2, f"error: tuning needs optuna: {how_to_install('tune')}\n")
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_processes_share_the_work_with_the_same_result(done: Path, workplace: Path, capsys: Capsys) -> None:
     """The first batch, by two processes."""
     first = [*TUNE[: TUNE.index("12")], "4", *TUNE[TUNE.index("12") + 1 :]]

@@ -110,14 +110,17 @@ def ports_in_a_row(first: int = 20000) -> int:
     raise AssertionError("there are no three free ports")
 
 
-def ready_for(place: World, ports: Sequence[int]) -> None:
-    """Let what Flower itself starts for the nodes at these ports begin with everything imported."""
+def ready_for(place: World, ports: Sequence[int], *, later: int) -> None:
+    """Let what Flower itself starts for the nodes at these ports begin with everything imported; and what it starts for
+    a message to the node at the port `later`, from the third message on: the first two ask it, and have it train."""
     folder = place.folder / "for-some"
-    folder.mkdir()
+    (folder / "begun").mkdir(parents=True)
     theirs, bin = "|".join(f'*":{port} "*' for port in ports), Path(sys.executable).parent
     for name in ("flower-superexec", "flwr-clientapp"):
-        each = f'case "$* " in {theirs}) exec "{ready_programs()}/{name}" "$@";; *) exec "{bin}/{name}" "$@";; esac\n'
-        (folder / name).write_text(f"#!/bin/sh\n{each}")
+        ready, own = f'exec "{ready_programs()}/{name}" "$@"', f'exec "{bin}/{name}" "$@"'
+        begun = f'mkdir "{folder}/begun/1" 2>/dev/null || mkdir "{folder}/begun/2" 2>/dev/null'
+        third = f'*":{later} "*) {begun} || {ready}; {own};; ' if name == "flwr-clientapp" else ""
+        (folder / name).write_text(f'#!/bin/sh\ncase "$* " in {theirs}) {ready};; {third}*) {own};; esac\n')
         (folder / name).chmod(0o700)
     place.exported["PATH"] = f"{folder}{os.pathsep}{place.env['PATH']}"
 
@@ -126,11 +129,11 @@ def ready_for(place: World, ports: Sequence[int]) -> None:
 def test_in_the_first_minute_three_real_nodes_train(place: World) -> None:
     """The five commands in a shell, as they are printed but for the ports, which other programs may have.
 
-    What they start begins as a user's does, and so does all that Flower starts for the server and for the first node:
-    of the two others it would only show the same.
+    What they start begins as a user's does, and so does all that Flower starts for the server and, in the first round,
+    for the first node: of the two others, and of the second round, it would only show the same.
     """
     first = ports_in_a_row()
-    ready_for(place, (first + 1, first + 2))
+    ready_for(place, (first + 1, first + 2), later=first)
     ((_, text),) = SECTIONS["The first minute"]
     text = text.replace(":8000", f":{place.port('superlink')}").replace(
         "--port 8000", f"--port {place.port('superlink')}"
@@ -146,6 +149,7 @@ def test_in_the_first_minute_three_real_nodes_train(place: World) -> None:
     assert [(each["available"], each["faults"], each["why_nobody"]) for each in recorded] == 2 * [(3, [], "")]
     assert all(each["sent"] == each["selected"] != [] for each in recorded)
     assert all(speed > 0.0 for each in recorded for speed in each["samples_per_s"])
+    assert len(list((place.folder / "for-some" / "begun").iterdir())) == 2
     place.kill(place.alive("flower-super"), how=signal.SIGTERM)
     wait_until(lambda: not place.alive("flower-super"), 60, "server and nodes have ended")
 

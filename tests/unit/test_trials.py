@@ -438,6 +438,7 @@ def test_an_ended_run_without_checkpoints_is_left_as_it_is(done: Path, built: Co
     assert all(read_outcome(done / each.key, each) for each in GRID)
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_two_processes_do_what_one_does_and_tell_of_long_runs_when_short_ones_have_ended(
     done: Path, tmp_path: Path
 ) -> None:
@@ -463,11 +464,13 @@ def test_two_processes_do_what_one_does_and_tell_of_long_runs_when_short_ones_ha
     assert seen["long"] == list(range(1, 61))
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_a_fault_in_one_of_two_processes_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="fedavvg"):
         run_trials([GRID[0], trial("learning.method=fedavvg")], tmp_path, ON_TWO)
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_a_process_that_is_killed_again_and_again_is_told_in_one_sentence(tmp_path: Path) -> None:
     before = set(multiprocessing.active_children())
     long = [trial("run.rounds=100000", f"seed={seed}") for seed in (0, 1)]
@@ -481,6 +484,7 @@ def test_a_process_that_is_killed_again_and_again_is_told_in_one_sentence(tmp_pa
         run_trials(long, tmp_path, ON_TWO, stopping=kill)
 
 
+@pytest.mark.usefixtures("ready_workers")
 @pytest.mark.parametrize("place", [ON_CPU, ON_TWO], ids=["one process", "two"])
 def test_a_callback_that_fails_ends_the_call_and_is_told(place: Place, tmp_path: Path) -> None:
     def callback(one: Trial, rounds: int, ended: bool) -> None:

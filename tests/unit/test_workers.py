@@ -334,6 +334,7 @@ def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("ready_workers")
 def test_a_process_that_is_killed_changes_nothing_but_the_time(tmp_path: Path) -> None:
     """Two runs without a folder of their own, by two processes, one of which is killed at its work."""
     before = set(multiprocessing.active_children())

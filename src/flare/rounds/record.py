@@ -105,44 +105,35 @@ class RoundRecord:
         did not write is not known, beside what they did not have or count."""
         told = {**_NOT_COUNTED, **told}
         if "payload_bits" not in told and isinstance(told.get("sent"), list):
-            told = {**told, "payload_bits": [None] * len(told["sent"])}
-        if told.get("probed") or told["pilot_s"]:
-            told = {"control_bits": None, **told}
-        told = {
-            "noise_std": None,
-            "control_bits": 0.0,
-            "lost": [],
-            "late": [],
-            "came_late": [],
-            "tested": [],
-            "node_accuracy": [],
-            **dict.fromkeys(("real_deadline_s", *OF_NODES)),
-            "probed": [],
-            "probe_energy_j": [],
-            "why_nobody": "",
-            "clipped": [],
-            "norm_limit": None,
-            **{name: [] for name in OF_SELECTED_OR_EMPTY + OF_SENT_OR_EMPTY},
-            **told,
-        }
-        for name, kind in _KINDS.items():
+            told["payload_bits"] = [None] * len(told["sent"])
+        if "control_bits" not in told:
+            told["control_bits"] = None if told.get("probed") or told["pilot_s"] else 0.0
+        for name in _NULL_OF_OLD:
+            told.setdefault(name)
+        for name in _EMPTY_OF_OLD:
+            if name not in told:
+                told[name] = []
+        told.setdefault("why_nobody", "")
+        for name, of_list, types, limit in _CHECKED:
             if name not in told:
                 raise ValueError(f"has no {name}")
-            if not _is_a(told[name], kind):
-                raise ValueError(f"has {name} = {str(told[name])[:40]}, which is no {_WORDS[kind]}")
-            if _is_too_large(told[name], kind):
-                raise ValueError(f"has {name} = {str(told[name])[:40]}..., which is too large")
-        of_devices = (
-            (OF_SELECTED + OF_SELECTED_OR_EMPTY, "selected"),
-            (OF_SENT + OF_SENT_OR_EMPTY, "sent"),
-            (("probe_energy_j",), "probed"),
-            (("node_accuracy",), "tested"),
-        )
-        may_be_empty = OF_SELECTED_OR_EMPTY + OF_SENT_OR_EMPTY
-        for names, of in of_devices:
+            value = told[name]
+            if of_list:
+                if not isinstance(value, list) or not (found := set(map(type, value))) <= types:
+                    raise ValueError(f"has {name} = {str(value)[:40]}, which is no {_WORDS[_KINDS[name]]}")
+                # Only whole numbers can be too large: of most lists no value need be looked at.
+                too_large = int in found and any(type(each) is int and abs(each) >= limit for each in value)
+            else:
+                if type(value) not in types:
+                    raise ValueError(f"has {name} = {str(value)[:40]}, which is no {_WORDS[_KINDS[name]]}")
+                too_large = type(value) is int and abs(value) >= limit
+            if too_large:
+                raise ValueError(f"has {name} = {str(value)[:40]}..., which is too large")
+        for names, of, may_be_empty in _OF_DEVICES:
+            number = len(told[of])
             for name in names:
-                if len(told[name]) != len(told[of]) and (told[name] or name not in may_be_empty):
-                    raise ValueError(f"has {len(told[name])} values of {name} for {len(told[of])} devices {of}")
+                if len(told[name]) != number and (told[name] or not may_be_empty):
+                    raise ValueError(f"has {len(told[name])} values of {name} for {number} devices {of}")
         _refuse_odd(told)
         return cls(**{name: told[name] for name in _NAMES})
 
@@ -213,20 +204,27 @@ _TYPES: dict[str, frozenset[type]] = {  # of what json reads: bool is no int
     "dict[str, Any]": frozenset({dict}),
 }
 
-
 _TOO_LARGE = {"int": 2**63, "list[int]": 2**63}
 _TOO_LARGE_FOR_FLOAT = 2**1023
 """A whole number from here on cannot stand for a number with a fraction."""
-
-
-def _is_a(value: Any, kind: str) -> bool:
-    if kind.startswith("list["):
-        return isinstance(value, list) and set(map(type, value)) <= _TYPES[kind[5:-1]]
-    return type(value) in _TYPES[kind]
-
-
-def _is_too_large(value: Any, kind: str) -> bool:
-    limit, values = _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT), value if isinstance(value, list) else (value,)
-    if int not in set(map(type, values)):  # only whole numbers can be: of most lists no value need be looked at
-        return False
-    return any(type(each) is int and abs(each) >= limit for each in values)
+_CHECKED = tuple(
+    (name, of_list, _TYPES[kind[5:-1] if of_list else kind], _TOO_LARGE.get(kind, _TOO_LARGE_FOR_FLOAT))
+    for name, kind in _KINDS.items()
+    for of_list in [kind.startswith("list[")]
+)
+"""Of every field: its name, whether it is a list, the types of its value or values, and which are too large."""
+_NULL_OF_OLD = ("noise_std", "real_deadline_s", *OF_NODES, "norm_limit")
+_EMPTY_OF_OLD = (
+    *("lost", "late", "came_late", "tested", "node_accuracy", "probed", "probe_energy_j", "clipped"),
+    *(OF_SELECTED_OR_EMPTY + OF_SENT_OR_EMPTY),
+)
+"""What records of older versions do not have: it is null, or a list of nothing."""
+_OF_DEVICES = (
+    (OF_SELECTED, "selected", False),
+    (OF_SELECTED_OR_EMPTY, "selected", True),
+    (OF_SENT, "sent", False),
+    (OF_SENT_OR_EMPTY, "sent", True),
+    (("probe_energy_j",), "probed", False),
+    (("node_accuracy",), "tested", False),
+)
+"""Lists with a value for each device of another list; whether they may be empty."""

@@ -16,7 +16,7 @@ from flare.scheduling.admission import admit
 from flare.scheduling.orders import by, canonical, remembered, shuffled
 from flare.scheduling.problem import BAND_TOLERANCE, RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
-from flare.scheduling.scheduler import solve
+from flare.scheduling.scheduler import solve_many
 from flare.types import Floats, Indices
 from flare.wireless.rate import upload_s
 
@@ -54,9 +54,10 @@ def tune_num_selected(
     if not problems:
         raise ValueError("problems is empty; pass some rounds of the cell")
 
+    worst = [p.participation(1) * float(p.cost.max()) for p in problems]
+
     def mean_objective(num_selected: int) -> float:
-        drawn = [solve(p, "ps", rng=rng(r), num_selected=num_selected) for r, p in enumerate(problems)]
-        worst = [p.participation(1) * float(p.cost.max()) for p in problems]
+        drawn = solve_many(problems, "ps", rng=list(map(rng, range(len(problems)))), num_selected=num_selected)
         return float(np.mean([min(s.objective, w) for s, w in zip(drawn, worst, strict=True)]))
 
     max_selected = max(p.num_devices for p in problems)

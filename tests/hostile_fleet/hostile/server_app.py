@@ -19,7 +19,7 @@ def main(grid: Grid, context: Context) -> None:
         folder=str(said["folder"]),
         patience=int(said["patience"]),
         min_nodes=int(said["min-nodes"]),
-        poll_s=0.3,
+        poll_s=0.8,  # every look at every node keeps a SuperLink busy
     )
     first = {"w": np.zeros((4, 3), np.float32), "b": np.zeros(3, np.float32)}
     arrays = ArrayRecord({name: Array(each) for name, each in first.items()})
