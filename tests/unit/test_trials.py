@@ -312,6 +312,36 @@ def test_a_damaged_run_is_done_again_and_no_other(name: str, done: Path, built: 
     assert rounds(tmp_path / "here") == rounds(done)
 
 
+@pytest.mark.parametrize("manifest", [None, b"", b"{}", b"\0" * 300])
+def test_a_run_without_a_manifest_is_set_aside_and_done_again(
+    manifest: bytes | None, done: Path, built: Counter[str], tmp_path: Path
+) -> None:
+    shutil.copytree(done, tmp_path / "here")
+    path = tmp_path / "here" / GRID[1].key
+    if manifest is None:
+        (path / "manifest.json").unlink()
+    else:
+        (path / "manifest.json").write_bytes(manifest)
+    kept = (path / "rounds.jsonl").read_bytes()
+    run_trials(GRID, tmp_path / "here", ON_CPU)
+    assert built == {"flare": 1}
+    aside = path.with_name(f"{path.name}.aside-1")
+    assert (aside / "rounds.jsonl").read_bytes() == kept
+    shutil.rmtree(aside)
+    assert rounds(tmp_path / "here") == rounds(done)
+
+
+def test_nothing_is_written_through_a_link_in_the_place_of_the_trials(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "trials").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="trials is a link, through which nothing is written; remove it"):
+        reproduce(["fig3"], Scale((0,), quick=True), ON_CPU, tmp_path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="file cannot hold the figures: it or a part of its path is a file"):
+        reproduce(["fig3"], Scale((0,), quick=True), ON_CPU, tmp_path / "file")
+
+
 def test_what_is_no_run_is_never_written_over(done: Path, tmp_path: Path) -> None:
     (tmp_path / GRID[0].key).mkdir()
     (tmp_path / GRID[0].key / "thesis.txt").write_text("years of work")

@@ -99,9 +99,13 @@ def _make_place(names: Sequence[str], out: Path) -> None:
     for path in (out / f"{name}.json" for name in names):
         if path.is_dir():
             raise ValueError(f"{path} is a folder, and the numbers of the experiment go there; move it away")
-    if (out / "figures").is_symlink():
-        raise ValueError(f"{out / 'figures'} is a link, through which nothing is written; remove it")
-    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for folder in (out / "figures", trials_in(out)):
+        if folder.is_symlink():
+            raise ValueError(f"{folder} is a link, through which nothing is written; remove it")
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"{out} cannot hold the figures: it or a part of its path is a file; give a folder") from None
 
 
 def trials_in(out: Path) -> Path:

@@ -46,7 +46,10 @@ def refuse_occupied(path: Path, force: bool) -> None:
     if all(_is_remains(each) or (not begun and each.name in (FILE, CHECKPOINTS)) for each in path.iterdir()):
         return
     if begun and not is_run_folder(path):
-        raise ValueError(f"{path} is not empty and not a run folder, so that nothing is written there; give another")
+        raise ValueError(
+            f"{path} is not empty and not a run folder, so that nothing is written there; give another, or move it "
+            "away, where it is what is left of a run whose manifest.json is damaged"
+        )
     if not force and not begun:
         raise ValueError(f"{path} is not empty: it holds files beside a run that never began; give another, or --force")
     if not force:

@@ -37,12 +37,15 @@ MIN_PLAUSIBLE_BITS = 1000.0
 MAX_TIMES_LATER = 10.0
 """A device's own deadline that is so many times the round's was perhaps meant in another unit."""
 _Rule = tuple[Callable[[Any], Any], str]
-_POSITIVE: _Rule = (lambda x: 1.0 / ABSURD <= x <= ABSURD, "must be greater than 0 and finite")
+_POSITIVE: _Rule = (
+    lambda x: 1.0 / ABSURD <= x <= ABSURD,
+    f"must be greater than 0 (at least {1.0 / ABSURD:g}), at most {ABSURD:g}",
+)
 _DECIBEL: _Rule = (lambda x: -1000.0 <= x <= 1000.0, "must lie between -1000 and 1000 decibel")
 _GAIN_DB = QUANTITIES["gain_db"]
 COLUMNS: dict[str, _Rule] = {
-    "tau": (lambda x: 1.0 <= x <= ABSURD, "must be at least 1 local step, and finite"),
-    "compute_s": (lambda x: 0.0 <= x <= ABSURD, "must be at least 0 and finite"),
+    "tau": (lambda x: 1.0 <= x <= ABSURD, f"must be at least 1 local step, at most {ABSURD:g}"),
+    "compute_s": (lambda x: 0.0 <= x <= ABSURD, f"must be at least 0, at most {ABSURD:g}"),
     "cpu_hz": _POSITIVE,
     "cycles_per_sample": _POSITIVE,
     "snr_hz": _POSITIVE,

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from typing import final
 
 from flare.sweeps.order import Fault, Order, work
@@ -45,6 +46,7 @@ class ProcessWorkers:
 
     def submit(self, order: Order) -> Future[Fault | None]:
         """Have an order carried out."""
+        resource_tracker.ensure_running()  # if it were started below, Ctrl-C would no longer be held
         with _ctrl_c_held():  # a process that is still starting would end by it
             try:
                 return self._pool.submit(work, order)

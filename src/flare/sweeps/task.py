@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from flare.atomic import write_whole
-from flare.config import Config, settings_of
+from flare.config import Config, load, settings_of
 from flare.config.code_parts import CODE_PARTS, code_key
 from flare.data.dataset import Dataset
 from flare.data.sources import SOURCES
@@ -22,7 +24,7 @@ from flare.learning.models import ModelBuilder
 from flare.plugins import load_plugins
 from flare.reading import read_small
 from flare.records import RunFolder
-from flare.records.manifest import is_run_folder
+from flare.records.manifest import CONFIG, is_run_folder
 from flare.records.plugin_files import take_moved
 from flare.records.run import ENDED, is_trained, read_run
 from flare.records.run_keeper import refuse_other_driver
@@ -248,8 +250,22 @@ def opened(task: Task, place: Place) -> Member | None:
         except ValueError:
             if not task.expendable:
                 raise
+    elif task.expendable:
+        _set_aside(task, task.folder)
     words = _made_of(simulation, task)
     return _member(task, simulation, RunFolder.create(task.folder, task.config, force=task.expendable, **words))
+
+
+def _set_aside(task: Task, folder: Path) -> None:
+    """Give another name to a folder that has the settings of this run and no manifest that can be read: what is left
+    of the run is not lost, and does not stand in the way. Anything else stays."""
+    try:
+        if anywhere(load(folder / CONFIG)) != anywhere(task.config):
+            return
+    except (OSError, ValueError):
+        return
+    numbers = itertools.count(1)
+    folder.rename(next(to for n in numbers if not os.path.lexists(to := folder.with_name(f"{folder.name}.aside-{n}"))))
 
 
 def holds(folder: RunFolder, task: Task) -> bool:

@@ -22,6 +22,8 @@ others until it begins. So the devices are taken in the order of the rule while 
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+
 import numpy as np
 
 from flare.scheduling.admission import admit
@@ -46,24 +48,47 @@ def in_turn(problem: RoundProblem) -> Indices:
     forced = np.isin(order, problem.must)
     taken: list[int] = []
     done_s = 0.0
-    candidate = np.ones(order.size, dtype=bool)
-    place = np.arange(order.size)
-    while True:
-        longer_s = _longer_s(sending_s, computing_s, done_s)
-        open_now = candidate & forced if (candidate & forced).any() else candidate
-        # Devices that lengthen the round less and do not fit are dropped together: nothing changes until one is taken.
-        # The first one meets the deadline alone, whatever rounding says: it is reachable.
-        fits = open_now & (forced | (done_s + longer_s <= due_s)) if taken else open_now
-        if not fits.any():
-            return order[taken]
-        nearest = int(np.where(fits, longer_s, np.inf).argmin())
-        before = (longer_s < longer_s[nearest]) | ((longer_s == longer_s[nearest]) & (place <= nearest))
-        candidate &= ~(open_now & before)
-        candidate[nearest] = False
-        taken.append(nearest)
-        done_s += float(longer_s[nearest])
+    for group, must in ((np.flatnonzero(forced), True), (np.flatnonzero(~forced), False)):
+        candidates = _Candidates(sending_s, computing_s, group)
+        while (found := candidates.nearest(done_s)) is not None:
+            longer_s, device = found
+            # The first one meets the deadline alone, whatever rounding says: it is reachable.
+            if must or not taken or done_s + longer_s <= due_s[device]:
+                taken.append(device)
+                done_s += longer_s
+    return order[taken]
 
 
-def _longer_s(sending_s: Floats, computing_s: Floats, done_s: float) -> Floats:
-    """By how much each device would lengthen a round in which the last upload is done at `done_s`."""
-    return sending_s + np.maximum(computing_s - done_s, 0.0)
+class _Candidates:
+    """Devices by how much each would lengthen the round. Of those that are done with computing, that is their upload;
+    of the others, what they need alone, less the time that has passed: among each kind the order never changes."""
+
+    def __init__(self, sending_s: Floats, computing_s: Floats, devices: Indices) -> None:
+        self._sending_s, self._computing_s = sending_s, computing_s
+        own = devices.tolist()
+        self._computed: list[tuple[float, int]] = []  # upload, device
+        self._computing = [(float(sending_s[k] + computing_s[k]), k) for k in own]  # time needed alone, device
+        self._by_end = [(float(computing_s[k]), k) for k in own]  # end of computing, device
+        self._is_open = set(own)
+        heapify(self._computing)
+        heapify(self._by_end)
+
+    def nearest(self, done_s: float) -> tuple[float, int] | None:
+        """By how much the round would be longer with the device that lengthens it least, and that device, which is no
+        candidate any more; None: there is none left."""
+        while self._by_end and self._by_end[0][0] <= done_s:
+            _, device = heappop(self._by_end)
+            if device in self._is_open:
+                heappush(self._computed, (float(self._sending_s[device]), device))
+        for heap, is_such in ((self._computed, True), (self._computing, False)):
+            while heap and (heap[0][1] not in self._is_open or (self._computing_s[heap[0][1]] <= done_s) != is_such):
+                heappop(heap)
+        first = [(self._longer_s(heap[0][1], done_s), heap[0][1]) for heap in (self._computed, self._computing) if heap]
+        if not first:
+            return None
+        longer_s, device = min(first)
+        self._is_open.remove(device)
+        return longer_s, device
+
+    def _longer_s(self, device: int, done_s: float) -> float:
+        return float(self._sending_s[device] + max(self._computing_s[device] - done_s, 0.0))
