@@ -208,7 +208,7 @@ def test_a_run_without_rounds_has_empty_tables(tmp_path: Path) -> None:
 
 def test_without_pandas_the_extra_is_named(in_memory: flare.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"a frame needs pandas: pip install 'flare-wfl\[research\]'"):
+    with pytest.raises(ImportError, match=r"a frame needs pandas: pip install -c constraints.txt '.\[research\]'"):
         in_memory.frame()
 
 
