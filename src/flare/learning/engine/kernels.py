@@ -14,9 +14,13 @@ where the gradient is written down first, as it is beside rules that add somethi
 
 from __future__ import annotations
 
+import itertools
 import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, final
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import NamedTuple
 
 import torch
 import triton
@@ -24,11 +28,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.backends.nvidia.compiler import CUDAOptions
 
-from flare.learning.engine.products import Pair, window_columns
+from flare.learning.engine.operations import Pair, window_columns
 from flare.learning.engine.stack import Starts
 
 _THREE, _SIX = "tf32x3", "bf16x6"
-_KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions
 
 
 @triton.jit
@@ -61,6 +64,14 @@ def _way(stack, starts, index, moved, sums, row_stride, columns, parts, block: t
     tl.store(moved + row * row_stride + column, numbers, mask=inside)
     exact = numbers.to(tl.float64)
     tl.store(sums + row * parts + part, tl.sum(exact * exact))
+
+
+@triton.jit
+def _squares(numbers, sums, row_stride, columns, parts, first, block: tl.constexpr):
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = part * block + tl.arange(0, block)
+    exact = tl.load(numbers + row * row_stride + column, mask=column < columns, other=0.0).to(tl.float64)
+    tl.store(sums + row * parts + first + part, tl.sum(exact * exact))
 
 
 @triton.jit
@@ -128,6 +139,17 @@ def _product(
 
 
 @triton.jit
+def _add_parts(c, total, parts: tl.constexpr, size: tl.constexpr, block: tl.constexpr):
+    job = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * block + tl.arange(0, block)
+    c += job * (parts * size) + place
+    numbers = tl.load(c, mask=place < size, other=0.0)
+    for part in tl.static_range(1, parts):
+        numbers += tl.load(c + part * size, mask=place < size, other=0.0)
+    tl.store(total + job * size + place, numbers, mask=place < size)
+
+
+@triton.jit
 def _add_outer(
     weights,  # (jobs, rows, columns), each job's without gaps
     dy,  # (jobs, rows, depth)
@@ -166,6 +188,40 @@ def _add_outer(
     # The weights are read last: held meanwhile, they would leave room for half as many tiles at once.
     before = tl.load(weights, mask=inside, other=0.0)
     tl.store(weights, tl.fma(total, tl.load(scale + job * scale_job), before), mask=inside)
+
+
+_KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions and isinstance(_product, triton.JITFunction)
+"""Triton from version 3.6 on, but not its interpreter."""
+
+_is_rehearsed: ContextVar[bool] = ContextVar("is_rehearsed", default=False)
+
+
+def start(kernel, grid: tuple[int, ...], *arguments, **named) -> None:
+    """Start a kernel on the device of its first argument, or only have it compiled where that is rehearsed."""
+    device = arguments[0].device
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        if _is_rehearsed.get():
+            kernel.warmup(*arguments, grid=grid, **named)
+        else:
+            kernel[grid](*arguments, **named)
+
+
+_MAX_COMPILERS = 16
+
+
+@contextmanager
+def rehearsal() -> Iterator[None]:
+    """Nothing is computed in it: kernels that are started are compiled, all at once, where Triton can do that. What
+    cannot be compiled is told when it is started in earnest."""
+    with ThreadPoolExecutor(_MAX_COMPILERS) as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
+        before = _is_rehearsed.set(True)
+        try:
+            yield
+        finally:
+            _is_rehearsed.reset(before)
+
+
+CAN_REHEARSE = hasattr(triton, "AsyncCompileMode")
 
 
 class Tiles(NamedTuple):
@@ -267,10 +323,20 @@ def launch(
         windows = _window_numbers(window)
     tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
     grid = (triton.cdiv(rows, cut.bm) * triton.cdiv(columns, cut.bn), jobs, cut.parts)
-    kernel = torch.library.wrap_triton(_product)
-    with _on(a.device):
-        kernel[grid](a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
-    return c.view(jobs, rows, columns) if cut.parts == 1 else c.sum(1)
+    start(_product, grid, a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
+    return c.view(jobs, rows, columns) if cut.parts == 1 else _added(c)
+
+
+_ADDED_AT_ONCE = 1024
+
+
+def _added(c: Tensor) -> Tensor:
+    """The sum of the parts of (jobs, parts, rows, columns), in their order."""
+    jobs, parts, rows, columns = c.shape
+    total = torch.empty((jobs, rows, columns), device=c.device, dtype=c.dtype)
+    grid = (triton.cdiv(rows * columns, _ADDED_AT_ONCE), jobs)
+    start(_add_parts, grid, c, total, parts=parts, size=rows * columns, block=_ADDED_AT_ONCE)
+    return total
 
 
 def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision: str, tiles: Tiles) -> None:
@@ -284,13 +350,7 @@ def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision:
     tiling = {"bm": tiles.bm, "bn": tiles.bn, "bk": tiles.bk, "num_warps": tiles.warps, "num_stages": tiles.stages}
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     grid = (triton.cdiv(rows, tiles.bm) * triton.cdiv(columns, tiles.bn), jobs)
-    with _on(weights.device):
-        _add_outer[grid](weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
-
-
-def _on(device: torch.device) -> AbstractContextManager[object]:
-    """Lets kernels start on the device."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    start(_add_outer, grid, weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
 
 
 _SQUARES_AT_ONCE = 4096
@@ -304,10 +364,23 @@ def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tens
     sums = torch.empty((jobs, parts), device=stack.device, dtype=torch.float64)
     lengths = torch.empty(jobs, device=stack.device, dtype=torch.float64)
     tensors = (stack, starts.rows, starts.index, way, sums)
-    with _on(stack.device):
-        _way[(jobs, parts)](*tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
-        _row_lengths[(jobs,)](sums, lengths, parts, block=triton.next_power_of_2(parts))
+    start(_way, (jobs, parts), *tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
+    start(_row_lengths, (jobs,), sums, lengths, parts, block=triton.next_power_of_2(parts))
     return way[:, :num_weights], lengths
+
+
+def lengths_of(gradients: Sequence[Tensor]) -> Tensor:
+    """The length of each job's gradient, given by parameter, each (jobs, ...); (jobs,), summed in float64."""
+    jobs = len(gradients[0])
+    flat = [each.reshape(jobs, -1) for each in gradients]
+    parts = [triton.cdiv(each.shape[1], _SQUARES_AT_ONCE) for each in flat]
+    sums = torch.empty((jobs, sum(parts)), device=flat[0].device, dtype=torch.float64)
+    lengths = torch.empty(jobs, device=flat[0].device, dtype=flat[0].dtype)
+    for each, count, end in zip(flat, parts, itertools.accumulate(parts), strict=True):
+        sizes = (each.stride(0), each.shape[1], sum(parts), end - count)
+        start(_squares, (jobs, count), each, sums, *sizes, block=_SQUARES_AT_ONCE)
+    start(_row_lengths, (jobs,), sums, lengths, sum(parts), block=triton.next_power_of_2(sum(parts)))
+    return lengths
 
 
 def _window_numbers(window: Window) -> dict[str, int]:
@@ -317,29 +390,6 @@ def _window_numbers(window: Window) -> dict[str, int]:
     return numbers | {"line": line, "samples": samples, "run": run, "in_line": math.gcd(samples, 4)}
 
 
-@torch.library.triton_op("flare::multiply", mutates_args={})
-def _multiply(a: Tensor, b: Tensor, precision: str) -> Tensor:
-    return launch(a, b, b.shape[2], a.shape[2], precision)
-
-
-@torch.library.triton_op("flare::multiply_windows", mutates_args={})
-def _multiply_windows(weight: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
-    x = x.contiguous()
-    _, _, height, width, samples = x.shape
-    places = (height - kh + 1) * (width - kw + 1) * samples
-    window = Window((kh, kw), (height, width), samples)
-    return launch(weight, x, places, weight.shape[2], precision, window=window, taps_down=True)
-
-
-@torch.library.triton_op("flare::window_gradient", mutates_args={})
-def _window_gradient(dy: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
-    x = x.contiguous()
-    _, channels, height, width, samples = x.shape
-    window = Window((kh, kw), (height, width), samples)
-    return launch(dy, x, channels * kh * kw, dy.shape[2], precision, window=window)
-
-
-@final
 class TensorCores:
     """Products by the kernel."""
 
@@ -350,19 +400,24 @@ class TensorCores:
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """One batched product."""
-        return _multiply(a, b, self._precision)
+        return launch(a, b, b.shape[2], a.shape[2], self._precision)
 
     def multiply_windows(self, weight: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
         """Without columns where the windows lie one apart."""
         if stride != (1, 1):
             return self.multiply(weight, window_columns(x, kernel, stride))
-        return _multiply_windows(weight, x, *kernel, self._precision)
+        (kh, kw), (height, width), samples = kernel, x.shape[2:4], x.shape[4]
+        places = (height - kh + 1) * (width - kw + 1) * samples
+        window = Window(kernel, (height, width), samples)
+        return launch(weight, x, places, weight.shape[2], self._precision, window=window, taps_down=True)
 
     def window_gradient(self, dy: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
         """Without columns where the windows lie one apart."""
         if stride != (1, 1):
             return self.multiply(dy, window_columns(x, kernel, stride).transpose(1, 2))
-        return _window_gradient(dy, x, *kernel, self._precision)
+        _, channels, height, width, samples = x.shape
+        window = Window(kernel, (height, width), samples)
+        return launch(dy, x, channels * math.prod(kernel), dy.shape[2], self._precision, window=window)
 
     def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
         """Without the product in between, but for batches of thousands."""

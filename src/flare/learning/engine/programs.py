@@ -15,8 +15,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
-from flare.learning.engine.products import Gradient
+from flare.learning.engine.operations import Gradient
 from flare.learning.engine.stack import Starts
+from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.terms import Anchors, contrast_loss, row_norms
 from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
@@ -34,6 +35,10 @@ class Program(Protocol):
 
     def arrange(self, x: Tensor) -> Tensor:
         """Samples (jobs, samples, ...) as the program wants them; jobs stay the first axis."""
+        ...
+
+    def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Training samples as the program wants them, and their labels, by their indices (jobs, samples)."""
         ...
 
     def gradient(
@@ -90,6 +95,11 @@ class VmapProgram:
     def arrange(self, x: Tensor) -> Tensor:
         """As it is."""
         return x
+
+    def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """As they are."""
+        x, labels = data.batch(indices.reshape(-1))
+        return x.view(*indices.shape, *x.shape[1:]), labels.view(indices.shape)
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
