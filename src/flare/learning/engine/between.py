@@ -25,8 +25,8 @@ _AT_ONCE = 1024  # numbers in a block of most kernels
 
 @triton.jit
 def _in_line(offset, more, in_line: tl.constexpr):
-    """The sum of two offsets. The compiler cannot see that so many numbers lie side by side and can be read at once, and
-    it can be told so only of what is made in the same function."""
+    """The sum of two offsets. The compiler cannot see that so many numbers lie side by side and can be read at once. It
+    can be told so only of what is made in the same function."""
     offset = offset + more
     if in_line > 1:
         offset = tl.max_contiguous(tl.multiple_of(offset, in_line), in_line)
