@@ -25,6 +25,7 @@ from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.stack import Starts
 from flare.learning.engine.terms import Anchors, row_norms
 from flare.learning.flat import FlatModel
+from flare.learning.job import GradientJob
 from flare.learning.models import make_model
 from flare.rng import stream, torch_stream
 from tests.tiny import small_cnn, tiny_data, tiny_module
@@ -219,6 +220,15 @@ def test_lengths_of_gradients_are_those_of_pytorch(jobs: int) -> None:
 
 
 @NEEDS_TRITON
+@pytest.mark.parametrize("columns", [3, 1024, 2500])
+def test_sums_of_rows_are_those_of_pytorch_whatever_their_number(columns: int) -> None:
+    rows = numbers(5, columns).double()
+    mine = kernels().row_sums(rows)
+    torch.testing.assert_close(mine, rows.sum(1), rtol=1e-14, atol=1e-12)
+    assert torch.equal(kernels().row_sums(rows[3:4])[0], mine[3])
+
+
+@NEEDS_TRITON
 @pytest.mark.parametrize(("shape", "samples"), [((3,), 2), ((1, 7, 5), 10), ((2, 9, 9), 40), ((70,), 130)])
 def test_batches_are_gathered_with_their_samples_last(shape: tuple[int, ...], samples: int) -> None:
     data, labels = numbers(30, *shape), torch.arange(30, device=DEVICE) % 7
@@ -302,6 +312,18 @@ def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rul
     for ours, wanted in zip(mine, theirs, strict=True):
         assert_near(ours.delta.cpu(), wanted.delta.double(), 1e-5)
         assert (ours.loss, ours.norm) == pytest.approx((wanted.loss, wanted.norm), rel=1e-5)
+    reference, starts = (
+        ReferenceEngine(module, data),
+        [job.start * scale for job, scale in zip(jobs, (1, 2, 3), strict=False)],
+    )
+    points = [GradientJob(start, np.arange(3 + 4 * i)) for i, start in enumerate(starts)]
+    for got, expected in zip(engine.gradients(points), reference.gradients(points), strict=True):
+        assert_near(got.cpu(), expected.double(), 1e-5)
+    assert engine.losses(points) == pytest.approx(reference.losses(points), rel=1e-6)
+    assert engine.losses(points[1:2]) == engine.losses(points)[1:2]
+    scores = engine.evaluate(starts)
+    assert [score.loss for score in scores] == pytest.approx([each.loss for each in reference.evaluate(starts)])
+    assert engine.evaluate(starts[2:]) == scores[2:]
     assert engine._kernels is not None  # it did not fall back
 
 

@@ -207,7 +207,7 @@ class BatchedEngine:
             x, y = self._run(partial(_batch, self._data, indices))
             logits = self._run(partial(_logits, stack[:count], x))  # (jobs, classes, samples)
             each = torch.log_softmax(logits, 1).gather(1, y.unsqueeze(1)).squeeze(1)
-            total[:count] -= torch.where(shares > 0.0, each, 0.0).double().sum(1)
+            total[:count] -= self._run(partial(_sums, torch.where(shares > 0.0, each, 0.0).double()))
         samples = torch.tensor([len(job.samples) for job in jobs], device=self._device)
         losses: list[float] = (total / samples).tolist()
         return losses
@@ -222,7 +222,8 @@ class BatchedEngine:
             logits = self._run(work)[:, :, : len(y)]  # (jobs, classes, samples)
             right += (logits.argmax(1) == y).sum(1)
             picked = y.expand(len(weights), 1, len(y))
-            loss -= torch.log_softmax(logits, 1).gather(1, picked).double().sum((1, 2))
+            each = torch.log_softmax(logits, 1).gather(1, picked).squeeze(1)
+            loss -= self._run(partial(_sums, each.double()))
         samples = len(self._data.test_y)
         return [Score(r / samples, s / samples) for r, s in zip(right.tolist(), loss.tolist(), strict=True)]
 
@@ -311,6 +312,10 @@ def _batch(data: TensorData, indices: Tensor, program: Program) -> tuple[Tensor,
 
 def _logits(weights: Tensor, x: Tensor, program: Program) -> Tensor:
     return program.logits(weights, x)
+
+
+def _sums(numbers: Tensor, program: Program) -> Tensor:
+    return program.sums(numbers)
 
 
 def _filled(x: Tensor, width: int) -> Tensor:

@@ -79,6 +79,10 @@ class LayerProgram:
         """By PyTorch."""
         return row_norms(gradients)
 
+    def sums(self, numbers: Tensor) -> Tensor:
+        """By PyTorch."""
+        return numbers.sum(1)
+
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""
         return starts.moved(stack, self._model.num_weights)

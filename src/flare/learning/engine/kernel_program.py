@@ -65,8 +65,14 @@ class KernelProgram:
         self._try_out("features", self._chain.features, weights, x)
         return self._chain.features(weights, x)
 
+    def sums(self, numbers: Tensor) -> Tensor:
+        """The order in which PyTorch's own add depends on the number of rows."""
+        self._try_out("sums", self._kernels.row_sums, numbers)
+        sums: Tensor = self._kernels.row_sums(numbers)
+        return sums
+
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The order in which PyTorch's own sums add depends on the number of rows."""
+        """In the same order for any number of rows."""
         self._try_out("norms", lambda *rows: self._kernels.lengths_of(rows), *gradients)
         lengths: Tensor = self._kernels.lengths_of(gradients)
         return lengths

@@ -82,6 +82,16 @@ def _row_lengths(sums, lengths, parts, block: tl.constexpr):
 
 
 @triton.jit
+def _row_sums(numbers, sums, columns: tl.constexpr, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((block,), dtype=tl.float64)
+    for begin in range(0, columns, block):
+        column = begin + tl.arange(0, block)
+        total += tl.load(numbers + row * columns + column, mask=column < columns, other=0.0)
+    tl.store(sums + row, tl.sum(total))
+
+
+@triton.jit
 def _product(
     a,
     b,
@@ -367,6 +377,15 @@ def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tens
     start(_way, (jobs, parts), *tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
     start(_row_lengths, (jobs,), sums, lengths, parts, block=triton.next_power_of_2(parts))
     return way[:, :num_weights], lengths
+
+
+def row_sums(numbers: Tensor) -> Tensor:
+    """The sum of each row of (jobs, columns) in float64; it depends on no other."""
+    jobs, columns = numbers.shape
+    numbers = numbers.contiguous()
+    sums = torch.empty(jobs, device=numbers.device, dtype=numbers.dtype)
+    start(_row_sums, (jobs,), numbers, sums, columns=columns, block=_ADDED_AT_ONCE)
+    return sums
 
 
 def lengths_of(gradients: Sequence[Tensor]) -> Tensor:

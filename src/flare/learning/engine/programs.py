@@ -58,6 +58,10 @@ class Program(Protocol):
         """The length of each job's gradient over all parameters, shape (jobs,)."""
         ...
 
+    def sums(self, numbers: Tensor) -> Tensor:
+        """The sum of each job's numbers (jobs, numbers) in float64, shape (jobs,)."""
+        ...
+
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """The way of each row of a stack from its start, (jobs, weights), and its length, summed in float64, (jobs,).
 
@@ -120,6 +124,10 @@ class VmapProgram:
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """By PyTorch."""
         return row_norms(gradients)
+
+    def sums(self, numbers: Tensor) -> Tensor:
+        """By PyTorch."""
+        return numbers.sum(1)
 
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""
