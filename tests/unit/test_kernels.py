@@ -234,9 +234,10 @@ def test_batches_are_gathered_with_their_samples_last(shape: tuple[int, ...], sa
     data, labels = numbers(30, *shape), torch.arange(30, device=DEVICE) % 7
     indices = torch.from_numpy(stream(2, "indices").integers(30, size=(5, samples))).to(DEVICE)
     between = pytest.importorskip("flare.learning.engine.between", reason="Triton is not installed")
-    x, y = between.gather(data, labels, indices[1:])
-    assert torch.equal(x, data[indices[1:]].movedim(1, -1))
-    assert torch.equal(y, labels[indices[1:]])
+    for table in (data, data.movedim(0, -1).contiguous().movedim(-1, 0)):
+        x, y = between.gather(table, labels, indices[1:])
+        assert torch.equal(x, data[indices[1:]].movedim(1, -1))
+        assert torch.equal(y, labels[indices[1:]])
 
 
 def _padded() -> nn.Module:

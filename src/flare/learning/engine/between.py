@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flare.learning.engine.kernels import TensorCores, start
+from flare.learning.engine.kernels import TensorCores, ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pool, Windows
 from flare.learning.engine.terms import MIN_LENGTH, Anchors
 
@@ -363,7 +363,7 @@ class Kernels(TensorCores):
         cut = {"size": size, "channel_size": channel, "line": line, "samples": samples, "kh": kh, "kw": kw}
         cut |= {"step_h": windows.stride[0], "step_w": windows.stride[1], "pad_h": pad_h, "pad_w": pad_w}
         cut |= {"high": high, "wide": wide, "in_line": _most_in_line(samples), "block": _AT_ONCE // 2}
-        start(_add_windows, (triton.cdiv(size, _AT_ONCE // 2), jobs), dwindows, dx, **cut)
+        start(_add_windows, (ceil_div(size, _AT_ONCE // 2), jobs), dwindows, dx, **cut)
         return dx
 
     def finish(self, x: Tensor, bias: Tensor | None, pool: Pool | None, relu: bool) -> tuple[Tensor, Tensor | None]:
@@ -381,7 +381,7 @@ class Kernels(TensorCores):
         cut |= {"samples": x.shape[-1], "kh": kh, "kw": kw, "average": pool is not None and pool.average}
         cut |= {"has_bias": bias is not None, "relu": relu, "in_line": _most_in_line(x.shape[-1]), "block": _AT_ONCE}
         tensors = (x, x if bias is None else bias, y, x if which is None else which)
-        start(_finish, (triton.cdiv(made.job, _AT_ONCE), jobs), *tensors, **cut)
+        start(_finish, (ceil_div(made.job, _AT_ONCE), jobs), *tensors, **cut)
         return y, which
 
     def finish_back(
@@ -402,13 +402,13 @@ class Kernels(TensorCores):
         if dx is dy and dbias is None:
             return dy, None
         given, made, block = _sizes(dy), _sizes(dx), _block(_sizes(dy).channel)
-        several = min(_AT_ONCE // block, triton.next_power_of_2(channels))
+        several = min(_AT_ONCE // block, power_of_2(channels))
         cut = {"channels": channels, "out_channel": given.channel, "out_line": given.line, "channel_size": made.channel}
         cut |= {"line": made.line, "samples": samples, "kh": kernel[0], "kw": kernel[1], "right": right, "below": below}
         cut |= {"average": which is None, "has_bias": has_bias, "relu": y is not None, "is_pooled": pool is not None}
         cut |= {"in_line": _most_in_line(samples), "block_channels": several, "block": block}
         tensors = (dy, dy if y is None else y, dy if which is None else which, dx, dy if dbias is None else dbias)
-        start(_finish_back, (triton.cdiv(channels, several), jobs), *tensors, **cut)
+        start(_finish_back, (ceil_div(channels, several), jobs), *tensors, **cut)
         return dx, dbias
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -417,8 +417,8 @@ class Kernels(TensorCores):
         logits, labels, shares = logits.contiguous(), labels.contiguous(), shares.contiguous()
         losses = torch.empty(jobs, device=logits.device, dtype=logits.dtype)
         dlogits = torch.empty_like(logits)
-        several = triton.next_power_of_2(classes)
-        block = min(triton.next_power_of_2(samples), max(1, 4 * _AT_ONCE // several))
+        several = power_of_2(classes)
+        block = min(power_of_2(samples), max(1, 4 * _AT_ONCE // several))
         sizes = {"classes": classes, "samples": samples, "block_classes": several, "block": block}
         start(_loss, (jobs,), logits, labels, shares, losses, dlogits, **sizes)
         return losses, dlogits
@@ -428,10 +428,10 @@ class Kernels(TensorCores):
         jobs, features, samples = dz.shape
         z_start, z_previous = anchors.z_start.contiguous(), anchors.z_previous.contiguous()
         tensors = (dz, z.contiguous(), z_start, z_previous, anchors.mu, anchors.temperature, shares.contiguous())
-        block = min(16, triton.next_power_of_2(samples))
+        block = min(16, power_of_2(samples))
         sizes = {"features": features, "samples": samples, "min_length": MIN_LENGTH}
         sizes |= {"block_features": _AT_ONCE // block, "block": block}
-        start(_contrast, (triton.cdiv(samples, block), jobs), *tensors, **sizes)
+        start(_contrast, (ceil_div(samples, block), jobs), *tensors, **sizes)
         return dz
 
 
@@ -449,8 +449,8 @@ def gather(samples_of: Tensor, labels_of: Tensor, indices: Tensor) -> tuple[Tens
     features = math.prod(shape)
     x = torch.empty((jobs, *shape, samples), device=samples_of.device, dtype=samples_of.dtype)
     labels = torch.empty((jobs, samples), device=samples_of.device, dtype=labels_of.dtype)
-    block, several = min(64, triton.next_power_of_2(samples)), min(64, triton.next_power_of_2(features))
+    block, several = min(64, power_of_2(samples)), min(64, power_of_2(features))
     sizes = {"features": features, "samples": samples, "block_features": several, "block": block}
-    grid = (triton.cdiv(features, several), jobs)
-    start(_gather, grid, samples_of, labels_of, indices.contiguous(), x, labels, **sizes)
+    grid = (ceil_div(features, several), jobs)
+    start(_gather, grid, samples_of.contiguous(), labels_of.contiguous(), indices.contiguous(), x, labels, **sizes)
     return x, labels

@@ -234,6 +234,16 @@ def rehearsal() -> Iterator[None]:
 CAN_REHEARSE = hasattr(triton, "AsyncCompileMode")
 
 
+def ceil_div(size: int, part: int) -> int:
+    """How many parts it takes. Triton's own, which is also for kernels, takes longer than it should at every launch."""
+    return -(-size // part)
+
+
+def power_of_2(size: int) -> int:
+    """The least one that is not smaller."""
+    return 1 << (size - 1).bit_length()
+
+
 class Tiles(NamedTuple):
     """How a product is cut: the size of a tile of the answer, the depth of a step, and how many do it.
 
@@ -300,7 +310,7 @@ def _parts(depth: int, max_parts: int) -> int:
 
 
 def _tile(size: int, max_size: int) -> int:
-    return min(max_size, max(16, triton.next_power_of_2(size)))
+    return min(max_size, max(16, power_of_2(size)))
 
 
 def launch(
@@ -332,7 +342,7 @@ def launch(
         strides |= {"b_depth": 0, "b_column": 0}
         windows = _window_numbers(window)
     tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
-    grid = (triton.cdiv(rows, cut.bm) * triton.cdiv(columns, cut.bn), jobs, cut.parts)
+    grid = (ceil_div(rows, cut.bm) * ceil_div(columns, cut.bn), jobs, cut.parts)
     start(_product, grid, a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
     return c.view(jobs, rows, columns) if cut.parts == 1 else _added(c)
 
@@ -344,7 +354,7 @@ def _added(c: Tensor) -> Tensor:
     """The sum of the parts of (jobs, parts, rows, columns), in their order."""
     jobs, parts, rows, columns = c.shape
     total = torch.empty((jobs, rows, columns), device=c.device, dtype=c.dtype)
-    grid = (triton.cdiv(rows * columns, _ADDED_AT_ONCE), jobs)
+    grid = (ceil_div(rows * columns, _ADDED_AT_ONCE), jobs)
     start(_add_parts, grid, c, total, parts=parts, size=rows * columns, block=_ADDED_AT_ONCE)
     return total
 
@@ -359,7 +369,7 @@ def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision:
     strides |= {"x_job": x.stride(0), "x_column": x.stride(1), "x_depth": x.stride(2)}
     tiling = {"bm": tiles.bm, "bn": tiles.bn, "bk": tiles.bk, "num_warps": tiles.warps, "num_stages": tiles.stages}
     sizes = {"rows": rows, "columns": columns, "depth": depth}
-    grid = (triton.cdiv(rows, tiles.bm) * triton.cdiv(columns, tiles.bn), jobs)
+    grid = (ceil_div(rows, tiles.bm) * ceil_div(columns, tiles.bn), jobs)
     start(_add_outer, grid, weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
 
 
@@ -369,13 +379,13 @@ _SQUARES_AT_ONCE = 4096
 def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tensor]:
     """As of `Program.moved`, in one pass over the stack, which stays as it is; a row's numbers depend on no other."""
     jobs, row_length = stack.shape
-    parts = triton.cdiv(num_weights, _SQUARES_AT_ONCE)
+    parts = ceil_div(num_weights, _SQUARES_AT_ONCE)
     way = torch.empty_like(stack)
     sums = torch.empty((jobs, parts), device=stack.device, dtype=torch.float64)
     lengths = torch.empty(jobs, device=stack.device, dtype=torch.float64)
     tensors = (stack, starts.rows, starts.index, way, sums)
     start(_way, (jobs, parts), *tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
-    start(_row_lengths, (jobs,), sums, lengths, parts, block=triton.next_power_of_2(parts))
+    start(_row_lengths, (jobs,), sums, lengths, parts, block=power_of_2(parts))
     return way[:, :num_weights], lengths
 
 
@@ -392,13 +402,13 @@ def lengths_of(gradients: Sequence[Tensor]) -> Tensor:
     """The length of each job's gradient, given by parameter, each (jobs, ...); (jobs,), summed in float64."""
     jobs = len(gradients[0])
     flat = [each.reshape(jobs, -1) for each in gradients]
-    parts = [triton.cdiv(each.shape[1], _SQUARES_AT_ONCE) for each in flat]
+    parts = [ceil_div(each.shape[1], _SQUARES_AT_ONCE) for each in flat]
     sums = torch.empty((jobs, sum(parts)), device=flat[0].device, dtype=torch.float64)
     lengths = torch.empty(jobs, device=flat[0].device, dtype=flat[0].dtype)
     for each, count, end in zip(flat, parts, itertools.accumulate(parts), strict=True):
         sizes = (each.stride(0), each.shape[1], sum(parts), end - count)
         start(_squares, (jobs, count), each, sums, *sizes, block=_SQUARES_AT_ONCE)
-    start(_row_lengths, (jobs,), sums, lengths, sum(parts), block=triton.next_power_of_2(sum(parts)))
+    start(_row_lengths, (jobs,), sums, lengths, sum(parts), block=power_of_2(sum(parts)))
     return lengths
 
 
