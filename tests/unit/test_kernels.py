@@ -329,6 +329,43 @@ def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rul
 
 
 @NEEDS_TRITON
+@pytest.mark.parametrize("what", ["finish", "window_gradient", "add_outer_", "with_contrast"])
+def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what is launched outside of a pass."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of resources, says the test")
+
+    module, data = tiny_module("cnn"), tiny_data()
+    jobs = jobs_of(FlatModel(module).flatten())[3:4]  # with a contrast
+    engine = BatchedEngine(module, data, device=DEVICE, own_kernels=True)
+    monkeypatch.setattr(type(operations()), what, fail)
+    with pytest.warns(UserWarning, match="our own kernels could not be used.*says the test"):
+        (mine,) = engine.train(jobs)
+    assert engine._kernels is None
+    assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), 1e-5)
+
+
+@NEEDS_TRITON
+def test_a_shortage_of_memory_is_no_reason_to_do_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = BatchedEngine(tiny_module("mlp"), tiny_data(), device=DEVICE, own_kernels=True)
+    jobs = jobs_of(FlatModel(tiny_module("mlp")).flatten())[:1] * 4
+    shortages, finish = iter([1, 1]), type(operations()).finish
+
+    def scarce(*arguments: Any) -> Any:
+        if next(shortages, 0):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory, says the test")
+        return finish(*arguments)
+
+    monkeypatch.setattr(type(operations()), "finish", scarce)
+    assert len(engine.train(jobs)) == 4
+    assert engine._kernels is not None
+    assert next(shortages, 0) == 0
+
+
+@NEEDS_TRITON
 def test_nothing_of_pytorchs_compiler_is_imported() -> None:
     """That alone takes seconds in every process."""
     code = (

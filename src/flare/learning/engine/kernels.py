@@ -55,14 +55,14 @@ def _place_offset(place, run: tl.constexpr, line: tl.constexpr, in_line: tl.cons
 
 
 @triton.jit
-def _way(stack, starts, index, moved, sums, row_stride, columns, parts, block: tl.constexpr):
+def _way(stack, starts, index, moved, sums, row_length, columns, parts, block: tl.constexpr):
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = part * block + tl.arange(0, block)
-    inside = column < columns
-    start = tl.load(starts + tl.load(index + row) * row_stride + column, mask=inside, other=0.0)
-    numbers = tl.load(stack + row * row_stride + column, mask=inside, other=0.0) - start
-    tl.store(moved + row * row_stride + column, numbers, mask=inside)
-    exact = numbers.to(tl.float64)
+    inside = column < row_length  # a number that can be divided by four: as many are read at once
+    start = tl.load(starts + tl.load(index + row) * row_length + column, mask=inside, other=0.0)
+    numbers = tl.load(stack + row * row_length + column, mask=inside, other=0.0) - start
+    tl.store(moved + row * row_length + column, numbers, mask=inside)
+    exact = tl.where(column < columns, numbers, 0.0).to(tl.float64)
     tl.store(sums + row * parts + part, tl.sum(exact * exact))
 
 
