@@ -6,7 +6,7 @@ is cut into chunks that fit the memory, and where memory runs out after all, the
 with an ascent, a mask or a contrast are stacked with others that have the same of them (`seams`), so that plain rules
 pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it (`narrow`). What
 is large goes through the memory as seldom as can be: gradients of dense layers are added onto the weights as they are
-made (`operations.Outer`), and updates and their lengths come of one pass over the stack (`kernels.moved`).
+made (`operations.Outer`), and updates and their lengths come of one pass over the stack (`rows.moved`).
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
 whose weights are no longer finite. By kernels of our own (`KernelProgram`), that holds to the last bit. By PyTorch's,

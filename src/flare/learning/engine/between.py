@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flare.learning.engine.kernels import TensorCores, ceil_div, power_of_2, start
+from flare.learning.engine.kernels import TensorCores
+from flare.learning.engine.launching import ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pool, Windows
 from flare.learning.engine.terms import MIN_LENGTH, Anchors
 

@@ -32,9 +32,9 @@ class KernelProgram:
     shape, where another program can take over."""
 
     def __init__(self, model: FlatModel, sample_shape: tuple[int, ...], *, tf32: bool = False) -> None:
-        from flare.learning.engine import between, kernels  # they need Triton
+        from flare.learning.engine import between, launching, rows  # they need Triton
 
-        self._between, self._kernels = between, kernels
+        self._between, self._rows, self._launching = between, rows, launching
         self._chain = LayerProgram(model, sample_shape, between.Kernels(tf32=tf32))
         self.floats_per_sample = self._chain.floats_per_sample
         self.width, self.arrange = self._chain.width, self._chain.arrange
@@ -67,19 +67,19 @@ class KernelProgram:
 
     def sums(self, numbers: Tensor) -> Tensor:
         """The order in which PyTorch's own add depends on the number of rows."""
-        self._try_out("sums", self._kernels.row_sums, numbers)
-        sums: Tensor = self._kernels.row_sums(numbers)
+        self._try_out("sums", self._rows.sums_of, numbers)
+        sums: Tensor = self._rows.sums_of(numbers)
         return sums
 
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """In the same order for any number of rows."""
-        self._try_out("norms", lambda *rows: self._kernels.lengths_of(rows), *gradients)
-        lengths: Tensor = self._kernels.lengths_of(gradients)
+        self._try_out("norms", lambda *rows: self._rows.lengths_of(rows), *gradients)
+        lengths: Tensor = self._rows.lengths_of(gradients)
         return lengths
 
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """In one pass."""
-        way, lengths = self._kernels.moved(starts, stack, self._model.num_weights)
+        way, lengths = self._rows.moved(starts, stack, self._model.num_weights)
         return way, lengths
 
     def _gradient_and_step(self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor) -> None:
@@ -99,8 +99,8 @@ class KernelProgram:
         if kind in self._tried:
             return
         rows = [stack[:1] for stack in stacks]
-        if self._kernels.CAN_REHEARSE and rows[0].is_cuda:
-            with self._kernels.rehearsal():
+        if self._launching.CAN_REHEARSE and rows[0].is_cuda:
+            with self._launching.rehearsal():
                 work(*rows)
         work(*rows)
         self._tried.add(kind)

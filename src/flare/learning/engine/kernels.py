@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The matrix products of layers as one Triton kernel, for GPUs, and what else a step does with large matrices.
+"""The matrix products of layers as one Triton kernel, for GPUs.
 
 Factors in float32 are split, into two of TF32 (10 bits) or three of bfloat16 (7 bits), and three of the four or six of
 the nine products added on the tensor cores ("tf32x3", "bf16x6"): about the accuracy of float32 at several times its
@@ -14,12 +14,7 @@ where the gradient is written down first, as it is beside rules that add somethi
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -28,8 +23,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.backends.nvidia.compiler import CUDAOptions
 
+from flare.learning.engine.launching import ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pair, window_columns
-from flare.learning.engine.stack import Starts
 
 _THREE, _SIX = "tf32x3", "bf16x6"
 
@@ -52,43 +47,6 @@ def _place_offset(place, run: tl.constexpr, line: tl.constexpr, in_line: tl.cons
     if in_line > 1:  # the compiler cannot see that so many places lie side by side and can be read at once
         offset = tl.max_contiguous(tl.multiple_of(offset, in_line), in_line)
     return offset
-
-
-@triton.jit
-def _way(stack, starts, index, moved, sums, row_length, columns, parts, block: tl.constexpr):
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    column = part * block + tl.arange(0, block)
-    inside = column < row_length  # a number that can be divided by four: as many are read at once
-    start = tl.load(starts + tl.load(index + row) * row_length + column, mask=inside, other=0.0)
-    numbers = tl.load(stack + row * row_length + column, mask=inside, other=0.0) - start
-    tl.store(moved + row * row_length + column, numbers, mask=inside)
-    exact = tl.where(column < columns, numbers, 0.0).to(tl.float64)
-    tl.store(sums + row * parts + part, tl.sum(exact * exact))
-
-
-@triton.jit
-def _squares(numbers, sums, row_stride, columns, parts, first, block: tl.constexpr):
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    column = part * block + tl.arange(0, block)
-    exact = tl.load(numbers + row * row_stride + column, mask=column < columns, other=0.0).to(tl.float64)
-    tl.store(sums + row * parts + first + part, tl.sum(exact * exact))
-
-
-@triton.jit
-def _row_lengths(sums, lengths, parts, block: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    part = tl.arange(0, block)
-    tl.store(lengths + row, tl.sqrt(tl.sum(tl.load(sums + row * parts + part, mask=part < parts, other=0.0))))
-
-
-@triton.jit
-def _row_sums(numbers, sums, columns: tl.constexpr, block: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    total = tl.zeros((block,), dtype=tl.float64)
-    for begin in range(0, columns, block):
-        column = begin + tl.arange(0, block)
-        total += tl.load(numbers + row * columns + column, mask=column < columns, other=0.0)
-    tl.store(sums + row, tl.sum(total))
 
 
 @triton.jit
@@ -201,47 +159,7 @@ def _add_outer(
 
 
 _KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions and isinstance(_product, triton.JITFunction)
-"""Triton from version 3.6 on, but not its interpreter."""
-
-_is_rehearsed: ContextVar[bool] = ContextVar("is_rehearsed", default=False)
-
-
-def start(kernel, grid: tuple[int, ...], *arguments, **named) -> None:
-    """Start a kernel on the device of its first argument, or only have it compiled where that is rehearsed."""
-    device = arguments[0].device
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        if _is_rehearsed.get():
-            kernel.warmup(*arguments, grid=grid, **named)
-        else:
-            kernel[grid](*arguments, **named)
-
-
-_MAX_COMPILERS = 16
-
-
-@contextmanager
-def rehearsal() -> Iterator[None]:
-    """Nothing is computed in it: kernels that are started are compiled, all at once, where Triton can do that. What
-    cannot be compiled is told when it is started in earnest."""
-    with ThreadPoolExecutor(_MAX_COMPILERS) as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
-        before = _is_rehearsed.set(True)
-        try:
-            yield
-        finally:
-            _is_rehearsed.reset(before)
-
-
-CAN_REHEARSE = hasattr(triton, "AsyncCompileMode")
-
-
-def ceil_div(size: int, part: int) -> int:
-    """How many parts it takes. Triton's own, which is also for kernels, takes longer than it should at every launch."""
-    return -(-size // part)
-
-
-def power_of_2(size: int) -> int:
-    """The least one that is not smaller."""
-    return 1 << (size - 1).bit_length()
+"""Later versions of Triton, but not its interpreter."""
 
 
 class Tiles(NamedTuple):
@@ -371,45 +289,6 @@ def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision:
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     grid = (ceil_div(rows, tiles.bm) * ceil_div(columns, tiles.bn), jobs)
     start(_add_outer, grid, weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
-
-
-_SQUARES_AT_ONCE = 4096
-
-
-def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tensor]:
-    """As of `Program.moved`, in one pass over the stack, which stays as it is; a row's numbers depend on no other."""
-    jobs, row_length = stack.shape
-    parts = ceil_div(num_weights, _SQUARES_AT_ONCE)
-    way = torch.empty_like(stack)
-    sums = torch.empty((jobs, parts), device=stack.device, dtype=torch.float64)
-    lengths = torch.empty(jobs, device=stack.device, dtype=torch.float64)
-    tensors = (stack, starts.rows, starts.index, way, sums)
-    start(_way, (jobs, parts), *tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
-    start(_row_lengths, (jobs,), sums, lengths, parts, block=power_of_2(parts))
-    return way[:, :num_weights], lengths
-
-
-def row_sums(numbers: Tensor) -> Tensor:
-    """The sum of each row of (jobs, columns) in float64; it depends on no other."""
-    jobs, columns = numbers.shape
-    numbers = numbers.contiguous()
-    sums = torch.empty(jobs, device=numbers.device, dtype=numbers.dtype)
-    start(_row_sums, (jobs,), numbers, sums, columns=columns, block=_ADDED_AT_ONCE)
-    return sums
-
-
-def lengths_of(gradients: Sequence[Tensor]) -> Tensor:
-    """The length of each job's gradient, given by parameter, each (jobs, ...); (jobs,), summed in float64."""
-    jobs = len(gradients[0])
-    flat = [each.reshape(jobs, -1) for each in gradients]
-    parts = [ceil_div(each.shape[1], _SQUARES_AT_ONCE) for each in flat]
-    sums = torch.empty((jobs, sum(parts)), device=flat[0].device, dtype=torch.float64)
-    lengths = torch.empty(jobs, device=flat[0].device, dtype=flat[0].dtype)
-    for each, count, end in zip(flat, parts, itertools.accumulate(parts), strict=True):
-        sizes = (each.stride(0), each.shape[1], sum(parts), end - count)
-        start(_squares, (jobs, count), each, sums, *sizes, block=_SQUARES_AT_ONCE)
-    start(_row_lengths, (jobs,), sums, lengths, sum(parts), block=power_of_2(sum(parts)))
-    return lengths
 
 
 def _window_numbers(window: Window) -> dict[str, int]:
