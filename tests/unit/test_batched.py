@@ -213,6 +213,20 @@ def test_own_layers_are_exact_in_double_precision(chain: str, whole_numbers: boo
             torch.testing.assert_close(mine[job].reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-12)
 
 
+def test_the_weights_of_one_job_lie_as_those_of_many() -> None:
+    """Kernels are compiled for where they lie."""
+    model = FlatModel(nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)))
+    program, stack = LayerProgram(model, (2, 4, 4)), torch.arange(3.0 * 192).reshape(3, 192)
+    many, one = program._parameters(stack), program._parameters(stack[1:2])
+    for place, wanted in enumerate(model.views(stack[:, : model.num_weights]).values()):
+        ours, alone = many[place], one[place]
+        assert ours is not None
+        assert alone is not None
+        assert torch.equal(ours.reshape(wanted.shape), wanted)
+        assert torch.equal(alone[0], ours[1])
+        assert alone.stride() == ours.stride()
+
+
 @pytest.mark.parametrize(
     "module",
     [

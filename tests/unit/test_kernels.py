@@ -25,10 +25,10 @@ from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.stack import Starts
 from flare.learning.engine.terms import Anchors, row_norms
 from flare.learning.flat import FlatModel
-from flare.learning.job import GradientJob
+from flare.learning.job import GradientJob, LocalRule
 from flare.learning.models import make_model
 from flare.rng import stream, torch_stream
-from tests.tiny import small_cnn, tiny_data, tiny_module
+from tests.tiny import job, small_cnn, tiny_data, tiny_module
 from tests.unit.test_seams import jobs_of
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
@@ -307,6 +307,7 @@ def test_a_chain_of_kernels_is_the_chain_in_double_precision_and_a_job_alone_has
 
 
 @NEEDS_TRITON
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
 def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rule(kind: str) -> None:
     module, data = tiny_module(kind), tiny_data()
@@ -319,7 +320,7 @@ def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rul
         assert (ours.loss, ours.norm) == pytest.approx((wanted.loss, wanted.norm), rel=near)
     reference, starts = (
         ReferenceEngine(module, data),
-        [job.start * scale for job, scale in zip(jobs, (1, 2, 3), strict=False)],
+        [jobs[0].start * scale for scale in (1, 2, 3)],
     )
     points = [GradientJob(start, np.arange(3 + 4 * i)) for i, start in enumerate(starts)]
     for got, expected in zip(engine.gradients(points), reference.gradients(points), strict=True):
@@ -368,6 +369,27 @@ def test_a_shortage_of_memory_is_no_reason_to_do_without_kernels(monkeypatch: py
     assert len(engine.train(jobs)) == 4
     assert engine._kernels is not None
     assert next(shortages, 0) == 0
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device on this machine")
+@pytest.mark.filterwarnings("default")
+def test_on_a_gpu_other_numbers_of_jobs_need_no_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    runtime = pytest.importorskip("triton.knobs", reason="this Triton does not tell").runtime
+    monkeypatch.setattr(runtime, "jit_post_compile_hook", lambda **told: compiled.append(told["fn"].name))
+    module = tiny_module("cnn")
+    engine, start = BatchedEngine(module, tiny_data(), device=DEVICE, own_kernels=True), FlatModel(module).flatten()
+    jobs = [job(start, LocalRule(0.1, 2), seed) for seed in range(7)]
+    engine.train(jobs[:3])
+    engine.gradients([GradientJob(start, np.arange(8))] * 2)
+    engine.evaluate([start] * 2)
+    first = len(compiled)
+    for count in (1, 2, 7):
+        engine.train(jobs[:count])
+        engine.gradients([GradientJob(start, np.arange(8))] * count)
+        engine.evaluate([start] * count)
+    assert len(compiled) == first > 0
+    assert engine._kernels is not None  # it did not fall back
 
 
 @NEEDS_TRITON

@@ -66,14 +66,11 @@ class LayerProgram:
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
-        return self._forward(weights, x)[0]
+        return self._through(self.layers, weights, x)
 
     def features(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward to the last linear layer: shape (jobs, features, samples)."""
-        parameters = self._parameters(weights)
-        for layer in self.layers[: self._last_product]:
-            x, _ = layer.forward(parameters[layer.parameter], x)
-        return x
+        return self._through(self.layers[: self._last_product], weights, x)
 
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """By PyTorch."""
@@ -86,6 +83,13 @@ class LayerProgram:
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""
         return starts.moved(stack, self._model.num_weights)
+
+    def _through(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Tensor:
+        """What comes out of some layers; nothing is kept."""
+        parameters = self._parameters(weights)
+        for layer in layers:
+            x = layer.forward(parameters[layer.parameter], x)[0]
+        return x
 
     def _forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""
@@ -114,9 +118,19 @@ class LayerProgram:
         return [gradients[parameter] for parameter in range(len(self._model.names))]
 
     def _parameters(self, weights: Tensor) -> dict[int | None, Tensor | None]:
-        """The parameters by their place in the model, and None for layers that have none."""
-        views = self._model.views(weights[:, : self._model.num_weights])
-        return {None: None, **dict(enumerate(views.values()))}
+        """The parameters by their place in the model, and None for layers that have none: a bias as (jobs, numbers),
+        others as matrices, (jobs, first axis, other axes).
+
+        Rows lie as far apart where there is one as where there are many: kernels are compiled for that.
+        """
+        parameters: dict[int | None, Tensor | None] = {None: None}
+        begin = weights.storage_offset()
+        for place, (shape, size) in enumerate(zip(self._model.shapes, self._model.sizes, strict=True)):
+            columns = (size // shape[0],) if len(shape) > 1 else ()
+            strides = (weights.stride(0), *columns, 1)
+            parameters[place] = weights.as_strided((len(weights), shape[0], *columns), strides, begin)
+            begin += size
+        return parameters
 
     def _append(self, module: nn.Module, shape: Shape, index: dict[str, int], prefix: str) -> Shape:
         """Add the layers that do what `module` does; the shape of its output. Raises UnknownLayerError."""

@@ -79,6 +79,7 @@ class KernelProgram:
 
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """In one pass."""
+        self._try_out("moved", lambda row: self._rows.moved(starts, row, self._model.num_weights), stack)
         way, lengths = self._rows.moved(starts, stack, self._model.num_weights)
         return way, lengths
 
@@ -90,7 +91,7 @@ class KernelProgram:
         for part, gradient in zip(parts, gradients, strict=True):
             if isinstance(gradient, Outer):
                 gradient.made()
-                gradient.add_to_(part, torch.zeros_like(part[:, :1]))
+                gradient.add_to_(part, part.new_zeros(1, 1))
 
     def _try_out(self, name: str, work: Callable[..., object], *stacks: Tensor) -> None:
         """Do `work` for one job, where it has not been done for rows of these shapes: once as a rehearsal, in which all

@@ -79,7 +79,7 @@ class Convolution:
         pad_h, pad_w = self.windows.padding
         if pad_h or pad_w:
             x = functional.pad(x, (0, 0, pad_w, pad_w, pad_h, pad_h))
-        y = self.operations.multiply_windows(weight.flatten(2), x, self.windows.kernel, self.windows.stride)
+        y = self.operations.multiply_windows(weight, x, self.windows.kernel, self.windows.stride)
         return y.view(*y.shape[:2], *self.windows.out_side, x.shape[-1]), (x,)
 
     def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
@@ -89,7 +89,7 @@ class Convolution:
         dweight = self.operations.window_gradient(flat, kept[0], self.windows.kernel, self.windows.stride)
         if not to_input:
             return None, dweight
-        dwindows = self.operations.multiply(weight.flatten(2).transpose(1, 2), flat)
+        dwindows = self.operations.multiply(weight.transpose(1, 2), flat)
         return self.operations.add_windows(dwindows, self.windows, dy.shape[-1]), dweight
 
 
