@@ -28,7 +28,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
-from flare.learning.engine.compiled import CompiledProgram
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.flat import FlatModel
 from flare.learning.job import Job, LocalRule
@@ -65,13 +64,10 @@ class Bench:
         self.module = make_model(name, shape, 10, seed=0)
 
     def engine(self, variant: str) -> BatchedEngine:
-        """`grouped`: vmap; `plain`: PyTorch alone; `compiled`: its compiler; `own`: that with our own products."""
+        """`grouped`: vmap; `plain`: PyTorch alone; `own`: our own kernels."""
         what, tf32 = variant.removesuffix("-tf32"), variant.endswith("-tf32")
         module = Opaque(self.module) if what == "grouped" else self.module
-        engine = BatchedEngine(module, self.data, device=self.device, compile=what == "own", tf32=tf32)
-        if what == "compiled":
-            engine._compiled = CompiledProgram(engine._model, engine._data.train_x[0], tf32=tf32, own_products=False)
-        return engine
+        return BatchedEngine(module, self.data, device=self.device, own_kernels=what == "own", tf32=tf32)
 
     def jobs(self, count: int, batch: int, *, uneven: bool, devices_in_a_run: int = 40) -> list[Job]:
         """Jobs of runs of 40 devices, each run with its own weights: 3 steps, or as the paper draws them, mean 3."""
@@ -269,10 +265,9 @@ def report(results: dict[str, Any]) -> str:
         f"Made by `benchmarks/engine.py`; the numbers are in `engine.json`. Machine: {results['machine']}. {ceiling}",
         "",
         f"Batch {results['batch']}. Even: 3 steps for each device; uneven: exponential with mean 3. `grouped` is the",
-        "same engine with vmap, which makes grouped convolutions. `plain` is PyTorch alone, `compiled` by its",
-        "compiler, `own` (the default) with our own matrix products; `tf32` rounds their factors to 10 bits. Rows that",
-        "say `earlier` are of an earlier run on the same machine. A first call is short where what it compiles is kept",
-        "from another one.",
+        "same engine with vmap, which makes grouped convolutions. `plain` is PyTorch alone, `own` (the default) is our",
+        "own kernels; `tf32` rounds the factors of matrix products to 10 bits. Rows that say `earlier` are of an",
+        "earlier run on the same machine; `compiled` was PyTorch's compiler, which is no longer used.",
         "",
         *_goals(results),
         "| model | variant | devices | steps | ms for each device-step | against grouped | first call | memory |",
@@ -323,8 +318,8 @@ def main() -> None:
     parser.add_argument(
         "--variants",
         nargs="+",
-        default=["grouped", "plain", "compiled", "own", "own-tf32"],
-        choices=[f"{what}{tf32}" for what in ("grouped", "plain", "compiled", "own") for tf32 in ("", "-tf32")],
+        default=["grouped", "plain", "own", "own-tf32"],
+        choices=[f"{what}{tf32}" for what in ("grouped", "plain", "own") for tf32 in ("", "-tf32")],
     )
     options = parser.parse_args()
     if options.quick:

@@ -4,9 +4,9 @@
 
 writes rules.json and rules.md into docs/benchmarks. The jobs are those that the methods themselves ask for: runs of 40
 devices with 3 steps of batch 40 on random images; for MOON every device has a last model of its own, for HeteroFL the
-rates are the default ones, by the numbers of the devices. On a GPU the engine is the batched one, compiled; on a CPU
-both engines that there are for it. The methods take turns, so that what else the machine does enters all of them; a
-ratio is that of the medians. The first calls, which compile, are timed on their own.
+rates are the default ones, by the numbers of the devices. On a GPU the engine is the batched one; on a CPU both engines
+that there are for it. The methods take turns, so that what else the machine does enters all of them; a ratio is that of
+the medians. The first calls, which compile, are timed on their own.
 """
 
 from __future__ import annotations

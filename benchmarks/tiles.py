@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from flare.learning.engine.kernels import Tiles, Window, choose_tiles, launch
-from flare.learning.engine.products import Plain
+from flare.learning.engine.operations import Plain
 from flare.rng import stream
 
 JOBS = 240

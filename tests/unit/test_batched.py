@@ -6,7 +6,6 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,11 @@ from torch.nn import functional
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.compiled import CompiledProgram
-from flare.learning.engine.products import Outer, Plain, made
+from flare.learning.engine.operations import Outer, Plain, made
 from flare.learning.engine.programs import VmapProgram, make_program
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.stack import Descent
+from flare.learning.engine.tensor_data import TensorData
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
 from flare.learning.models import make_model
@@ -111,7 +110,7 @@ def test_every_rule_matches_the_reference(name: str, device: str) -> None:
     data = random_data(MODELS[name])
     module = make_model(name, MODELS[name], 10, seed=0)
     jobs = every_kind_of_job(FlatModel(module), 60)
-    engine = BatchedEngine(module, data, device=device, compile=False)
+    engine = BatchedEngine(module, data, device=device, own_kernels=False)
     assert isinstance(engine._program, LayerProgram)
     mine, wanted = engine.train(jobs), ReferenceEngine(module, data).train(jobs)
     errors = apart(deltas(mine), deltas(wanted))
@@ -148,7 +147,7 @@ def test_a_gradient_that_is_not_carried_out_steps_like_its_numbers(extra: str) -
 def test_a_module_that_is_no_chain_of_layers_goes_through_vmap(device: str) -> None:
     data, module = random_data((12,)), two_paths()
     jobs = every_kind_of_job(FlatModel(module), 60)
-    engine = BatchedEngine(module, data, device=device, compile=False)
+    engine = BatchedEngine(module, data, device=device, own_kernels=False)
     assert isinstance(engine._program, VmapProgram)
     reference = ReferenceEngine(module, data)
     mine, wanted = engine.train(jobs), reference.train(jobs)
@@ -212,6 +211,20 @@ def test_own_layers_are_exact_in_double_precision(chain: str, whole_numbers: boo
         assert losses[job].item() == pytest.approx(loss.item(), rel=1e-12)
         for mine, wanted in zip(numbers, torch.autograd.grad(loss, own), strict=True):
             torch.testing.assert_close(mine[job].reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_the_weights_of_one_job_lie_as_those_of_many() -> None:
+    """Kernels are compiled for where they lie."""
+    model = FlatModel(nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)))
+    program, stack = LayerProgram(model, (2, 4, 4)), torch.arange(3.0 * 192).reshape(3, 192)
+    many, one = program._parameters(stack), program._parameters(stack[1:2])
+    for place, wanted in enumerate(model.views(stack[:, : model.num_weights]).values()):
+        ours, alone = many[place], one[place]
+        assert ours is not None
+        assert alone is not None
+        assert torch.equal(ours.reshape(wanted.shape), wanted)
+        assert torch.equal(alone[0], ours[1])
+        assert alone.stride() == ours.stride()
 
 
 @pytest.mark.parametrize(
@@ -331,7 +344,7 @@ def test_a_single_job_that_does_not_fit_is_an_error_that_says_so(monkeypatch: py
 def test_a_job_that_diverges_leaves_its_neighbours_alone(chain: bool, device: str) -> None:
     module = _perceptron() if chain else two_paths()
     data = random_data((6,) if chain else (12,))
-    engine, model = BatchedEngine(module, data, device=device, compile=False), FlatModel(module)
+    engine, model = BatchedEngine(module, data, device=device, own_kernels=False), FlatModel(module)
     jobs = every_kind_of_job(model, 60)
     wild = Job(torch.full_like(jobs[1].start, torch.nan), jobs[1].rule, jobs[1].batches)
     too_fast = Job(jobs[2].start, LocalRule(lr=1e38, steps=4, mu=0.5), jobs[2].batches)
@@ -386,57 +399,24 @@ def test_the_width_of_a_batch_wastes_little() -> None:
     assert program.width(40) == 40
 
 
-def test_a_compiler_that_fails_costs_speed_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_fail_cost_speed_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, reference, model = small()
 
     class Broken:
         def width(self, samples: int) -> int:
             return samples
 
-        def gradient(self, *_: object) -> None:
-            raise RuntimeError("no compiler, says the test")
+        def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
+            return engine._program.batch(data, indices)
 
-    monkeypatch.setattr(engine, "_compiled", Broken())
+        def gradient(self, *_: object) -> None:
+            raise RuntimeError("no kernels, says the test")
+
+    monkeypatch.setattr(engine, "_kernels", Broken())
     jobs = every_kind_of_job(model, 60) * 2
-    with pytest.warns(UserWarning, match="no compiler, says the test"):
+    with pytest.warns(UserWarning, match="no kernels, says the test"):
         mine = engine.train(jobs)
     assert max(apart(deltas(mine), deltas(reference.train(jobs)))) < 1e-5
-
-
-@pytest.mark.parametrize("shortages", [0, 2, 3])
-def test_the_compiler_sees_its_example_first_also_after_memory_ran_out(
-    monkeypatch: pytest.MonkeyPatch, shortages: int
-) -> None:
-    monkeypatch.setattr("flare.learning.engine.compiled._compile", lambda method: method)
-    monkeypatch.setattr("flare.learning.engine.compiled._first_time", nullcontext)
-    monkeypatch.setattr("flare.learning.engine.compiled._mark", lambda *stacks: stacks)
-    model = FlatModel(_perceptron())
-    compiled, plain = CompiledProgram(model, torch.zeros(6)), make_program(model, torch.zeros(6))
-    heights: list[int] = []
-
-    def logits(weights: Tensor, x: Tensor) -> Tensor:
-        heights.append(len(weights))
-        if len(heights) <= shortages:
-            raise torch.cuda.OutOfMemoryError("says the test")
-        return plain.logits(weights, x)
-
-    monkeypatch.setattr(compiled, "_logits", logits)
-    weights = torch_normal(5, model.num_weights)
-    x = torch_normal(5, 6, 4)
-    for _ in range(min(shortages, 2)):
-        with pytest.raises(torch.cuda.OutOfMemoryError):
-            compiled.logits(weights, x)
-    if shortages == 3:
-        with pytest.raises(MemoryError, match="memory for 32 jobs, the compiler's example, was short again and again"):
-            compiled.logits(weights, x)
-        return
-    assert torch.equal(compiled.logits(weights, x), plain.logits(weights, x))
-    compiled.logits(weights[:3], x[:3])
-    assert heights == [32] * shortages + [32, 5, 3]
-
-
-def torch_normal(*shape: int) -> Tensor:
-    return torch.from_numpy(stream(2, "normal").standard_normal(shape, dtype=np.float32))
 
 
 def test_bad_input_is_refused_with_a_word_on_it() -> None:
@@ -460,15 +440,15 @@ def test_bad_input_is_refused_with_a_word_on_it() -> None:
 
 @NEEDS_CUDA
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("compile", [False, True])
-def test_on_a_gpu_two_calls_give_the_same_bits_compiled_or_not(compile: bool) -> None:
+@pytest.mark.parametrize("own_kernels", [False, True])
+def test_on_a_gpu_two_calls_give_the_same_bits_with_own_kernels_or_without(own_kernels: bool) -> None:
     data, module = random_data(MODELS["mnist-cnn"]), make_model("mnist-cnn", MODELS["mnist-cnn"], 10, seed=0)
-    engine = BatchedEngine(module, data, device="cuda", compile=compile)
+    engine = BatchedEngine(module, data, device="cuda", own_kernels=own_kernels)
     jobs = every_kind_of_job(FlatModel(module), 60) * 4
     precision = torch.get_float32_matmul_precision()
     first, second = engine.train(jobs), engine.train(jobs)
     assert torch.get_float32_matmul_precision() == precision
-    assert (engine._compiled is not None) == compile  # it did not fall back
+    assert (engine._kernels is not None) == own_kernels  # it did not fall back
     assert all(torch.equal(a.delta, b.delta) and a.loss == b.loss for a, b in zip(first, second, strict=True))
     wanted = ReferenceEngine(module, data).train(jobs)
     assert statistics.median(apart(deltas(first), deltas(wanted))) < 1e-5
@@ -477,9 +457,9 @@ def test_on_a_gpu_two_calls_give_the_same_bits_compiled_or_not(compile: bool) ->
 @NEEDS_CUDA
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", ["mlp", "mnist-cnn"])
-def test_on_a_gpu_compiled_passes_give_the_same_bits_alone_and_in_company(name: str) -> None:
+def test_on_a_gpu_own_kernels_give_the_same_bits_alone_and_in_company(name: str) -> None:
     data, module = random_data(MODELS[name]), make_model(name, MODELS[name], 10, seed=0)
-    engine, other = (BatchedEngine(module, data, device="cuda", compile=True) for _ in range(2))
+    engine, other = (BatchedEngine(module, data, device="cuda", own_kernels=True) for _ in range(2))
     jobs = every_kind_of_job(FlatModel(module), 60)
     points = [GradientJob(job.start, np.arange(20)) for job in jobs]
     alone = [other.train([job])[0] for job in jobs]
@@ -491,8 +471,8 @@ def test_on_a_gpu_compiled_passes_give_the_same_bits_alone_and_in_company(name: 
     assert engine.losses(points) == [other.losses([point])[0] for point in points]
     weights = [job.start for job in jobs]
     assert engine.evaluate(weights) == [other.evaluate([each])[0] for each in weights]
-    assert engine._compiled is not None  # it did not fall back
-    assert other._compiled is not None
+    assert engine._kernels is not None  # it did not fall back
+    assert other._kernels is not None
 
 
 @NEEDS_CUDA

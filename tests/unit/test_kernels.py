@@ -1,4 +1,4 @@
-"""The kernels of the batched engine that no compiler sees, against plain PyTorch in double precision.
+"""The kernels of the batched engine, against plain PyTorch in double precision.
 
 They run on a GPU or, with TRITON_INTERPRET=1 and Triton installed, on a CPU.
 """
@@ -6,16 +6,30 @@ They run on a GPU or, with TRITON_INTERPRET=1 and Triton installed, on a CPU.
 from __future__ import annotations
 
 import os
+import statistics
+import subprocess
+import sys
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from flare.learning.engine.batched import BatchedEngine
+from flare.learning.engine.chain import LayerProgram
+from flare.learning.engine.kernel_program import KernelProgram
+from flare.learning.engine.operations import Plain, Pool, Windows, made
+from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.stack import Starts
-from flare.rng import stream
+from flare.learning.engine.terms import Anchors, row_norms
+from flare.learning.flat import FlatModel
+from flare.learning.job import GradientJob, LocalRule
+from flare.learning.models import make_model
+from flare.rng import stream, torch_stream
+from tests.tiny import job, small_cnn, tiny_data, tiny_module
+from tests.unit.test_seams import jobs_of
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
 DEVICE = "cuda" if torch.cuda.is_available() and not IS_INTERPRETED else "cpu"
@@ -26,6 +40,14 @@ NEEDS_TRITON = pytest.mark.skipif(
 
 def kernels() -> Any:
     return pytest.importorskip("flare.learning.engine.kernels", reason="Triton is not installed")
+
+
+def rows() -> Any:
+    return pytest.importorskip("flare.learning.engine.rows", reason="Triton is not installed")
+
+
+def operations() -> Any:
+    return pytest.importorskip("flare.learning.engine.between", reason="Triton is not installed").Kernels()
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -79,11 +101,307 @@ def test_on_a_gpu_weights_get_the_same_bits_where_the_gradient_is_written_down_f
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 def test_the_way_from_the_start_and_its_length_are_those_of_pytorch(jobs: int, num_weights: int) -> None:
     row_length = -(-num_weights // 64) * 64
-    stack, rows = numbers(jobs, row_length), numbers(3, row_length, seed=1)
-    starts = Starts(rows, torch.tensor([2, 0, 2, 1, 0], device=DEVICE)[:jobs])
+    stack, distinct = numbers(jobs, row_length), numbers(3, row_length, seed=1)
+    starts = Starts(distinct, torch.tensor([2, 0, 2, 1, 0], device=DEVICE)[:jobs])
     before = stack.clone()
-    way, lengths = kernels().moved(starts, stack, num_weights)
+    way, lengths = rows().moved(starts, stack, num_weights)
     assert torch.equal(stack, before)  # another program may have to do it over again
     wanted, wanted_lengths = starts.moved(stack, num_weights)
     assert torch.equal(way, wanted)
     torch.testing.assert_close(lengths, wanted_lengths, rtol=1e-14, atol=0.0)
+
+
+def assert_near(mine: Tensor, wanted: Tensor, most: float = 1e-6) -> None:
+    assert mine.shape == wanted.shape
+    assert float((mine.double() - wanted).norm() / wanted.norm()) < most
+
+
+POOLS = {
+    "nothing": None,
+    "2 x 2": Pool((2, 2), (8, 6)),
+    "edges left over": Pool((2, 3), (7, 8)),
+    "an edge below": Pool((3, 2), (10, 4)),
+    "mean": Pool((2, 2), (5, 6), average=True),
+}
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("relu", [False, True], ids=["as it is", "ReLU"])
+@pytest.mark.parametrize("has_bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize(("jobs", "channels", "samples"), [(1, 3, 2), (3, 5, 10), (2, 20, 12)])
+def test_what_follows_a_product_and_its_gradients_are_those_of_pytorch(
+    pool: str, has_bias: bool, relu: bool, jobs: int, channels: int, samples: int
+) -> None:
+    asked, side = POOLS[pool], (4, 5) if POOLS[pool] is None else POOLS[pool].side
+    x = (2.0 * numbers(jobs, channels, *side, samples)).round()  # many ties, and zeros
+    bias = numbers(jobs, channels + 3, seed=1)[:, 1 : channels + 1].round() if has_bias else None  # rows lie apart
+    ours, plain = operations(), Plain()
+    y, which = ours.finish(x, bias, asked, relu)
+    wanted, wanted_which = plain.finish(x.double(), None if bias is None else bias.double(), asked, relu)
+    torch.testing.assert_close(y.double(), wanted)
+    assert which is wanted_which is None or torch.equal(which, wanted_which)
+    dy, kept = numbers(*y.shape, seed=2), y if relu else None
+    dx, dbias = ours.finish_back(dy, kept, which, asked, has_bias=has_bias)
+    wanted_dx, wanted_dbias = plain.finish_back(dy.double(), kept, which, asked, has_bias=has_bias)
+    torch.testing.assert_close(dx.double(), wanted_dx)
+    assert (dbias is None) == (wanted_dbias is None) == (not has_bias)
+    if has_bias:
+        assert_near(dbias, wanted_dbias)
+
+
+@NEEDS_TRITON
+def test_nan_is_the_maximum_of_its_window_and_passes_on() -> None:
+    x = numbers(2, 1, 4, 4, 2)
+    x[0, 0, 0, 1, 0] = x[0, 0, 3, 3, 0] = torch.nan
+    pool = Pool((2, 2), (4, 4))
+    for mine, wanted in zip(operations().finish(x, None, pool, True), Plain().finish(x, None, pool, True), strict=True):
+        torch.testing.assert_close(mine, wanted, equal_nan=True, rtol=0.0, atol=0.0)
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("samples", [2, 10, 40])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        Windows((5, 5), (1, 1), (0, 0), (9, 8)),
+        Windows((3, 3), (1, 1), (1, 1), (8, 7)),
+        Windows((3, 2), (2, 3), (1, 2), (12, 15)),
+        Windows((2, 2), (3, 2), (0, 0), (9, 9)),  # windows with gaps between them
+    ],
+)
+def test_windows_are_added_back_where_they_came_from(windows: Windows, samples: int) -> None:
+    taps, places = windows.kernel[0] * windows.kernel[1], windows.out_side[0] * windows.out_side[1]
+    dwindows = numbers(2, 3 * taps, places * samples)
+    mine = operations().add_windows(dwindows, windows, samples)
+    assert_near(mine, Plain().add_windows(dwindows.double(), windows, samples))
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize(("jobs", "classes", "samples"), [(1, 2, 2), (3, 10, 40), (2, 100, 130), (2, 3000, 6)])
+def test_losses_and_their_slopes_are_those_of_pytorch(jobs: int, classes: int, samples: int) -> None:
+    logits, shares = 3.0 * numbers(jobs, classes, samples), numbers(jobs, samples).abs()
+    labels = torch.from_numpy(stream(1, "labels").integers(classes, size=(jobs, samples))).to(DEVICE)
+    mine = operations().cross_entropy(logits, labels, shares)
+    for ours, wanted in zip(mine, Plain().cross_entropy(logits.double(), labels, shares.double()), strict=True):
+        assert_near(ours, wanted)
+
+
+@NEEDS_TRITON
+def test_a_loss_that_is_no_number_is_its_own_jobs_alone() -> None:
+    logits, shares = numbers(3, 5, 4), numbers(3, 4).abs()
+    labels = torch.zeros(3, 4, dtype=torch.int64, device=DEVICE)
+    calm, _ = operations().cross_entropy(logits, labels, shares)
+    logits[1, 2, 3] = torch.nan
+    losses, _ = operations().cross_entropy(logits, labels, shares)
+    assert losses.isnan().tolist() == [False, True, False]
+    assert torch.equal(losses[::2], calm[::2])
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize(("features", "samples"), [(3, 2), (70, 10), (200, 40)])
+def test_the_gradient_of_a_contrast_is_that_of_pytorch(features: int, samples: int) -> None:
+    dz, z, z_start, z_previous = (numbers(3, features, samples, seed=seed) for seed in range(4))
+    z[0, :, 0] = 0.0  # a vector without a direction
+    z_previous[1] = z_start[1]
+    mu, temperature = torch.tensor([0.5, 5.0, 0.0], device=DEVICE), torch.tensor([0.5, 0.2, 2.0], device=DEVICE)
+    anchors, shares = Anchors(z_start, z_previous, mu, temperature), numbers(3, samples).abs()
+    exact = Anchors(*(each.double() for each in anchors))
+    wanted = Plain().with_contrast(dz.double(), z.double(), exact, shares.double())
+    mine = operations().with_contrast(dz.clone(), z, anchors, shares)
+    assert_near(mine, wanted)
+    assert torch.equal(mine[1:], dz[1:])  # of equal anchors, and of no weight
+    assert not torch.equal(mine[0], dz[0])
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_lengths_of_gradients_are_those_of_pytorch(jobs: int) -> None:
+    gradients = [numbers(jobs, 3), numbers(jobs, 70, 130), numbers(jobs, 9), numbers(jobs, 4096, seed=1)]
+    mine = rows().lengths_of(gradients)
+    assert_near(mine, row_norms([each.double() for each in gradients]), 1e-7)
+    assert torch.equal(rows().lengths_of([each[jobs - 1 :] for each in gradients])[0], mine[jobs - 1])
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("columns", [3, 1024, 2500])
+def test_sums_of_rows_are_those_of_pytorch_whatever_their_number(columns: int) -> None:
+    given = numbers(5, columns).double()
+    mine = rows().sums_of(given)
+    torch.testing.assert_close(mine, given.sum(1), rtol=1e-14, atol=1e-12)
+    assert torch.equal(rows().sums_of(given[3:4])[0], mine[3])
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize(("shape", "samples"), [((3,), 2), ((1, 7, 5), 10), ((2, 9, 9), 40), ((70,), 130)])
+def test_batches_are_gathered_with_their_samples_last(shape: tuple[int, ...], samples: int) -> None:
+    data, labels = numbers(30, *shape), torch.arange(30, device=DEVICE) % 7
+    indices = torch.from_numpy(stream(2, "indices").integers(30, size=(5, samples))).to(DEVICE)
+    between = pytest.importorskip("flare.learning.engine.between", reason="Triton is not installed")
+    for table in (data, data.movedim(0, -1).contiguous().movedim(-1, 0)):
+        x, y = between.gather(table, labels, indices[1:])
+        assert torch.equal(x, data[indices[1:]].movedim(1, -1))
+        assert torch.equal(y, labels[indices[1:]])
+
+
+def _padded() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(2, 6, 3, stride=2, padding=1), nn.Tanh(), nn.AvgPool2d((2, 3)), nn.Conv2d(6, 5, 2, padding=(1, 0))),
+        *(nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(10, 7), nn.ReLU(), nn.Linear(7, 4)),
+    )
+
+
+CHAINS = {
+    "small": (small_cnn, (1, 8, 8)),
+    "padding, stride, mean, tanh": (_padded, (2, 13, 17)),
+    "logistic": (lambda: make_model("logistic", (12,), 10, seed=0), (12,)),
+    "mlp": (lambda: make_model("mlp", (1, 4, 4), 10, seed=0), (1, 4, 4)),
+    "mnist-cnn": (lambda: make_model("mnist-cnn", (1, 28, 28), 10, seed=0), (1, 28, 28)),
+    "cifar-cnn": (lambda: make_model("cifar-cnn", (3, 32, 32), 10, seed=0), (3, 32, 32)),
+}
+SIZES = [(1, 2), (2, 10), (5, 40)]
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("with_contrast", [False, True], ids=["plain", "contrast"])
+@pytest.mark.parametrize(("jobs", "samples"), SIZES)
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_of_kernels_is_the_chain_in_double_precision_and_a_job_alone_has_the_same_bits(
+    name: str, jobs: int, samples: int, with_contrast: bool
+) -> None:
+    if IS_INTERPRETED and name.endswith("cnn") and (jobs, samples) != SIZES[0]:
+        pytest.skip("takes the interpreter minutes")
+    build, shape = CHAINS[name]
+    with torch_stream(0, "kernels"):
+        model = FlatModel(build().to(DEVICE))
+    count = model.num_weights
+    program, exact = KernelProgram(model, shape), LayerProgram(model, shape)
+
+    def stack(seed: int) -> Tensor:
+        drawn = numbers(jobs, -(-count // 64) * 64, seed=seed)
+        drawn[:, :count] = model.flatten() + 0.02 * drawn[:, :count]
+        return drawn
+
+    weights, x = stack(1), program.arrange(numbers(jobs, samples, *shape, seed=2))
+    shares = numbers(jobs, samples, seed=3).abs()
+    labels = torch.from_numpy(stream(4, "labels").integers(model.shapes[-1][0], size=(jobs, samples))).to(DEVICE)
+    mu, temperature = torch.linspace(0.5, 2.0, jobs, device=DEVICE), torch.linspace(0.5, 1.0, jobs, device=DEVICE)
+
+    def passed(by: Any, dtype: torch.dtype, first: int = 0) -> list[Tensor]:
+        """Everything that a program answers for the jobs from `first` on."""
+        at, of_x, of_shares = (each[first:].to(dtype) for each in (weights, x, shares))
+        z = [by.features(stack(seed)[first:].to(dtype), of_x) for seed in (5, 6)]
+        anchors = Anchors(*z, mu[first:].to(dtype), temperature[first:].to(dtype)) if with_contrast else None
+        losses, gradients = by.gradient(at, of_x, labels[first:], of_shares, anchors)
+        numbers_of = made(gradients)
+        flat = [each.reshape(jobs - first, -1) for each in numbers_of]
+        return [losses, by.logits(at, of_x), *z, by.norms(numbers_of), *flat]
+
+    mine, alone = passed(program, torch.float32), passed(program, torch.float32, jobs - 1)
+    pairs = zip(mine, passed(exact, torch.float64), strict=True)
+    apart = [float((ours.double() - wanted).norm() / wanted.norm()) for ours, wanted in pairs]
+    assert statistics.median(apart) < 5e-6
+    # Where two places of a window are equal but for rounding, either may be taken for the maximum.
+    assert max(apart) < (5e-2 if name.endswith("cnn") and samples > 2 else 5e-6)
+    assert all(torch.equal(ours[jobs - 1], own[0]) for ours, own in zip(mine, alone, strict=True))
+
+
+@NEEDS_TRITON
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rule(kind: str) -> None:
+    module, data = tiny_module(kind), tiny_data()
+    jobs = jobs_of(FlatModel(module).flatten())
+    engine = BatchedEngine(module, data, device=DEVICE, own_kernels=True)
+    mine, theirs = engine.train(jobs), ReferenceEngine(module, data).train(jobs)
+    near = 1e-5 if IS_INTERPRETED else 1e-4  # tensor cores round the factors of products
+    for ours, wanted in zip(mine, theirs, strict=True):
+        assert_near(ours.delta.cpu(), wanted.delta.double(), near)
+        assert (ours.loss, ours.norm) == pytest.approx((wanted.loss, wanted.norm), rel=near)
+    reference, starts = (
+        ReferenceEngine(module, data),
+        [jobs[0].start * scale for scale in (1, 2, 3)],
+    )
+    points = [GradientJob(start, np.arange(3 + 4 * i)) for i, start in enumerate(starts)]
+    for got, expected in zip(engine.gradients(points), reference.gradients(points), strict=True):
+        assert_near(got.cpu(), expected.double(), near)
+    assert engine.losses(points) == pytest.approx(reference.losses(points), rel=near)
+    assert engine.losses(points[1:2]) == engine.losses(points)[1:2]
+    scores = engine.evaluate(starts)
+    assert [each.loss for each in scores] == pytest.approx([each.loss for each in reference.evaluate(starts)], rel=near)
+    assert engine.evaluate(starts[2:]) == scores[2:]
+    assert engine._kernels is not None  # it did not fall back
+
+
+@NEEDS_TRITON
+@pytest.mark.filterwarnings("default")  # that graphs could not be recorded either
+@pytest.mark.parametrize("what", ["finish", "window_gradient", "add_outer_", "with_contrast"])
+def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what is launched outside of a pass."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of resources, says the test")
+
+    module, data = tiny_module("cnn"), tiny_data()
+    jobs = jobs_of(FlatModel(module).flatten())[3:4]  # with a contrast
+    engine = BatchedEngine(module, data, device=DEVICE, own_kernels=True)
+    monkeypatch.setattr(type(operations()), what, fail)
+    with pytest.warns(UserWarning, match="our own kernels could not be used.*says the test"):
+        (mine,) = engine.train(jobs)
+    assert engine._kernels is None
+    assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), 1e-4)
+
+
+@NEEDS_TRITON
+def test_a_shortage_of_memory_is_no_reason_to_do_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = BatchedEngine(tiny_module("mlp"), tiny_data(), device=DEVICE, own_kernels=True)
+    jobs = jobs_of(FlatModel(tiny_module("mlp")).flatten())[:1] * 4
+    shortages, finish = iter([1, 1]), type(operations()).finish
+
+    def scarce(*arguments: Any) -> Any:
+        if next(shortages, 0):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory, says the test")
+        return finish(*arguments)
+
+    monkeypatch.setattr(type(operations()), "finish", scarce)
+    assert len(engine.train(jobs)) == 4
+    assert engine._kernels is not None
+    assert next(shortages, 0) == 0
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device on this machine")
+@pytest.mark.filterwarnings("default")
+def test_on_a_gpu_other_numbers_of_jobs_need_no_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    runtime = pytest.importorskip("triton.knobs", reason="this Triton does not tell").runtime
+    monkeypatch.setattr(runtime, "jit_post_compile_hook", lambda **told: compiled.append(told["fn"].name))
+    module = tiny_module("cnn")
+    engine, start = BatchedEngine(module, tiny_data(), device=DEVICE, own_kernels=True), FlatModel(module).flatten()
+    jobs = [job(start, LocalRule(0.1, 2), seed) for seed in range(7)]
+    engine.train(jobs[:3])
+    engine.gradients([GradientJob(start, np.arange(8))] * 2)
+    engine.evaluate([start] * 2)
+    first = len(compiled)
+    for count in (1, 2, 7):
+        engine.train(jobs[:count])
+        engine.gradients([GradientJob(start, np.arange(8))] * count)
+        engine.evaluate([start] * count)
+    assert len(compiled) == first > 0
+    assert engine._kernels is not None  # it did not fall back
+
+
+@NEEDS_TRITON
+def test_nothing_of_pytorchs_compiler_is_imported() -> None:
+    """That alone takes seconds in every process."""
+    code = (
+        "import sys, torch; from flare.learning.engine.batched import BatchedEngine; from tests.tiny import *;"
+        f"module, device = tiny_module('mlp'), '{DEVICE}';"
+        "engine = BatchedEngine(module, tiny_data(), device=device, own_kernels=True);"
+        "weights = torch.cat([each.detach().flatten() for each in module.parameters()]);"
+        "engine.train([job(weights, LocalRule(0.1, 2), 0)] * 2); assert engine._kernels is not None;"
+        "print(sorted({'torch._dynamo', 'torch._inductor'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

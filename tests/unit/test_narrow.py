@@ -104,22 +104,24 @@ def test_narrower_models_keep_all_that_their_rules_have_in_the_batched_engine() 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("compile", [False, True])
-def test_on_a_gpu_narrower_models_match_the_reference_and_have_their_bits_alone_and_in_company(compile: bool) -> None:
+@pytest.mark.parametrize("own_kernels", [False, True])
+def test_on_a_gpu_narrower_models_match_the_reference_and_have_their_bits_alone_and_in_company(
+    own_kernels: bool,
+) -> None:
     module, data = tiny_module("cnn"), tiny_data()
     weights, widths = FlatModel(module).flatten(), read_widths(module, (1, 8, 8))
     now = Round(weights, np.arange(4), np.array([3.0, 2.0, 4.0, 1.0]), local_lr=0.1, global_lr=1.0)
     rules = HeteroFl((1.0, 0.5, 0.25, 0.9)).fitted(widths).rules({}, now, None)
     jobs = [job(weights, rule, seed) for seed, rule in enumerate(rules)]
-    engine, other = (BatchedEngine(module, data, device="cuda", compile=compile) for _ in range(2))
+    engine, other = (BatchedEngine(module, data, device="cuda", own_kernels=own_kernels) for _ in range(2))
     mine, theirs = engine.train(jobs * 3), ReferenceEngine(module, data).train(jobs) * 3
     for ours, wanted in zip(mine, theirs, strict=True):
         assert float((ours.delta.cpu() - wanted.delta).norm() / wanted.delta.norm()) < 1e-4
         assert ours.loss == pytest.approx(wanted.loss, rel=1e-4)
-    if compile:
+    if own_kernels:
         alone = [other.train([each])[0] for each in jobs] * 3
         assert all(torch.equal(ours.delta, wanted.delta) for ours, wanted in zip(mine, alone, strict=True))
-        assert all(each._compiled is not None for each in (engine, other))  # they did not fall back
+        assert all(each._kernels is not None for each in (engine, other))  # they did not fall back
 
 
 def test_a_batched_engine_refuses_widths_that_the_mask_does_not_mark() -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.products import made
+from flare.learning.engine.operations import made
 from flare.learning.engine.programs import VmapProgram
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
@@ -430,14 +430,14 @@ def test_rules_that_cannot_be_followed_are_refused_with_words(engine):
 
 @NEEDS_CUDA
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("own_kernels", [False, True])
 @pytest.mark.parametrize("kind", list(MODULES))
-def test_on_a_gpu_every_kind_of_rule_matches_the_reference(kind, compile):
+def test_on_a_gpu_every_kind_of_rule_matches_the_reference(kind, own_kernels):
     module, data = tiny_module(kind), tiny_data()
     jobs = jobs_of(FlatModel(module).flatten()) * 2
-    engine = BatchedEngine(module, data, device="cuda", compile=compile)
+    engine = BatchedEngine(module, data, device="cuda", own_kernels=own_kernels)
     mine, theirs = engine.train(jobs), ReferenceEngine(module, data).train(jobs)
-    assert (engine._compiled is not None) == (compile and kind != "user")  # it did not fall back
+    assert (engine._kernels is not None) == (own_kernels and kind != "user")  # it did not fall back
     for a, b in zip(mine, theirs, strict=True):
         assert apart(replace(a, delta=a.delta.cpu()), b) < 1e-4
         assert a.loss == pytest.approx(b.loss, rel=1e-4)
@@ -445,13 +445,13 @@ def test_on_a_gpu_every_kind_of_rule_matches_the_reference(kind, compile):
 
 @NEEDS_CUDA
 @pytest.mark.filterwarnings("default")
-def test_on_a_gpu_compiled_every_kind_of_rule_gives_the_same_bits_alone_and_in_company():
+def test_on_a_gpu_own_kernels_give_every_kind_of_rule_the_same_bits_alone_and_in_company():
     module, data = tiny_module("cnn"), tiny_data()
     jobs = jobs_of(FlatModel(module).flatten())
-    engine, other = (BatchedEngine(module, data, device="cuda", compile=True) for _ in range(2))
+    engine, other = (BatchedEngine(module, data, device="cuda", own_kernels=True) for _ in range(2))
     alone = [other.train([each])[0] for each in jobs]
     for mine, wanted in zip(engine.train(jobs * 5), alone * 5, strict=True):
         assert torch.equal(mine.delta, wanted.delta)
         assert mine.loss == wanted.loss
-    assert engine._compiled is not None  # it did not fall back
-    assert other._compiled is not None
+    assert engine._kernels is not None  # it did not fall back
+    assert other._kernels is not None

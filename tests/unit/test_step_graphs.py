@@ -98,8 +98,8 @@ def test_heights_are_rounded_up_by_at_most_an_eighth_and_few_are_left() -> None:
 def recording(monkeypatch: pytest.MonkeyPatch, record: Callable[[Callable[[], None]], Callable[[], None]]) -> Any:
     """An engine on a CPU that records its steps by `record`, and another that does not."""
     monkeypatch.setattr(batched, "StepGraphs", partial(StepGraphs, record=record))
-    made, plain = (BatchedEngine(tiny_module("mlp"), tiny_data(), device="cpu", compile=False) for _ in range(2))
-    made._compiled, made._records = made._program, True
+    made, plain = (BatchedEngine(tiny_module("mlp"), tiny_data(), device="cpu", own_kernels=False) for _ in range(2))
+    made._kernels, made._records = made._program, True
     return made, plain
 
 
@@ -130,24 +130,24 @@ def test_where_memory_is_short_steps_run_without_graphs_and_are_recorded_later(m
     assert not made._records
 
 
-def test_what_cannot_be_recorded_may_still_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_recorded_may_still_be_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     def record(work: Callable[[], None]) -> Callable[[], None]:
-        compiled = made._compiled
-        monkeypatch.setattr(made, "_compiled", Forbidden())
+        kernels = made._kernels
+        monkeypatch.setattr(made, "_kernels", Forbidden())
         try:
             work()
         finally:
-            made._compiled = compiled
+            made._kernels = kernels
         return work
 
     class Forbidden:
-        def gradient(self, *_: object) -> None:
+        def batch(self, *_: object) -> None:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     made, plain = recording(monkeypatch, record)
     with pytest.warns(UserWarning, match="could not be recorded as CUDA graphs.*not permitted"):
         assert_alike(made, plain)
-    assert made._compiled is made._program
+    assert made._kernels is made._program
     assert not made._records
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_recorded_may_still_be_compiled(monkeypatch: pytest.Monke
 def test_on_a_gpu_graphs_change_no_bit(name: str) -> None:
     module, data = tiny_module(name), tiny_data()
     jobs = jobs_of(FlatModel(module).flatten())
-    with_graphs, without = (BatchedEngine(module, data, device="cuda", compile=True) for _ in range(2))
+    with_graphs, without = (BatchedEngine(module, data, device="cuda", own_kernels=True) for _ in range(2))
     without._records = False
     for _ in range(2):  # recorded, and again
         for mine, plain in zip(with_graphs.train(jobs), without.train(jobs), strict=True):

@@ -6,15 +6,15 @@ is cut into chunks that fit the memory, and where memory runs out after all, the
 with an ascent, a mask or a contrast are stacked with others that have the same of them (`seams`), so that plain rules
 pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it (`narrow`). What
 is large goes through the memory as seldom as can be: gradients of dense layers are added onto the weights as they are
-made (`products.Outer`), where no rule of the stack adds anything to them; updates and their lengths come of one pass
-(`kernels.moved`).
+made (`operations.Outer`), where no rule of the stack adds anything to them; updates and their lengths come of one pass
+(`rows.moved`).
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
-whose weights are no longer finite. Compiled (`CompiledProgram`), that holds to the last bit. Uncompiled, on a CPU and
-for modules that are no chain of known layers, the last bits may depend on how many jobs are worked on at once, as a
-library of matrix products chooses its way of summing by that. The same calls with the same `chunk` on the same machine
-give the same bits in either case. Against the reference, a maximum of two numbers that are equal but for rounding may
-fall on the other one.
+whose weights are no longer finite. By kernels of our own (`KernelProgram`), that holds to the last bit. By PyTorch's,
+on a CPU and for modules that are no chain of known layers, the last bits may depend on how many jobs are worked on at
+once, as a library of matrix products chooses its way of summing by that. The same calls with the same `chunk` on the
+same machine give the same bits in either case. Against the reference, a maximum of two numbers that are equal but for
+rounding may fall on the other one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from torch import Tensor, nn
 from flare.data.dataset import Dataset
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.chunks import MAX_JOBS, Chunks
-from flare.learning.engine.compiled import CompiledProgram, can_compile
 from flare.learning.engine.graphs import Samples, StepGraphs, largest_height
+from flare.learning.engine.kernel_program import KernelProgram, has_kernels
 from flare.learning.engine.narrow import NarrowModels
-from flare.learning.engine.products import Gradient, made
+from flare.learning.engine.operations import Gradient, made
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Run, Seams
 from flare.learning.engine.stack import Descent, Feed, Figures, Starts, Unread
@@ -59,9 +59,9 @@ _MAX_SHORTAGES = 3  # of memory when steps were recorded; then they are not any 
 class BatchedEngine:
     """Every job of a call at once, or as many as fit.
 
-    chunk     how many jobs at once, at most; by the memory at hand where None
-    compile   whether to compile the passes (takes about a minute once); where None, on a GPU where Triton is installed
-    tf32      whether matrix products may round their factors to 10 bits on a GPU; faster, no longer float32
+    chunk         how many jobs at once, at most; by the memory at hand where None
+    own_kernels   whether passes are kernels of our own, compiled at the first call; where None, on a GPU with Triton
+    tf32          whether matrix products may round their factors to 10 bits on a GPU; faster, no longer float32
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class BatchedEngine:
         *,
         device: str | torch.device,
         chunk: int | None = None,
-        compile: bool | None = None,
+        own_kernels: bool | None = None,
         tf32: bool = False,
     ) -> None:
         self._model = own_copy(module, device)
@@ -79,16 +79,17 @@ class BatchedEngine:
         self._device = self._data.device
         self._program = make_program(self._model, self._data.train_x[0])
         self._tf32 = tf32
-        self._compiled: Program | None = None
+        self._kernels: Program | None = None  # the program by kernels of our own
         self._graphs: dict[tuple[object, ...], StepGraphs] = {}
         self._chunks = Chunks(self._device, chunk, self._bytes_for_a_job, self.give_up_graphs)
         self._records = self._device.type == "cuda"  # whether steps are recorded as graphs
         self._shortages = 0  # of memory, when they were
-        wanted = can_compile(self._device) if compile is None else compile
+        sample_shape = tuple(self._data.train_x.shape[1:])
+        wanted = has_kernels(self._device) if own_kernels is None else own_kernels
         if wanted and isinstance(self._program, LayerProgram):
-            self._compiled = CompiledProgram(self._model, self._data.train_x[0], tf32=tf32)
-        alike = partial(BatchedEngine, dataset=self._data, device=device, chunk=chunk, compile=compile, tf32=tf32)
-        self._narrow = NarrowModels(self._model, tuple(self._data.train_x.shape[1:]), alike)
+            self._kernels = KernelProgram(self._model, sample_shape, tf32=tf32)
+        alike = partial(BatchedEngine, dataset=self._data, device=device, chunk=chunk, tf32=tf32)
+        self._narrow = NarrowModels(self._model, sample_shape, partial(alike, own_kernels=own_kernels))
 
     def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
@@ -165,12 +166,12 @@ class BatchedEngine:
             if kind not in self._graphs:
                 if len(self._graphs) == _MAX_GRAPH_KINDS:
                     self._graphs.clear()  # what they hold is better used by those that are needed now
-                compiled = partial(self._loss_and_gradients, run=self._run_compiled)
-                self._graphs[kind] = StepGraphs(step, width, highest, compiled)
+                gradients_of = partial(self._loss_and_gradients, run=self._run_kernels)
+                self._graphs[kind] = StepGraphs(step, width, highest, gradients_of)
             self._graphs[kind].run(step, samples)
         except Exception as why:  # whatever recording may run into: it costs speed, not the run
             self.give_up_graphs()
-            is_short = isinstance(why, torch.cuda.OutOfMemoryError | MemoryError)
+            is_short = isinstance(why, torch.cuda.OutOfMemoryError)
             self._shortages += is_short
             if not is_short or self._shortages == _MAX_SHORTAGES:
                 words = f"steps could not be recorded as CUDA graphs and run without, slower: {why}"
@@ -186,7 +187,7 @@ class BatchedEngine:
 
     def _max_graph_height(self, width: int) -> int:
         """The number of jobs up to which a step is a graph: as many as fit into the memory that is kept for them."""
-        if self._compiled is None or not self._records:
+        if self._kernels is None or not self._records:
             return 0
         return largest_height(min(MAX_JOBS, _GRAPH_BYTES // self._bytes_for_a_job(width)))
 
@@ -205,10 +206,10 @@ class BatchedEngine:
         feed = Feed.of_samples([job.samples for job in jobs], width, self._data)
         total = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
         for count, indices, shares in feed.steps():
-            x, y = self._arranged(indices)
+            x, y = self._run(partial(_batch, self._data, indices))
             logits = self._run(partial(_logits, stack[:count], x))  # (jobs, classes, samples)
             each = torch.log_softmax(logits, 1).gather(1, y.unsqueeze(1)).squeeze(1)
-            total[:count] -= torch.where(shares > 0.0, each, 0.0).double().sum(1)
+            total[:count] -= self._run(partial(_sums, torch.where(shares > 0.0, each, 0.0).double()))
         samples = torch.tensor([len(job.samples) for job in jobs], device=self._device)
         losses: list[float] = (total / samples).tolist()
         return losses
@@ -223,7 +224,8 @@ class BatchedEngine:
             logits = self._run(work)[:, :, : len(y)]  # (jobs, classes, samples)
             right += (logits.argmax(1) == y).sum(1)
             picked = y.expand(len(weights), 1, len(y))
-            loss -= torch.log_softmax(logits, 1).gather(1, picked).double().sum((1, 2))
+            each = torch.log_softmax(logits, 1).gather(1, picked).squeeze(1)
+            loss -= self._run(partial(_sums, each.double()))
         samples = len(self._data.test_y)
         return [Score(r / samples, s / samples) for r, s in zip(right.tolist(), loss.tolist(), strict=True)]
 
@@ -233,36 +235,31 @@ class BatchedEngine:
         """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`; by
         `run`, where it is given, in place of `_run`."""
         run = self._run if run is None else run
-        x, y = self._arranged(indices)
+        x, y = run(lambda program: program.batch(self._data, indices))
         if seams is not None:
             return seams.gradient(run, stack, x, y, shares)
         return run(lambda program: program.gradient(stack, x, y, shares))
 
-    def _arranged(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The samples (jobs, samples) as the program wants them, and their labels."""
-        x, y = self._data.batch(indices.reshape(-1))
-        return self._program.arrange(x.view(*indices.shape, *x.shape[1:])), y.view(indices.shape)
-
     def _run(self, work: Callable[[Program], DONE]) -> DONE:
-        """Let the compiled program do the work, where there is one that can, or the plain one."""
-        if self._compiled is not None:
+        """Let our own kernels do the work, where there are some and they can, or PyTorch."""
+        if self._kernels is not None:
             try:
-                return work(self._compiled)
+                return work(self._kernels)
             except torch.cuda.OutOfMemoryError:
                 raise
-            except Exception as why:  # whatever a compiler may run into: it costs speed, not the run
-                warnings.warn(f"the passes could not be compiled and run uncompiled, slower: {why}", stacklevel=2)
-                self._compiled = None
+            except Exception as why:  # whatever compiling and launching may run into: it costs speed, not the run
+                warnings.warn(f"our own kernels could not be used; passes run without, slower: {why}", stacklevel=2)
+                self._kernels = None
         return work(self._program)
 
-    def _run_compiled(self, work: Callable[[Program], DONE]) -> DONE:
-        """Let the compiled program do the work, or raise: what fails while it is recorded may be fine otherwise."""
-        assert self._compiled is not None
-        return work(self._compiled)
+    def _run_kernels(self, work: Callable[[Program], DONE]) -> DONE:
+        """Let our own kernels do the work, or raise: what fails while it is recorded may be fine otherwise."""
+        assert self._kernels is not None
+        return work(self._kernels)
 
     def _width(self, samples: int) -> int:
         """How many places a batch of so many samples takes."""
-        return (self._compiled or self._program).width(samples)
+        return (self._kernels or self._program).width(samples)
 
     def _bytes_for_a_job(self, width: int) -> int:
         return 4 * (7 * self._model.num_weights + width * self._program.floats_per_sample)
@@ -311,8 +308,16 @@ class BatchedEngine:
         return [answers[i] for i in range(len(items))]
 
 
+def _batch(data: TensorData, indices: Tensor, program: Program) -> tuple[Tensor, Tensor]:
+    return program.batch(data, indices)
+
+
 def _logits(weights: Tensor, x: Tensor, program: Program) -> Tensor:
     return program.logits(weights, x)
+
+
+def _sums(numbers: Tensor, program: Program) -> Tensor:
+    return program.sums(numbers)
 
 
 def _filled(x: Tensor, width: int) -> Tensor:

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The matrix products of layers as one Triton kernel, for GPUs, and what else a step does with large matrices.
+"""The matrix products of layers as one Triton kernel, for GPUs.
 
 Factors in float32 are split, into two of TF32 (10 bits) or three of bfloat16 (7 bits), and three of the four or six of
 the nine products added on the tensor cores ("tf32x3", "bf16x6"): about the accuracy of float32 at several times its
@@ -15,8 +15,7 @@ where the gradient is written down first, as it is beside rules that add somethi
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 import torch
 import triton
@@ -24,11 +23,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.backends.nvidia.compiler import CUDAOptions
 
-from flare.learning.engine.products import Pair, window_columns
-from flare.learning.engine.stack import Starts
+from flare.learning.engine.launching import ceil_div, power_of_2, start
+from flare.learning.engine.operations import Pair, window_columns
 
 _THREE, _SIX = "tf32x3", "bf16x6"
-_KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions
 
 
 @triton.jit
@@ -49,25 +47,6 @@ def _place_offset(place, run: tl.constexpr, line: tl.constexpr, in_line: tl.cons
     if in_line > 1:  # the compiler cannot see that so many places lie side by side and can be read at once
         offset = tl.max_contiguous(tl.multiple_of(offset, in_line), in_line)
     return offset
-
-
-@triton.jit
-def _way(stack, starts, index, moved, sums, row_stride, columns, parts, block: tl.constexpr):
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    column = part * block + tl.arange(0, block)
-    inside = column < columns
-    start = tl.load(starts + tl.load(index + row) * row_stride + column, mask=inside, other=0.0)
-    numbers = tl.load(stack + row * row_stride + column, mask=inside, other=0.0) - start
-    tl.store(moved + row * row_stride + column, numbers, mask=inside)
-    exact = numbers.to(tl.float64)
-    tl.store(sums + row * parts + part, tl.sum(exact * exact))
-
-
-@triton.jit
-def _row_lengths(sums, lengths, parts, block: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    part = tl.arange(0, block)
-    tl.store(lengths + row, tl.sqrt(tl.sum(tl.load(sums + row * parts + part, mask=part < parts, other=0.0))))
 
 
 @triton.jit
@@ -128,6 +107,17 @@ def _product(
 
 
 @triton.jit
+def _add_parts(c, total, parts: tl.constexpr, size: tl.constexpr, block: tl.constexpr):
+    job = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * block + tl.arange(0, block)
+    c += job * (parts * size) + place
+    numbers = tl.load(c, mask=place < size, other=0.0)
+    for part in tl.static_range(1, parts):
+        numbers += tl.load(c + part * size, mask=place < size, other=0.0)
+    tl.store(total + job * size + place, numbers, mask=place < size)
+
+
+@triton.jit
 def _add_outer(
     weights,  # (jobs, rows, columns), each job's without gaps
     dy,  # (jobs, rows, depth)
@@ -166,6 +156,10 @@ def _add_outer(
     # The weights are read last: held meanwhile, they would leave room for half as many tiles at once.
     before = tl.load(weights, mask=inside, other=0.0)
     tl.store(weights, tl.fma(total, tl.load(scale + job * scale_job), before), mask=inside)
+
+
+_KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions and isinstance(_product, triton.JITFunction)
+"""Later versions of Triton, but not its interpreter."""
 
 
 class Tiles(NamedTuple):
@@ -234,7 +228,7 @@ def _parts(depth: int, max_parts: int) -> int:
 
 
 def _tile(size: int, max_size: int) -> int:
-    return min(max_size, max(16, triton.next_power_of_2(size)))
+    return min(max_size, max(16, power_of_2(size)))
 
 
 def launch(
@@ -266,11 +260,21 @@ def launch(
         strides |= {"b_depth": 0, "b_column": 0}
         windows = _window_numbers(window)
     tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
-    grid = (triton.cdiv(rows, cut.bm) * triton.cdiv(columns, cut.bn), jobs, cut.parts)
-    kernel = torch.library.wrap_triton(_product)
-    with _on(a.device):
-        kernel[grid](a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
-    return c.view(jobs, rows, columns) if cut.parts == 1 else c.sum(1)
+    grid = (ceil_div(rows, cut.bm) * ceil_div(columns, cut.bn), jobs, cut.parts)
+    start(_product, grid, a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
+    return c.view(jobs, rows, columns) if cut.parts == 1 else _added(c)
+
+
+_ADDED_AT_ONCE = 1024
+
+
+def _added(c: Tensor) -> Tensor:
+    """The sum of the parts of (jobs, parts, rows, columns), in their order."""
+    jobs, parts, rows, columns = c.shape
+    total = torch.empty((jobs, rows, columns), device=c.device, dtype=c.dtype)
+    grid = (ceil_div(rows * columns, _ADDED_AT_ONCE), jobs)
+    start(_add_parts, grid, c, total, parts=parts, size=rows * columns, block=_ADDED_AT_ONCE)
+    return total
 
 
 def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision: str, tiles: Tiles) -> None:
@@ -283,31 +287,8 @@ def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision:
     strides |= {"x_job": x.stride(0), "x_column": x.stride(1), "x_depth": x.stride(2)}
     tiling = {"bm": tiles.bm, "bn": tiles.bn, "bk": tiles.bk, "num_warps": tiles.warps, "num_stages": tiles.stages}
     sizes = {"rows": rows, "columns": columns, "depth": depth}
-    grid = (triton.cdiv(rows, tiles.bm) * triton.cdiv(columns, tiles.bn), jobs)
-    with _on(weights.device):
-        _add_outer[grid](weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
-
-
-def _on(device: torch.device) -> AbstractContextManager[object]:
-    """Lets kernels start on the device."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-_SQUARES_AT_ONCE = 4096
-
-
-def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tensor]:
-    """As of `Program.moved`, in one pass over the stack, which stays as it is; a row's numbers depend on no other."""
-    jobs, row_length = stack.shape
-    parts = triton.cdiv(num_weights, _SQUARES_AT_ONCE)
-    way = torch.empty_like(stack)
-    sums = torch.empty((jobs, parts), device=stack.device, dtype=torch.float64)
-    lengths = torch.empty(jobs, device=stack.device, dtype=torch.float64)
-    tensors = (stack, starts.rows, starts.index, way, sums)
-    with _on(stack.device):
-        _way[(jobs, parts)](*tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
-        _row_lengths[(jobs,)](sums, lengths, parts, block=triton.next_power_of_2(parts))
-    return way[:, :num_weights], lengths
+    grid = (ceil_div(rows, tiles.bm) * ceil_div(columns, tiles.bn), jobs)
+    start(_add_outer, grid, weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
 
 
 def _window_numbers(window: Window) -> dict[str, int]:
@@ -317,29 +298,6 @@ def _window_numbers(window: Window) -> dict[str, int]:
     return numbers | {"line": line, "samples": samples, "run": run, "in_line": math.gcd(samples, 4)}
 
 
-@torch.library.triton_op("flare::multiply", mutates_args={})
-def _multiply(a: Tensor, b: Tensor, precision: str) -> Tensor:
-    return launch(a, b, b.shape[2], a.shape[2], precision)
-
-
-@torch.library.triton_op("flare::multiply_windows", mutates_args={})
-def _multiply_windows(weight: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
-    x = x.contiguous()
-    _, _, height, width, samples = x.shape
-    places = (height - kh + 1) * (width - kw + 1) * samples
-    window = Window((kh, kw), (height, width), samples)
-    return launch(weight, x, places, weight.shape[2], precision, window=window, taps_down=True)
-
-
-@torch.library.triton_op("flare::window_gradient", mutates_args={})
-def _window_gradient(dy: Tensor, x: Tensor, kh: int, kw: int, precision: str) -> Tensor:
-    x = x.contiguous()
-    _, channels, height, width, samples = x.shape
-    window = Window((kh, kw), (height, width), samples)
-    return launch(dy, x, channels * kh * kw, dy.shape[2], precision, window=window)
-
-
-@final
 class TensorCores:
     """Products by the kernel."""
 
@@ -350,19 +308,24 @@ class TensorCores:
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """One batched product."""
-        return _multiply(a, b, self._precision)
+        return launch(a, b, b.shape[2], a.shape[2], self._precision)
 
     def multiply_windows(self, weight: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
         """Without columns where the windows lie one apart."""
         if stride != (1, 1):
             return self.multiply(weight, window_columns(x, kernel, stride))
-        return _multiply_windows(weight, x, *kernel, self._precision)
+        (kh, kw), (height, width), samples = kernel, x.shape[2:4], x.shape[4]
+        places = (height - kh + 1) * (width - kw + 1) * samples
+        window = Window(kernel, (height, width), samples)
+        return launch(weight, x, places, weight.shape[2], self._precision, window=window, taps_down=True)
 
     def window_gradient(self, dy: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
         """Without columns where the windows lie one apart."""
         if stride != (1, 1):
             return self.multiply(dy, window_columns(x, kernel, stride).transpose(1, 2))
-        return _window_gradient(dy, x, *kernel, self._precision)
+        _, channels, height, width, samples = x.shape
+        window = Window(kernel, (height, width), samples)
+        return launch(dy, x, channels * math.prod(kernel), dy.shape[2], self._precision, window=window)
 
     def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
         """Without the product in between, but for batches of thousands."""

@@ -47,7 +47,7 @@ class Trains(Protocol):
 class NarrowModels:
     """The narrower models of a model, each in an engine of its own that is made when it is first asked for.
 
-    There are few of them (`RATES`), since each is compiled and each is a stack of its own: a job is done with the
+    There are few of them (`RATES`), since each has kernels and a stack of its own: a job is done with the
     narrowest of them that holds its model, by a mask on that where it is narrower still. Which one that is depends on
     the job's own widths alone, so that its numbers do, too.
     """

@@ -15,8 +15,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
-from flare.learning.engine.products import Gradient
+from flare.learning.engine.operations import Gradient
 from flare.learning.engine.stack import Starts
+from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.terms import Anchors, contrast_loss, row_norms
 from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
@@ -36,6 +37,10 @@ class Program(Protocol):
         """Samples (jobs, samples, ...) as the program wants them; jobs stay the first axis."""
         ...
 
+    def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Training samples as the program wants them, and their labels, by their indices (jobs, samples)."""
+        ...
+
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
     ) -> tuple[Tensor, list[Gradient]]:
@@ -51,6 +56,10 @@ class Program(Protocol):
 
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """The length of each job's gradient over all parameters, shape (jobs,)."""
+        ...
+
+    def sums(self, numbers: Tensor) -> Tensor:
+        """The sum of each job's numbers (jobs, numbers) in float64, shape (jobs,)."""
         ...
 
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
@@ -91,6 +100,11 @@ class VmapProgram:
         """As it is."""
         return x
 
+    def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """As they are."""
+        x, labels = data.batch(indices.reshape(-1))
+        return x.view(*indices.shape, *x.shape[1:]), labels.view(indices.shape)
+
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
     ) -> tuple[Tensor, list[Gradient]]:
@@ -110,6 +124,10 @@ class VmapProgram:
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """By PyTorch."""
         return row_norms(gradients)
+
+    def sums(self, numbers: Tensor) -> Tensor:
+        """By PyTorch."""
+        return numbers.sum(1)
 
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """By PyTorch."""

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar, final
 import torch
 from torch import Tensor
 
-from flare.learning.engine.products import Gradient, made
+from flare.learning.engine.operations import Gradient, made
 from flare.learning.engine.programs import Program
 from flare.learning.engine.terms import MIN_NORM, Anchors
 from flare.learning.job import Job

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flare.learning.engine.products import Gradient, Outer, made
+from flare.learning.engine.operations import Gradient, Outer, made
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.terms import update_norms
 from flare.learning.job import Job, Update

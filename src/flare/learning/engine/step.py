@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor
 
-from flare.learning.engine.products import Gradient
+from flare.learning.engine.operations import Gradient
 from flare.learning.engine.seams import Seams
 from flare.learning.engine.stack import Descent
 

@@ -23,10 +23,13 @@ class TensorData:
 
     def __init__(self, dataset: Dataset, device: str | torch.device) -> None:
         self.device = torch.device(device)
-        self.train_x = _tensor(dataset.train_x).to(self.device)
-        self.train_y = _tensor(dataset.train_y).to(self.device)
-        self.test_x = _tensor(dataset.test_x).to(self.device)
-        self.test_y = _tensor(dataset.test_y).to(self.device)
+        self.train_x, self.train_y = self._copied(dataset.train_x), self._copied(dataset.train_y)
+        self.test_x, self.test_y = self._copied(dataset.test_x), self._copied(dataset.test_y)
+
+    def _copied(self, array: NDArray[Any]) -> Tensor:
+        """On a GPU a copy without gaps, as kernels read it; on a CPU the array itself."""
+        tensor = _tensor(array).to(self.device)
+        return tensor if self.device.type == "cpu" else tensor.contiguous()
 
     def indices(self, samples: Indices) -> Tensor:
         """Indices of samples as a tensor, of the same shape."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 MIN_NORM = 1e-12
 """What the norm of a gradient is taken for at the least, so that a gradient of zero leads nowhere and not to nan."""
-_MIN_LENGTH = 1e-8  # of a vector in a cosine: PyTorch's
+MIN_LENGTH = 1e-8  # of a vector in a cosine: PyTorch's
 
 
 def uphill(gradient: Tensor, ascent: float) -> Tensor:
@@ -43,8 +43,8 @@ def contrast_loss(z: Tensor, z_start: Tensor, z_previous: Tensor, temperature: f
 
     Features have the shape (samples, features). The fraction is 1 / (1 + e^(far - near)).
     """
-    near = functional.cosine_similarity(z, z_start, dim=1, eps=_MIN_LENGTH) / temperature
-    far = functional.cosine_similarity(z, z_previous, dim=1, eps=_MIN_LENGTH) / temperature
+    near = functional.cosine_similarity(z, z_start, dim=1, eps=MIN_LENGTH) / temperature
+    far = functional.cosine_similarity(z, z_previous, dim=1, eps=MIN_LENGTH) / temperature
     return functional.softplus(far - near)
 
 
@@ -66,14 +66,14 @@ def contrast_gradient(z: Tensor, anchors: Anchors, shares: Tensor) -> Tensor:
         d contrast_loss / dz  =  sigmoid(far - near) / (temperature |z|) (v - (v . u) u),     v = u_previous - u_start.
     """
     length = _length(z)
-    divisor = length.clamp_min(_MIN_LENGTH)
+    divisor = length.clamp_min(MIN_LENGTH)
     u = z / divisor
-    u_start, u_previous = (each / _length(each).clamp_min(_MIN_LENGTH) for each in anchors[:2])
+    u_start, u_previous = (each / _length(each).clamp_min(MIN_LENGTH) for each in anchors[:2])
     v = u_previous - u_start
     along = (v * u).sum(1, keepdim=True)  # temperature (far - near), (jobs, 1, samples)
     temperature = anchors.temperature[:, None, None]
     slope = torch.sigmoid(along / temperature) / (temperature * divisor)
-    turn = v - torch.where(length < _MIN_LENGTH, 0.0, along * u)  # below, the divisor does not depend on z
+    turn = v - torch.where(length < MIN_LENGTH, 0.0, along * u)  # below, the divisor does not depend on z
     return (anchors.mu[:, None] * shares)[:, None, :] * slope * turn
 
 
