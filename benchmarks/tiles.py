@@ -1,6 +1,7 @@
 """Which tiles are the fastest for the matrix products of some networks on this GPU.
 
     PYTHONPATH=src python benchmarks/tiles.py [--out DIR] [--models mnist-cnn cifar-cnn pfl-cnn] [--tried 40]
+        [--precision tf32]
 
 prints and writes tiles.json: for each product the time of PyTorch's, of the tiles that `kernels.choose_tiles` takes,
 and of the best ones tried. What `choose_tiles` says was read off here. Kernels are compiled by many processes at once,
@@ -23,13 +24,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flare.learning.engine.kernels import Tiles, Window, choose_tiles, launch
+from flare.learning.engine.kernels import Tiles, Window, add_outer_, choose_tiles, launch
 from flare.learning.engine.operations import Plain
 from flare.rng import stream
 
 JOBS = 240
 PLAIN = Plain()
-PRECISION = "tf32x3"
+PRECISIONS = ("tf32x3", "tf32")
 
 
 class Network(NamedTuple):
@@ -62,6 +63,8 @@ class Shape(NamedTuple):
     window: Window | None = None
     channels: int = 0
     taps_down: bool = False
+    is_added: bool = False  # onto weights that are there
+    precision: str = PRECISIONS[0]
 
     @property
     def along_depth(self) -> bool:
@@ -71,7 +74,7 @@ class Shape(NamedTuple):
     @property
     def chosen(self) -> Tiles:
         """What the engine takes."""
-        return choose_tiles(self.rows, self.columns, self.depth, along_depth=self.along_depth)
+        return choose_tiles(self.rows, self.columns, self.depth, along_depth=self.along_depth, precision=self.precision)
 
 
 def products(network: Network) -> dict[str, Shape]:
@@ -90,6 +93,7 @@ def products(network: Network) -> dict[str, Shape]:
         "conv2": Shape(network.second, places_2, deep_2, window=in_second, channels=network.first, taps_down=True),
         "linear": Shape(network.hidden, network.batch, flat),
         "linear, weights": Shape(network.hidden, flat, network.batch, (False, True)),
+        "linear, step": Shape(network.hidden, flat, network.batch, (False, True), is_added=True),
         "linear, input": Shape(flat, network.batch, network.hidden, (True, False)),
         "conv2, weights": Shape(network.second, deep_2, places_2, window=in_second, channels=network.first),
         "conv2, windows": Shape(deep_2, places_2, network.second, (True, False)),
@@ -107,15 +111,20 @@ class Product:
             self.b = _drawn(jobs, shape.depth, shape.columns, shape.transposed[1])
         else:
             self.b = torch.randn(jobs, shape.channels, *shape.window.side, shape.window.samples, device="cuda")
+        self.weights = torch.randn(jobs, shape.rows * shape.columns if shape.is_added else 1, device="cuda")
+        self.scale = torch.zeros(jobs, 1, device="cuda")  # so that the weights stay as they are
 
     def ours(self, tiles: Tiles) -> Tensor:
         shape = self.shape
+        if shape.is_added:
+            add_outer_(self.weights, self.a, self.b.transpose(1, 2), self.scale, shape.precision, tiles)
+            return self.weights
         return launch(
             self.a,
             self.b,
             shape.columns,
             shape.depth,
-            PRECISION,
+            shape.precision,
             window=shape.window,
             taps_down=shape.taps_down,
             tiles=tiles,
@@ -123,6 +132,10 @@ class Product:
 
     def plain(self, jobs: int, dtype: torch.dtype = torch.float32) -> Tensor:
         a, b = self.a[:jobs].to(dtype), self.b[:jobs].to(dtype)
+        if self.shape.is_added:
+            weights = self.weights[:jobs].to(dtype)
+            PLAIN.add_outer_(weights, a, b.transpose(1, 2), self.scale[:jobs].to(dtype))
+            return weights
         if self.shape.window is None:
             return PLAIN.multiply(a, b)
         work = PLAIN.multiply_windows if self.shape.taps_down else PLAIN.window_gradient
@@ -144,10 +157,11 @@ def candidates(shape: Shape) -> list[Tiles]:
             continue
         for warps, stages, six in itertools.product((2, 4, 8), (1, 2, 3, 4), (False, True)):
             odd_size = (warps == 2 and bm * bn >= 2048) or (warps == 8 and bm * bn < 8192) or (six and bm < 64)
+            odd_size |= six and (shape.is_added or shape.precision != PRECISIONS[0])
             if odd_size or (stages == 1) != (shape.depth <= bk) or 4 * (bm + bn) * bk * stages > 200_000:
                 continue
             tiles = -(-shape.rows // bm) * -(-shape.columns // bn)
-            parts = (1,) if shape.depth < 1024 or tiles > 8 else (1, 8) if tiles <= 2 else (1, 2, 4)
+            parts = (1,) if shape.is_added or shape.depth < 1024 or tiles > 8 else (1, 8) if tiles <= 2 else (1, 2, 4)
             found += [Tiles(bm, bn, bk, warps, stages, part, six) for part in parts]
     return found
 
@@ -218,10 +232,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("."), help="folder of tiles.json")
     parser.add_argument("--models", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--products", nargs="+", default=[], help="names of products; all where none is given")
+    parser.add_argument("--precision", default=PRECISIONS[0], choices=PRECISIONS, help="how factors are rounded")
     parser.add_argument("--tried", type=int, default=40, help="how many tiles are tried for each product")
     options = parser.parse_args()
     shapes = {
-        f"{model}, {name}": shape for model in options.models for name, shape in products(NETWORKS[model]).items()
+        f"{model}, {name}": shape._replace(precision=options.precision)
+        for model in options.models
+        for name, shape in products(NETWORKS[model]).items()
+        if name in (options.products or [name])
     }
     tried = {name: some_candidates(name, shape, options.tried) for name, shape in shapes.items()}
     work = [(shapes[name], tiles) for name, each in tried.items() for tiles in each]

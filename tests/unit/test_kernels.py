@@ -178,6 +178,29 @@ def test_windows_are_added_back_where_they_came_from(windows: Windows, samples: 
 
 
 @NEEDS_TRITON
+@pytest.mark.parametrize("seed", range(4 if IS_INTERPRETED else 40))
+def test_convolutions_of_any_small_shape_are_those_of_pytorch(seed: int) -> None:
+    """Compilers shrink what they know to be small, and have been seen to err in that."""
+    draw = stream(seed, "shapes")
+    jobs, channels, out, samples = (int(draw.integers(1, limit)) for limit in (4, 7, 7, 7))
+    kernel, stride, padding, side = (
+        tuple(draw.integers(*of, size=2).tolist()) for of in [(1, 4), (1, 3), (0, 2), (3, 8)]
+    )
+    windows = Windows(kernel, stride, padding, (side[0] + 2 * padding[0], side[1] + 2 * padding[1]))
+    x = numbers(jobs, channels, *windows.side, 2 * samples)
+    weight = numbers(jobs, out, channels * kernel[0] * kernel[1], seed=1)
+    dy = numbers(jobs, out, windows.out_side[0] * windows.out_side[1] * 2 * samples, seed=2)
+    dwindows = numbers(jobs, weight.shape[2], dy.shape[2], seed=3)
+    for name, given in {
+        "multiply_windows": (weight, x, kernel, stride),
+        "window_gradient": (dy, x, kernel, stride),
+        "add_windows": (dwindows, windows, 2 * samples),
+    }.items():
+        exact = [each.double() if isinstance(each, Tensor) else each for each in given]
+        assert_near(getattr(operations(), name)(*given), getattr(Plain(), name)(*exact))
+
+
+@NEEDS_TRITON
 @pytest.mark.parametrize(("jobs", "classes", "samples"), [(1, 2, 2), (3, 10, 40), (2, 100, 130), (2, 3000, 6)])
 def test_losses_and_their_slopes_are_those_of_pytorch(jobs: int, classes: int, samples: int) -> None:
     logits, shares = 3.0 * numbers(jobs, classes, samples), numbers(jobs, samples).abs()
@@ -379,7 +402,7 @@ def test_on_a_gpu_other_numbers_of_jobs_need_no_other_kernels(monkeypatch: pytes
     monkeypatch.setattr(runtime, "jit_post_compile_hook", lambda **told: compiled.append(told["fn"].name))
     module = tiny_module("cnn")
     engine, start = BatchedEngine(module, tiny_data(), device=DEVICE, own_kernels=True), FlatModel(module).flatten()
-    jobs = [job(start, LocalRule(0.1, 2), seed) for seed in range(7)]
+    jobs = [job(start, LocalRule(0.1, 2), seed, batch_size=6) for seed in range(7)]  # a size that no other test has
     engine.train(jobs[:3])
     engine.gradients([GradientJob(start, np.arange(8))] * 2)
     engine.evaluate([start] * 2)

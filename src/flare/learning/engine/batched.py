@@ -95,7 +95,7 @@ class BatchedEngine:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
         for i, job in enumerate(jobs):
             check_job(job, self._model)
-            if np.ndim(job.batches) != 2 or np.size(job.batches) == 0:
+            if job.batches.ndim != 2 or job.batches.size == 0:
                 raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
         begun = self._narrow.train(jobs, self.train_checked)
         if meanwhile is not None and self._device.type == "cuda":
@@ -105,7 +105,8 @@ class BatchedEngine:
     def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor] | None = None) -> list[Unread]:
         """Jobs that were checked, all with the whole model, with or without masks; `laid` makes the updates that are
         handed back of those in the rows of a stack. A GPU may still be at work on them."""
-        kinds = [(self._width(np.shape(job.batches)[1]), *job.rule.kind) for job in jobs]
+        widths = {size: self._width(size) for size in {job.batches.shape[1] for job in jobs}}
+        kinds = [(widths[job.batches.shape[1]], *job.rule.kind) for job in jobs]
         return self._by_kind(jobs, kinds, [-job.rule.steps for job in jobs], partial(self._train, laid=laid))
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:

@@ -172,14 +172,15 @@ def _finish_back(
                 tl.store(target + (channel_size - below) + place, nothing, mask=there & (place < below))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["channel_size", "line"])
 def _add_windows(
     dwindows,  # (jobs, channels, kh, kw, high, wide, samples)
     dx,  # (jobs, channels, height, width, samples)
-    size: tl.constexpr,  # numbers of a job, a channel and a line of dx
-    channel_size: tl.constexpr,
-    line: tl.constexpr,
+    channel_size,  # numbers of a channel, a line and a job of dx
+    line,
+    size: tl.constexpr,
     samples: tl.constexpr,
+    channels: tl.constexpr,
     kh: tl.constexpr,
     kw: tl.constexpr,
     step_h: tl.constexpr,
@@ -197,7 +198,7 @@ def _add_windows(
     row, in_row = in_channel // line + pad_h, in_channel % line
     column, sample = in_row // samples + pad_w, in_row % samples
     taken: tl.constexpr = high * wide * samples  # numbers of a tap
-    dwindows += job * (size // channel_size * kh * kw * taken)
+    dwindows += job * (channels * kh * kw * taken)
     start = channel * (kh * kw * taken) + sample
     total = tl.zeros((block,), dtype=tl.float32)
     for i in tl.static_range(kh):
@@ -291,7 +292,8 @@ def _contrast(
     divisor = tl.maximum(length, min_length)
     divisor_first = tl.maximum(tl.sqrt_rn(tl.sum(first, 0)), min_length)
     divisor_last = tl.maximum(tl.sqrt_rn(tl.sum(last, 0)), min_length)
-    along = (tl.sum(far, 0) / divisor_last - tl.sum(near, 0) / divisor_first) / divisor
+    # Divided exactly: where both anchors are the same, nothing is left of them, not even a rounding.
+    along = (tl.div_rn(tl.sum(far, 0), divisor_last) - tl.div_rn(tl.sum(near, 0), divisor_first)) / divisor
     cold = tl.load(temperature + job)
     share = tl.load(shares + job * samples + sample, mask=sample < samples, other=0.0)
     slope = tl.load(mu + job) * share / ((1.0 + tl.exp(-along / cold)) * (cold * divisor))
@@ -301,8 +303,8 @@ def _contrast(
         at = size + feature * samples + sample[None, :]
         inside = (feature < features) & (sample < samples)[None, :]
         mine = tl.load(z + at, mask=inside, other=0.0) / divisor[None, :]
-        one = tl.load(z_start + at, mask=inside, other=0.0) / divisor_first[None, :]
-        other = tl.load(z_previous + at, mask=inside, other=0.0) / divisor_last[None, :]
+        one = tl.div_rn(tl.load(z_start + at, mask=inside, other=0.0), divisor_first[None, :])
+        other = tl.div_rn(tl.load(z_previous + at, mask=inside, other=0.0), divisor_last[None, :])
         before = tl.load(dz + at, mask=inside, other=0.0)
         tl.store(dz + at, before + slope[None, :] * (other - one - turn[None, :] * mine), mask=inside)
 
@@ -361,10 +363,10 @@ class Kernels(TensorCores):
         jobs, channels = len(dwindows), dwindows.shape[1] // (kh * kw)
         dx = torch.empty((jobs, channels, *side, samples), device=dwindows.device, dtype=dwindows.dtype)
         size, channel, line = _sizes(dx)
-        cut = {"size": size, "channel_size": channel, "line": line, "samples": samples, "kh": kh, "kw": kw}
+        cut = {"size": size, "samples": samples, "channels": channels, "kh": kh, "kw": kw}
         cut |= {"step_h": windows.stride[0], "step_w": windows.stride[1], "pad_h": pad_h, "pad_w": pad_w}
         cut |= {"high": high, "wide": wide, "in_line": _most_in_line(samples), "block": _AT_ONCE // 2}
-        start(_add_windows, (ceil_div(size, _AT_ONCE // 2), jobs), dwindows, dx, **cut)
+        start(_add_windows, (ceil_div(size, _AT_ONCE // 2), jobs), dwindows, dx, channel, line, **cut)
         return dx
 
     def finish(self, x: Tensor, bias: Tensor | None, pool: Pool | None, relu: bool) -> tuple[Tensor, Tensor | None]:

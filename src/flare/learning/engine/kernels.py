@@ -15,6 +15,7 @@ where the gradient is written down first, as it is beside rules that add somethi
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -185,14 +186,35 @@ class Window(NamedTuple):
     samples: int
 
 
-def choose_tiles(rows: int, columns: int, depth: int, *, along_depth: bool) -> Tiles:
-    """By the shape alone, and by whether neighbours in the memory of the right factor are neighbours in the depth.
+def choose_tiles(rows: int, columns: int, depth: int, *, along_depth: bool, precision: str) -> Tiles:
+    """By the shape alone, by whether neighbours in the memory of the right factor are neighbours in the depth, and by
+    how factors are rounded.
 
     Read off `benchmarks/tiles.py` on an H200. Where they are, its tensor cores take TF32 as it lies there; where they
     are not, bfloat16 alone, and six products of that are faster than three of TF32.
     """
-    if along_depth:
-        return _tiles_along_depth(rows, columns, depth)
+    cut = _tiles_along_depth(rows, columns, depth) if along_depth else _tiles_across(rows, columns, depth)
+    if precision != _THREE:
+        return _tiles_of_one_product(rows, columns, depth, cut, along_depth=along_depth)
+    return _tiles_without_six(rows, columns, cut) if cut.six and not _KNOWS_SIX else cut
+
+
+def _tiles_of_one_product(rows: int, columns: int, depth: int, cut: Tiles, *, along_depth: bool) -> Tiles:
+    """Where factors are rounded, not split, other tiles than `cut` are better for some shapes."""
+    if along_depth and rows <= 32 < columns and depth > 64:
+        return Tiles(_tile(rows, 32), 128, 64, 4, 2, _parts(depth, 8) if columns <= 128 else 1)
+    if not along_depth and columns <= 16 and rows > 32 and depth < 2048:
+        return Tiles(64, 16, 32, 2, 3)
+    if not along_depth and columns > 128 and rows > 512 and 32 < depth <= 64:
+        return Tiles(32, 256, 32, 4, 2)
+    return _tiles_without_six(rows, columns, cut) if cut.six else cut
+
+
+def _tiles_without_six(rows: int, columns: int, cut: Tiles) -> Tiles:
+    return Tiles(_tile(rows, 32), _tile(columns, 128), 32, 4, 3, cut.parts)
+
+
+def _tiles_across(rows: int, columns: int, depth: int) -> Tiles:
     if columns <= 16 and rows > 32:
         return Tiles(64, 16, 64, 2, 4, _parts(depth, 8)) if depth >= 2048 else Tiles(128, 16, 16, 4, 4)
     if rows <= 32 and columns <= 128:  # a small answer
@@ -211,7 +233,7 @@ def choose_tiles(rows: int, columns: int, depth: int, *, along_depth: bool) -> T
 
 def _tiles_along_depth(rows: int, columns: int, depth: int) -> Tiles:
     if depth <= 16:
-        return Tiles(32, 128, 16, 4, 1)
+        return Tiles(32, 64, 16, 4, 1)
     if depth <= 64:
         return Tiles(_tile(rows, 64), 64, _tile(depth, 64), 4, 1)
     if rows > 32:
@@ -245,9 +267,8 @@ def launch(
     """a (jobs, rows, depth) by b (jobs, depth, columns), or by the windows of b (jobs, C, H, W, samples)."""
     jobs, rows = a.shape[:2]
     along_depth = not taps_down if window is not None else b.stride(1) == 1
-    cut = choose_tiles(rows, columns, depth, along_depth=along_depth) if tiles is None else tiles
-    if cut.six and (precision != _THREE or not _KNOWS_SIX):
-        cut = Tiles(_tile(rows, 32), _tile(columns, 128), 32, 4, 3, cut.parts)
+    chosen = partial(choose_tiles, rows, columns, depth, along_depth=along_depth, precision=precision)
+    cut = chosen() if tiles is None else tiles
     split = _SIX if cut.six else precision
     c = torch.empty((jobs, cut.parts, rows, columns), device=a.device, dtype=a.dtype)
     part_depth = -(-depth // (cut.parts * cut.bk)) * cut.bk
@@ -329,7 +350,8 @@ class TensorCores:
 
     def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
         """Without the product in between, but for batches of thousands."""
-        tiles = choose_tiles(dy.shape[1], x.shape[1], dy.shape[2], along_depth=x.stride(2) == 1)
+        sizes = (dy.shape[1], x.shape[1], dy.shape[2])
+        tiles = choose_tiles(*sizes, along_depth=x.stride(2) == 1, precision=self._precision)
         if tiles.parts > 1 or tiles.six:
             weights.addcmul_(self.multiply(dy, x.transpose(1, 2)).flatten(1), scale)
         else:
