@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -116,6 +120,24 @@ def measure(engine: BatchedEngine, jobs: list[Job], repeats: int, device: str) -
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device != "cpu" else 0.0,
         "device_steps": steps,
     }
+
+
+def first_calls(model: str) -> dict[str, float]:
+    """Seconds of the first call in a new process: with nothing compiled, and with the kernels that the one before left
+    behind."""
+    with tempfile.TemporaryDirectory(prefix="flare-kernels-") as kept:
+        command = [sys.executable, __file__, "--first-call", "--models", model]
+        told = [
+            subprocess.run(command, env=os.environ | {"TRITON_CACHE_DIR": kept}, check=True, capture_output=True).stdout
+            for _ in range(2)
+        ]
+    return dict(zip(("nothing", "kernels"), map(float, told), strict=True))
+
+
+def print_first_call(model: str, options: argparse.Namespace) -> None:
+    bench = Bench(model, "cuda", samples=1_000)
+    engine, jobs = bench.engine("own"), bench.jobs(options.jobs[0], options.batch, uneven=False)
+    print(1e-3 * milliseconds(lambda: engine.train(jobs), "cuda"))
 
 
 def kernels(engine: BatchedEngine, jobs: list[Job], device: str) -> list[dict[str, Any]]:
@@ -293,6 +315,11 @@ def report(results: dict[str, Any]) -> str:
         "",
     ]
     lines += [f"- {key}: {apart['median']:.1e}, {apart['largest']:.1e}" for key, apart in results["deviation"].items()]
+    lines += [""] + [
+        f"First call of a new process, {model}: {each['nothing']:.1f} s where nothing was kept, "
+        f"{each['kernels']:.1f} s with the kernels of another one.  "
+        for model, each in results.get("first_calls", {}).items()
+    ]
     lines += progress(results)
     for key, rows in results["kernels"].items():
         lines += ["", f"## {key}: time by kernel, even steps", "", "| kernel | us | calls |", "| --- | ---: | ---: |"]
@@ -321,7 +348,11 @@ def main() -> None:
         default=["grouped", "plain", "own", "own-tf32"],
         choices=[f"{what}{tf32}" for what in ("grouped", "plain", "own") for tf32 in ("", "-tf32")],
     )
+    parser.add_argument("--first-call", action="store_true", help="print the seconds of the first call, and no more")
     options = parser.parse_args()
+    if options.first_call:
+        print_first_call(options.models[0], options)
+        return
     if options.quick:
         options.jobs, options.batch, options.repeats, options.variants = [4], 4, 1, ["grouped", "plain"]
         torch.set_num_threads(1)
@@ -333,10 +364,12 @@ def main() -> None:
         "machine": f"{machine}, Python {platform.python_version()}, torch {torch.__version__}",
         "batch": options.batch,
         "ceilings": ceilings(device),
-        **{"rows": [], "deviation": {}, "giga_operations": {}, "kernels": {}, "errors": []},
+        **{"rows": [], "first_calls": {}, "deviation": {}, "giga_operations": {}, "kernels": {}, "errors": []},
     }
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.models:
+        if device != "cpu":
+            results["first_calls"][name] = first_calls(name)
         bench = Bench(name, device, samples=100 if options.quick else 10_000)
         for variant in options.variants:
             run(bench, variant, options, results)

@@ -26,7 +26,7 @@ from flare.experiments.trial import Outcome, Trial, read_outcome, run_trials, ta
 from flare.learning.methods import METHODS
 from flare.records import RunFolder, run_keeper
 from flare.records.checkpoint import Snapshot
-from flare.records.run import read_run
+from flare.records.run import Columns, read_run
 from flare.scheduling import POLICIES
 from flare.simulation import Simulation
 from flare.sweeps import Place, Task, anywhere, begin, expected_rounds, run_tasks
@@ -236,6 +236,23 @@ def test_a_trial_alone_is_the_trial_in_company(curve: str, done: Path, tmp_path:
     assert rounds(tmp_path) == {own.key: rounds(done)[own.key]}
 
 
+@pytest.mark.parametrize("place", [ON_CPU, ON_TWO], ids=["here", "two processes"])
+def test_the_records_of_runs_that_were_watched_are_not_read_again(
+    place: Place, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path) -> None:
+        assert not folder.exists()
+        raise FileNotFoundError(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flare.experiments.trial.read_run", refused)
+        outcomes = run_trials(GRID, tmp_path, place)
+    for each in GRID:
+        read = read_outcome(done / each.key, each)
+        assert read is not None
+        assert_same(outcomes[each.key], read)
+
+
 def test_what_is_done_is_not_done_again(done: Path, built: Counter[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
     seen: list[tuple[str, int, bool]] = []
@@ -274,8 +291,8 @@ def test_trials_and_those_chosen_by_them_have_the_same_workers_and_are_read_whil
         said.append("hired")
         return nullcontext(OneAfterTheOther(said.append))
 
-    def reading(folder: Path, own: Trial) -> Outcome | None:
-        outcome = read_outcome(folder, own)
+    def reading(folder: Path, own: Trial, *told: Columns | None) -> Outcome | None:
+        outcome = read_outcome(folder, own, *told)
         said.extend([] if outcome is None else [own.curve])
         return outcome
 

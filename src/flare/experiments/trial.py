@@ -17,7 +17,8 @@ import numpy as np
 
 from flare.config import Config, Options, settings_of
 from flare.config.names import MOVED
-from flare.records.run import RunNumbers, read_run
+from flare.records import RunFolder
+from flare.records.run import Columns, RunNumbers, read_run
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Hire, Place, Task, anywhere, run_tasks
 from flare.types import Floats
@@ -96,14 +97,18 @@ def run_trials(
             done[key] = outcome
             callback(trial, len(outcome.clock_s), True)
     missing = {key: trial for key, trial in wanted.items() if key not in done}
+    told: dict[str, Columns] = {}
 
     def take_in(key: str) -> None:
-        if key not in done and (outcome := read_outcome(folder / key, wanted[key])) is not None:
+        if key not in done and (outcome := read_outcome(folder / key, wanted[key], told.pop(key, None))) is not None:
             done[key] = outcome
 
     def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
         ended = status is not RunStatus.RUNNING
         callback(wanted[task.key], record.round + 1, ended)
+        columns = told.setdefault(task.key, Columns())
+        if record.round == columns.num_rounds:
+            columns.add(record)
         if ended:
             take_in(task.key)  # while other workers are still at it
 
@@ -126,15 +131,27 @@ def task_of(trial: Trial, folder: Path) -> Task:
     )
 
 
-def read_outcome(folder: Path, trial: Trial) -> Outcome | None:
-    """What the run folder of a trial says; None where there is none that has ended and can be used."""
+def read_outcome(folder: Path, trial: Trial, told: Columns | None = None) -> Outcome | None:
+    """What the run folder of a trial says; None where there is none that has ended and can be used. Its records are not
+    read again where all of its rounds were `told`."""
     try:
-        run = read_run(folder)
+        run = _told_run(folder, told) or read_run(folder)
         if not run.ended or Trial("", "", run.config, not run.trained).key != trial.key:
             return None
         return outcome_of(run)
     except (OSError, ValueError):
         return None
+
+
+def _told_run(folder: Path, told: Columns | None) -> RunNumbers | None:
+    """The run in a folder by the rounds that were told, None where those are not all."""
+    if told is None:
+        return None
+    opened = RunFolder.open(folder)
+    opened.refuse_changed_config()
+    if opened.manifest.get("records", {}).get("rounds") != told.num_rounds:
+        return None
+    return told.run(folder, opened.config, opened.manifest)
 
 
 def outcome_of(run: RunNumbers) -> Outcome:

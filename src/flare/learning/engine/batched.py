@@ -50,6 +50,7 @@ DONE = TypeVar("DONE")
 
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
 _TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
+_COPIED_AT_ONCE = 64  # vectors; one by one, a GPU waits for the program
 _GRAPH_BYTES = 6 * 10**9  # for the graphs of a kind of steps, by an estimate of about four times what they hold
 _MAX_GRAPH_KINDS = 4
 _MAX_SHORTAGES = 3  # of memory when steps were recorded; then they are not any more
@@ -281,8 +282,10 @@ class BatchedEngine:
         place = {key: i for i, key in enumerate(distinct)}
         row_length = -(-self._model.num_weights // 64) * 64
         rows = torch.zeros(len(distinct), row_length, device=self._device)
-        for row, vector in zip(rows, distinct.values(), strict=True):
-            row[: self._model.num_weights] = vector.detach()
+        given = [vector.detach().to(rows) for vector in distinct.values()]
+        for begin in range(0, len(given), _COPIED_AT_ONCE):
+            few = given[begin : begin + _COPIED_AT_ONCE]
+            rows[begin : begin + len(few), : self._model.num_weights] = torch.stack(few)
         index = torch.tensor([place[id(vector)] for vector in vectors], device=self._device)
         starts = Starts(rows, index)
         return starts(), starts
