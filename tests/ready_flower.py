@@ -34,8 +34,14 @@ IMPORTED = (
     "flare.data.sources",
     "flare.learning.models",
     "flare.wireless.cell",
+    "flwr.superlink.main",
+    "flwr.supernode.main",
     "httpcore",
+    "netrc",
     "numpy.ma",
+    "uvicorn.loops.uvloop",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
 )
 _ASK = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -55,8 +61,11 @@ with socket.socket(socket.AF_UNIX) as asked:
 
 @cache
 def programs(environment: tuple[tuple[str, str], ...]) -> Path:
-    """The folder of the programs, once they can be started; the process behind them begins with that environment."""
-    return ready.process("tests.ready_flower", env=dict(environment))
+    """The folder of the programs, once they can be started; the process behind them begins with that environment.
+
+    Their torch computes in one thread, as in all processes of the tests: on busy cores two wait for one another.
+    """
+    return ready.process("tests.ready_flower", env={**dict(environment), "OMP_NUM_THREADS": "1"})
 
 
 # --- in the process that is ready ---------------------------------------------------------------------------------

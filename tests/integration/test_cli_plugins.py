@@ -212,6 +212,7 @@ def test_an_option_that_two_parts_have_is_refused_with_how_to_write_it(tmp_path:
     assert "--set scheduling.options.prox_mu=2 or --set learning.options.prox_mu=2" in err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_in_a_comparison_each_method_gets_the_options_that_it_has(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "run.toml").write_text("[learning.options]\nprox_mu = 0.5\n")
     policy_file(tmp_path / "mine.py")
@@ -277,6 +278,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_changed_plugin_is_refused_unless_allowed_and_then_written_down(tmp_path: Path, capsys: Capsys) -> None:
     path = policy_file(tmp_path / "mine.py")
     begun(tmp_path / "run", path, "scheduling.policy=mine")

@@ -105,6 +105,7 @@ def test_the_report_has_the_effect_of_each_setting(done: Path) -> None:
     assert runs.names == sorted(f"runs/{row['run']}" for row in results(done))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_same_command_does_what_is_missing_and_nothing_twice(done: Path, workplace: Path, capsys: Capsys) -> None:
     out = Path(shutil.copytree(done, workplace / "out"))
     gone = sorted((out / "runs").iterdir())[4:6]

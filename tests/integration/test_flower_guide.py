@@ -51,11 +51,11 @@ def step(place: World, words: list[str]) -> list[str]:
             wait_until(lambda: "SuperNode ID" in place.said(name), 60, f"{words} is connected")
         case "export":
             place.exported |= dict(word.split("=", 1) for word in words[1:])
-        case "flare" if place.ready:
+        case "flare":
             done = ready_python.run([sys.executable, "-m", *words], cwd=place.folder, env=place.env)
             assert done.returncode == 0, done.stderr
             return [done.stdout + done.stderr]
-        case "flwr" | "flare" | "openssl" | "ssh-keygen" | "mkdir" | "cp":
+        case "flwr" | "openssl" | "ssh-keygen" | "mkdir" | "cp":
             return [place.do(words)]
         case _:
             raise AssertionError(f"the guide shows {words}, which no test knows how to run")
@@ -111,12 +111,14 @@ def ports_in_a_row(first: int = 20000) -> int:
 
 
 def ready_for(place: World, ports: Sequence[int], *, later: int) -> None:
-    """Let what Flower itself starts for the nodes at these ports begin with everything imported; and what it starts for
-    a message to the node at the port `later`, from the third message on: the first two ask it, and have it train."""
+    """Let the nodes at these ports, and what Flower itself starts for them, begin with everything imported; and what it
+    starts for a message to the node at the port `later`, from the third message on: the first two ask it, and have it
+    train."""
     folder = place.folder / "for-some"
     (folder / "begun").mkdir(parents=True)
-    theirs, bin = "|".join(f'*":{port} "*' for port in ports), Path(sys.executable).parent
-    for name in ("flower-superexec", "flwr-clientapp"):
+    theirs = "|".join(f'*":{port} "*|*"--port {port} "*' for port in ports)
+    bin = Path(sys.executable).parent
+    for name in ("flower-supernode", "flower-superexec", "flwr-clientapp"):
         ready, own = f'exec "{ready_programs()}/{name}" "$@"', f'exec "{bin}/{name}" "$@"'
         begun = f'mkdir "{folder}/begun/1" 2>/dev/null || mkdir "{folder}/begun/2" 2>/dev/null'
         third = f'*":{later} "*) {begun} || {ready}; {own};; ' if name == "flwr-clientapp" else ""
@@ -129,8 +131,8 @@ def ready_for(place: World, ports: Sequence[int], *, later: int) -> None:
 def test_in_the_first_minute_three_real_nodes_train(place: World) -> None:
     """The five commands in a shell, as they are printed but for the ports, which other programs may have.
 
-    What they start begins as a user's does, and so does all that Flower starts for the server and, in the first round,
-    for the first node: of the two others, and of the second round, it would only show the same.
+    Server and first node begin as a user's do, and so does all that Flower starts for the server and, in the first
+    round, for that node: of the two others, and of the second round, it would only show the same.
     """
     first = ports_in_a_row()
     ready_for(place, (first + 1, first + 2), later=first)

@@ -119,11 +119,12 @@ def written(out: Path) -> int:
 
 
 @pytest.mark.waits(seconds=40)
+@pytest.mark.usefixtures("undrawn")
 def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker, then the command, which is given again, then a node: the results are those of one process. What is left
-    of the cluster then carries out a tuning, likewise."""
+    of the cluster then carries out a tuning, likewise. Pictures are drawn by the commands on the cluster alone."""
     for name, text in (("sweep.toml", SWEEP), ("base.toml", BASE), ("mine.py", PLUGIN)):
         (world.folder / name).write_text(text)
     start_head, start_other, sweep = commands("Several machines")
@@ -167,7 +168,6 @@ def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     on_ray = ["--out", "tuned", "--on", "ray", "--ray-address", address]
     with begun(world, "tune", [sys.executable, "-m", "flare", *tune, *on_ray]) as tuning:
         assert tuning.wait(240) == 0, [*tuning.said(), world.logs()]
-    monkeypatch.setattr("flare.tuning.tuned.write_report", lambda *_: None)  # its pictures take their time
     assert command_line(capsys, *tune, "--out", "here")[0] == 0
     tuned, here = world.folder / "tuned", world.folder / "here"
     assert len(runs_in(tuned)) == 2
