@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -79,6 +80,7 @@ def lay_out(figure: Figure) -> None:
     """Give the axes their places, once for all formats; saving would do it for each, and draw the figure for it."""
     engine = figure.get_layout_engine()
     if engine is not None:
+        FigureCanvasAgg(figure)  # which knows its text the second time that it is measured
         engine.execute(figure)
         figure.set_layout_engine(None)
 
