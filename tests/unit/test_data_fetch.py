@@ -162,6 +162,19 @@ def test_files_of_another_data_set_under_the_same_name_are_passed_over(offline_c
     assert obtain("fashion-mnist", folder=str(own)) == FILES["fashion-mnist"]
 
 
+def test_a_folder_without_any_of_the_files_is_an_error_but_for_one_that_need_not_have_all(
+    offline_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up_data.write(offline_cache / "mnist", "mnist")
+    (tmp_path / "own").mkdir()
+    with pytest.raises(
+        ValueError, match=r"own' has none of the files of data set 'mnist' \(train-images.*name no folder"
+    ):
+        obtain("mnist", folder=str(tmp_path / "own"))
+    monkeypatch.setenv("FLARE_DATA", str(tmp_path / "own"))
+    assert obtain("mnist") == FILES["mnist"]
+
+
 def test_a_folder_that_does_not_exist_is_an_error(
     offline_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

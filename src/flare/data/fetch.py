@@ -43,11 +43,19 @@ def obtain(name: str, *, folder: str = "", progress: Progress | None = None) -> 
     """The checked content of every file of a data set, by file name.
 
     A file is looked for in `folder` (or, where that is empty, in the folder FLARE_DATA), then in the cache; what is
-    missing is fetched into the cache. A damaged file in a folder of the user's is an error, a damaged file in the cache
-    is fetched anew. ValueError that says how to provide the files where they cannot be had.
+    missing is fetched into the cache. A damaged file in a folder of the user's is an error, and so is a `folder` that
+    has none of the files; a damaged file in the cache is fetched anew. ValueError that says how to provide the files
+    where they cannot be had.
     """
     wanted, own, damage = CATALOGUE[name].files, _own_folder(folder), list[str]()
     found = {file.name: content for file in wanted if own and (content := _from_own(name, file, own)) is not None}
+    if folder and not found:
+        names = ", ".join(file.name for file in wanted)
+        raise ValueError(
+            f"the data folder '{folder}' has none of the files of data set '{name}' ({names}; plain or .gz): put them "
+            "there, or name no folder, and they are taken from the cache or fetched (FLARE_DATA names a folder that "
+            "need not have every data set)"
+        )
     for file in wanted:
         if file.name not in found and (content := _from_cache(name, file, damage)) is not None:
             found[file.name] = content
