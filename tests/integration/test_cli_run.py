@@ -207,12 +207,17 @@ def test_compare_looks_at_all_folders_before_it_touches_one(tmp_path: Path, here
 
 
 def test_a_comparison_is_resumed_whole_or_not_at_all(tmp_path: Path, here: Callable[..., str]) -> None:
-    pair = ["--entry", "flare:cp", "--entry", "fedavg:cp", *SMALL, "--out", "all", "--quiet"]
+    pair = ["--entry", "flare:cp", "--entry", "fedavg:cp", *SMALL, "--seeds", "2", "--out", "all", "--quiet"]
     here("compare", *pair)
     assert "finished" in here("compare", "--resume", "all", "--quiet")
     (tmp_path / "all" / "fedavg-cp-seed0").rename(tmp_path / "elsewhere")
-    assert "fedavg-cp-seed0" in refused("compare", "--resume", "all", cwd=tmp_path)
+    said = refused("compare", "--resume", "all", cwd=tmp_path)
     assert "no folder of a comparison" in refused("compare", "--resume", "elsewhere", cwd=tmp_path)
+    told = re.search(r"\(flare (run OTHER/config.toml --set seed=SEED --out all/fedavg-cp-seed0)\)", said)
+    assert told is not None
+    here(*told[1].replace("OTHER", "all/fedavg-cp-seed1").replace("SEED", "0").split(), "--quiet")
+    assert records(tmp_path / "all" / "fedavg-cp-seed0") == records(tmp_path / "elsewhere")
+    assert "finished" in here("compare", "--resume", "all", "--quiet")
 
 
 def test_a_comparison_that_was_stopped_goes_on_to_the_same_runs(tmp_path: Path, here: Callable[..., str]) -> None:

@@ -219,6 +219,17 @@ def test_ctrl_c_keeps_what_is_done_and_tells_how_to_go_on(
     assert not (workplace / "out" / "trials.jsonl").exists()
 
 
+def test_a_damaged_list_of_trials_can_be_deleted_as_the_error_says(done: Path, workplace: Path, capsys: Capsys) -> None:
+    out = Path(shutil.copytree(done, workplace / "out"))
+    (out / "trials.jsonl").write_bytes((done / "trials.jsonl").read_bytes()[:-50])
+    code, _, err = flare(capsys, *TUNE, "--out", "out", "--quiet")
+    assert code == 2
+    assert "out/trials.jsonl: line 12 is damaged" in err
+    assert "delete it: the same command makes it again" in err
+    (out / "trials.jsonl").unlink()
+    _goes_on_as_if_nothing_had_been(capsys, out, done)
+
+
 def test_started_again_it_does_nothing_twice_and_more_trials_continue_it(
     done: Path, workplace: Path, capsys: Capsys
 ) -> None:

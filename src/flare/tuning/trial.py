@@ -94,7 +94,7 @@ def read_trials(out: Path) -> list[Trial]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(
             f"{path}: line {len(trials) + 1} is damaged ({type(error).__name__}: {error}); put the file back from a "
-            "copy, or give another --out"
+            "copy, or delete it: the same command makes it again from the runs"
         ) from None
     return trials
 
