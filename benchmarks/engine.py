@@ -122,15 +122,23 @@ def measure(engine: BatchedEngine, jobs: list[Job], repeats: int, device: str) -
     }
 
 
-def first_calls(model: str) -> dict[str, float]:
+def first_calls(model: str, jobs: int, batch: int) -> dict[str, float]:
     """Seconds of the first call in a new process: with nothing compiled, and with the kernels that the one before left
     behind."""
     with tempfile.TemporaryDirectory(prefix="flare-kernels-") as kept:
-        command = [sys.executable, __file__, "--first-call", "--models", model]
-        told = [
-            subprocess.run(command, env=os.environ | {"TRITON_CACHE_DIR": kept}, check=True, capture_output=True).stdout
-            for _ in range(2)
+        command = [
+            sys.executable,
+            __file__,
+            "--first-call",
+            "--models",
+            model,
+            "--jobs",
+            str(jobs),
+            "--batch",
+            str(batch),
         ]
+        environment = os.environ | {"TRITON_CACHE_DIR": kept}
+        told = [subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout for _ in range(2)]
     return dict(zip(("nothing", "kernels"), map(float, told), strict=True))
 
 
@@ -369,7 +377,10 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.models:
         if device != "cpu":
-            results["first_calls"][name] = first_calls(name)
+            try:
+                results["first_calls"][name] = first_calls(name, options.jobs[0], options.batch)
+            except (OSError, ValueError, subprocess.CalledProcessError):
+                results["errors"].append(f"{name}, first call\n{traceback.format_exc()}")
         bench = Bench(name, device, samples=100 if options.quick else 10_000)
         for variant in options.variants:
             run(bench, variant, options, results)

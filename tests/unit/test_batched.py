@@ -27,7 +27,7 @@ from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Update
 from flare.learning.models import make_model
 from flare.rng import stream, torch_stream
-from tests import ready_python
+from tests import ready_python, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
@@ -417,6 +417,28 @@ def test_kernels_that_fail_cost_speed_and_not_the_run(monkeypatch: pytest.Monkey
     with pytest.warns(UserWarning, match="no kernels, says the test"):
         mine = engine.train(jobs)
     assert max(apart(deltas(mine), deltas(reference.train(jobs)))) < 1e-5
+
+
+def test_where_kernels_cannot_even_be_imported_pytorch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a Triton that is too old."""
+
+    def failing(*_: object, **__: object) -> None:
+        raise TypeError("says the test")
+
+    monkeypatch.setattr("flare.learning.engine.batched.KernelProgram", failing)
+    module, data = tiny.tiny_module("cnn"), tiny.tiny_data()
+    with pytest.warns(UserWarning, match="our own kernels could not be used.*says the test"):
+        engine = BatchedEngine(module, data, device="cpu", own_kernels=True)
+    own = tiny.job(FlatModel(module).flatten(), LocalRule(0.1, 2), 0)
+    assert max(apart(deltas(engine.train([own])), deltas(ReferenceEngine(module, data).train([own])))) < 1e-5
+
+
+def test_the_maximum_of_a_window_of_many_places_is_learned_from() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(18), nn.Flatten(), nn.Linear(2, 10))
+    data = random_data((1, 20, 20))
+    own = tiny.job(FlatModel(module).flatten(), LocalRule(0.1, 2), 0)
+    engine, reference = BatchedEngine(module, data, device="cpu"), ReferenceEngine(module, data)
+    assert max(apart(deltas(engine.train([own])), deltas(reference.train([own])))) < 1e-5
 
 
 def test_bad_input_is_refused_with_a_word_on_it() -> None:

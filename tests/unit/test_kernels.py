@@ -57,7 +57,8 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 @NEEDS_TRITON
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 @pytest.mark.parametrize(
-    ("out", "into", "samples"), [(10, 33, 10), (70, 130, 40), (10, 572, 40), (33, 64, 64), (20, 70, 100), (5, 3, 2)]
+    ("out", "into", "samples"),
+    [(10, 33, 10), (70, 130, 40), (10, 572, 40), (33, 64, 64), (20, 70, 100), (5, 3, 2), (3, 5, 2100)],
 )
 def test_a_gradient_is_added_onto_the_weights_and_nothing_beside_them(
     jobs: int, out: int, into: int, samples: int
@@ -330,6 +331,27 @@ def test_a_chain_of_kernels_is_the_chain_in_double_precision_and_a_job_alone_has
 
 
 @NEEDS_TRITON
+@pytest.mark.parametrize("name", ["small", "mlp", "mnist-cnn", "cifar-cnn"])
+def test_with_tf32_a_chain_is_near_the_exact_one_and_a_job_alone_has_the_same_bits(name: str) -> None:
+    """So it is in every reproduction."""
+    jobs, samples = (2, 2) if IS_INTERPRETED else (5, 40)
+    build, shape = CHAINS[name]
+    with torch_stream(0, "kernels"):
+        model = FlatModel(build().to(DEVICE))
+    program, exact = KernelProgram(model, shape, tf32=True), LayerProgram(model, shape)
+    weights = torch.zeros(jobs, -(-model.num_weights // 64) * 64, device=DEVICE)
+    weights[:, : model.num_weights] = model.flatten() + 0.02 * numbers(jobs, model.num_weights)
+    x, shares = program.arrange(numbers(jobs, samples, *shape, seed=2)), numbers(jobs, samples, seed=3).abs()
+    labels = torch.from_numpy(stream(4, "labels").integers(model.shapes[-1][0], size=(jobs, samples))).to(DEVICE)
+    mine = made(program.gradient(weights, x, labels, shares)[1])
+    alone = made(program.gradient(weights[-1:], x[-1:], labels[-1:], shares[-1:])[1])
+    wanted = made(exact.gradient(weights.double(), x.double(), labels, shares.double())[1])
+    apart = [float((ours.double() - each).norm() / each.norm()) for ours, each in zip(mine, wanted, strict=True)]
+    assert statistics.median(apart) < 2e-2  # ten bits of each factor, and some maxima that fall on another place
+    assert all(torch.equal(ours[-1], own[0]) for ours, own in zip(mine, alone, strict=True))
+
+
+@NEEDS_TRITON
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
 def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rule(kind: str) -> None:
@@ -375,6 +397,14 @@ def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
         (mine,) = engine.train(jobs)
     assert engine._kernels is None
     assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), 1e-4)
+
+
+@NEEDS_TRITON
+def test_what_is_too_long_for_kernels_to_count_is_refused_before_one_is_started() -> None:
+    launching = pytest.importorskip("flare.learning.engine.launching", reason="Triton is not installed")
+    with pytest.raises(ValueError, match="2,147,483,648 numbers in one place"):
+        launching._refuse_long((torch.zeros(3, device=DEVICE), torch.zeros(1, device=DEVICE).expand(2, 2**31)))
+    launching._refuse_long((torch.zeros(1, device=DEVICE).expand(2**20, 2**20), 7))
 
 
 @NEEDS_TRITON

@@ -22,11 +22,12 @@ from flare.config import Config, Options, override
 from flare.experiments import EXPERIMENTS
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.reproduce import reproduce
-from flare.experiments.trial import Outcome, Trial, read_outcome, run_trials, task_of
+from flare.experiments.trial import Outcome, Trial, _Told, read_outcome, run_trials, task_of
 from flare.learning.methods import METHODS
 from flare.records import RunFolder, run_keeper
 from flare.records.checkpoint import Snapshot
-from flare.records.run import Columns, read_run
+from flare.records.run import read_run
+from flare.rounds import RoundRecord
 from flare.scheduling import POLICIES
 from flare.simulation import Simulation
 from flare.sweeps import Place, Task, anywhere, begin, expected_rounds, run_tasks
@@ -253,6 +254,16 @@ def test_the_records_of_runs_that_were_watched_are_not_read_again(
         assert_same(outcomes[each.key], read)
 
 
+def test_rounds_that_were_told_and_then_done_again_are_read_from_the_folder(done: Path) -> None:
+    folder = done / GRID[0].key
+    records = [RoundRecord.from_json(told) for told in RunFolder.open(folder).records()]
+    for told in (records, [*records[:-1], replace(records[-1], wall_s=99.0)], records[:-1]):
+        seen = _Told(folder)
+        for record in told:
+            seen.add(record)
+        assert (seen.run() is None) == (told is not records)
+
+
 def test_what_is_done_is_not_done_again(done: Path, built: Counter[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
     seen: list[tuple[str, int, bool]] = []
@@ -291,7 +302,7 @@ def test_trials_and_those_chosen_by_them_have_the_same_workers_and_are_read_whil
         said.append("hired")
         return nullcontext(OneAfterTheOther(said.append))
 
-    def reading(folder: Path, own: Trial, *told: Columns | None) -> Outcome | None:
+    def reading(folder: Path, own: Trial, *told: Any) -> Outcome | None:
         outcome = read_outcome(folder, own, *told)
         said.extend([] if outcome is None else [own.curve])
         return outcome

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from flare.config import Config, Options, settings_of
 from flare.config.names import MOVED
 from flare.records import RunFolder
+from flare.records.lines import Mark, first_mark, seal
+from flare.records.manifest import read_manifest
 from flare.records.run import Columns, RunNumbers, read_run
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Hire, Place, Task, anywhere, run_tasks
@@ -97,7 +100,7 @@ def run_trials(
             done[key] = outcome
             callback(trial, len(outcome.clock_s), True)
     missing = {key: trial for key, trial in wanted.items() if key not in done}
-    told: dict[str, Columns] = {}
+    told: dict[str, _Told] = {}
 
     def take_in(key: str) -> None:
         if key not in done and (outcome := read_outcome(folder / key, wanted[key], told.pop(key, None))) is not None:
@@ -106,9 +109,10 @@ def run_trials(
     def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
         ended = status is not RunStatus.RUNNING
         callback(wanted[task.key], record.round + 1, ended)
-        columns = told.setdefault(task.key, Columns())
-        if record.round == columns.num_rounds:
-            columns.add(record)
+        if record.round == 0:
+            told[task.key] = _Told(folder / task.key)
+        if task.key in told:
+            told[task.key].add(record)
         if ended:
             take_in(task.key)  # while other workers are still at it
 
@@ -131,11 +135,11 @@ def task_of(trial: Trial, folder: Path) -> Task:
     )
 
 
-def read_outcome(folder: Path, trial: Trial, told: Columns | None = None) -> Outcome | None:
+def read_outcome(folder: Path, trial: Trial, told: _Told | None = None) -> Outcome | None:
     """What the run folder of a trial says; None where there is none that has ended and can be used. Its records are not
-    read again where all of its rounds were `told`."""
+    read again where they are what was `told`."""
     try:
-        run = _told_run(folder, told) or read_run(folder)
+        run = (None if told is None else told.run()) or read_run(folder)
         if not run.ended or Trial("", "", run.config, not run.trained).key != trial.key:
             return None
         return outcome_of(run)
@@ -143,15 +147,30 @@ def read_outcome(folder: Path, trial: Trial, told: Columns | None = None) -> Out
         return None
 
 
-def _told_run(folder: Path, told: Columns | None) -> RunNumbers | None:
-    """The run in a folder by the rounds that were told, None where those are not all."""
-    if told is None:
-        return None
-    opened = RunFolder.open(folder)
-    opened.refuse_changed_config()
-    if opened.manifest.get("records", {}).get("rounds") != told.num_rounds:
-        return None
-    return told.run(folder, opened.config, opened.manifest)
+@final
+class _Told:
+    """The rounds of a run as they were told, sealed as in its file. One that was killed and goes on from a checkpoint
+    does rounds again, of which the first ones were told and the last ones are in the file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._columns = folder, Columns()
+        self._mark: Mark | None = None
+
+    def add(self, record: RoundRecord) -> None:
+        """Take in a round."""
+        with suppress(ValueError, OSError):  # where the folder cannot be read, the end says so
+            mark = first_mark(read_manifest(self._folder)) if self._mark is None else self._mark
+            _, self._mark = seal(record.to_json(), mark)
+            self._columns.add(record)
+
+    def run(self) -> RunNumbers | None:
+        """The run; None where its file holds other rounds than were told."""
+        opened = RunFolder.open(self._folder)
+        opened.refuse_changed_config()
+        held = opened.manifest.get("records", {})
+        if self._mark is None or (held.get("rounds"), held.get("check")) != (self._mark.rounds, self._mark.check):
+            return None
+        return self._columns.run(self._folder, opened.config, opened.manifest)
 
 
 def outcome_of(run: RunNumbers) -> Outcome:

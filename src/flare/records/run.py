@@ -323,11 +323,6 @@ class Columns:
         self._num_clipped = array("q")
         self._faults: dict[str, array[int]] = {}
 
-    @property
-    def num_rounds(self) -> int:
-        """How many were taken in."""
-        return len(self._schedules)
-
     def add(self, record: RoundRecord) -> None:
         """Take in a round."""
         self._schedules.append(sys.intern(record.status))

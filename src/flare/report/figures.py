@@ -80,7 +80,7 @@ def lay_out(figure: Figure) -> None:
     """Give the axes their places, once for all formats; saving would do it for each, and draw the figure for it."""
     engine = figure.get_layout_engine()
     if engine is not None:
-        FigureCanvasAgg(figure)  # which knows its text the second time that it is measured
+        FigureCanvasAgg(figure)  # it remembers the sizes of texts that were measured
         engine.execute(figure)
         figure.set_layout_engine(None)
 

@@ -147,7 +147,7 @@ def _panels(schedule: Schedule, order: Indices, labels: list[str]) -> tuple[Figu
     leaders_in = leaders_pt(schedule, order, labels, pt((right - left) * POINTS_PER_IN)) / pt(POINTS_PER_IN)
     height = 6.55 + leaders_in + 0.075 * max(0, len(shown) - 14)
     figure = Figure(figsize=(pt(WIDTH_IN), pt(height)), dpi=120)  # larger text, larger figure
-    FigureCanvasAgg(figure)  # which knows its text the second time that it is measured
+    FigureCanvasAgg(figure)  # it remembers the sizes of texts that were measured
     top, middle = height - 1.45, 2.4 + leaders_in
 
     def place(label: str, x: float, y: float, width: float, tall: float) -> Axes:

@@ -217,8 +217,8 @@ def listed(base: Path) -> list[Path]:
     missing = [folder.name for folder in folders if not is_run_folder(folder)]
     if missing:
         raise ValueError(
-            f"{base}: the run {missing[0]} is not there: put it back from a copy, or make it by the settings of another "
-            f"run here that differs in the seed alone (flare run OTHER/config.toml --set seed=SEED --out "
+            f"{base}: the run {missing[0]} is not there: put it back from a copy, or make it by the settings of a run "
+            f"here that differs in the seed alone (flare run OTHER/config.toml --set seed=SEED --out "
             f"{base / missing[0]}), or start the whole comparison again with --force"
         )
     return folders

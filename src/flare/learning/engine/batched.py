@@ -11,10 +11,10 @@ made (`operations.Outer`), where no rule of the stack adds anything to them; upd
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
 whose weights are no longer finite. By kernels of our own (`KernelProgram`), that holds to the last bit. By PyTorch's,
-on a CPU and for modules that are no chain of known layers, the last bits may depend on how many jobs are worked on at
-once, as a library of matrix products chooses its way of summing by that. The same calls with the same `chunk` on the
-same machine give the same bits in either case. Against the reference, a maximum of two numbers that are equal but for
-rounding may fall on the other one.
+on a CPU, for modules that are no chain of known layers and once a kernel could not be used, the last bits may depend on
+how many jobs are worked on at once, as a library of matrix products chooses its way of summing by that. The same calls
+with the same `chunk` on the same machine give the same bits in either case. Against the reference, a maximum of two
+numbers that are equal but for rounding may fall on the other one.
 """
 
 from __future__ import annotations
@@ -87,16 +87,19 @@ class BatchedEngine:
         self._shortages = 0  # of memory, when they were
         sample_shape = tuple(self._data.train_x.shape[1:])
         wanted = has_kernels(self._device) if own_kernels is None else own_kernels
-        if wanted and isinstance(self._program, LayerProgram):
-            self._kernels = KernelProgram(self._model, sample_shape, tf32=tf32)
         alike = partial(BatchedEngine, dataset=self._data, device=device, chunk=chunk, tf32=tf32)
         self._narrow = NarrowModels(self._model, sample_shape, partial(alike, own_kernels=own_kernels))
+        if wanted and isinstance(self._program, LayerProgram):
+            try:
+                self._kernels = KernelProgram(self._model, sample_shape, tf32=tf32)
+            except Exception as why:  # as of a Triton that is too old: it costs speed, not the run
+                self._do_without_kernels(why)
 
     def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
         for i, job in enumerate(jobs):
             check_job(job, self._model)
-            if job.batches.ndim != 2 or job.batches.size == 0:
+            if not isinstance(job.batches, np.ndarray) or job.batches.ndim != 2 or job.batches.size == 0:
                 raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
         begun = self._narrow.train(jobs, self.train_checked)
         if meanwhile is not None and self._device.type == "cuda":
@@ -250,9 +253,13 @@ class BatchedEngine:
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as why:  # whatever compiling and launching may run into: it costs speed, not the run
-                warnings.warn(f"our own kernels could not be used; passes run without, slower: {why}", stacklevel=2)
-                self._kernels = None
+                self._do_without_kernels(why)
         return work(self._program)
+
+    def _do_without_kernels(self, why: Exception) -> None:
+        warnings.warn(f"our own kernels could not be used; passes run without, slower: {why}", stacklevel=3)
+        self._kernels = None
+        self.give_up_graphs()  # they are of those kernels
 
     def _run_kernels(self, work: Callable[[Program], DONE]) -> DONE:
         """Let our own kernels do the work, or raise: what fails while it is recorded may be fine otherwise."""
@@ -282,9 +289,9 @@ class BatchedEngine:
         place = {key: i for i, key in enumerate(distinct)}
         row_length = -(-self._model.num_weights // 64) * 64
         rows = torch.zeros(len(distinct), row_length, device=self._device)
-        given = [vector.detach().to(rows) for vector in distinct.values()]
+        given = list(distinct.values())
         for begin in range(0, len(given), _COPIED_AT_ONCE):
-            few = given[begin : begin + _COPIED_AT_ONCE]
+            few = [vector.detach().to(rows) for vector in given[begin : begin + _COPIED_AT_ONCE]]
             rows[begin : begin + len(few), : self._model.num_weights] = torch.stack(few)
         index = torch.tensor([place[id(vector)] for vector in vectors], device=self._device)
         starts = Starts(rows, index)

@@ -2,8 +2,8 @@
 """What happens between the matrix products of a stack of jobs, as Triton kernels, for GPUs.
 
 Every kernel works on one job's row, in blocks that follow from the shape of that row alone: a job's numbers are added
-up in the same order, whatever the number of jobs. Most of this is reading and writing memory: each number is read and
-written once, and up to four samples at a time, as they lie side by side.
+up in the same order, whatever the number of jobs. Most of this is reading and writing memory: numbers are read and
+written as seldom as can be, and up to four samples at a time, as they lie side by side.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _finish_back(
                 tl.store(target + (channel_size - below) + place, nothing, mask=there & (place < below))
 
 
-@triton.jit(do_not_specialize=["channel_size", "line"])
+@triton.jit(do_not_specialize=["channel_size", "line"])  # a compiler that knew them has divided small ones wrongly
 def _add_windows(
     dwindows,  # (jobs, channels, kh, kw, high, wide, samples)
     dx,  # (jobs, channels, height, width, samples)
@@ -354,7 +354,7 @@ def _most_in_line(samples: int) -> int:
 
 @final
 class Kernels(TensorCores):
-    """All operations by kernels of our own."""
+    """Operations by kernels of our own."""
 
     def add_windows(self, dwindows: Tensor, windows: Windows, samples: int) -> Tensor:
         """In one pass: every place gathers what belongs to it."""

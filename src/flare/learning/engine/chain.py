@@ -204,8 +204,13 @@ def _pool(module: nn.MaxPool2d | nn.AvgPool2d, shape: Shape, _: int, operations:
         raise UnknownLayerError
     if kernel == (1, 1):
         return None, shape
+    if math.prod(kernel) > _MAX_PLACES:
+        raise UnknownLayerError
     pool = Pool(kernel, shape[1:], average=isinstance(module, nn.AvgPool2d))
     return Finish(operations, pool), (shape[0], *pool.out_side)
+
+
+_MAX_PLACES = 256  # of a window: which one was its maximum is kept in a byte
 
 
 def _pair(value: Any) -> Pair:

@@ -15,7 +15,6 @@ where the gradient is written down first, as it is beside rules that add somethi
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -267,8 +266,10 @@ def launch(
     """a (jobs, rows, depth) by b (jobs, depth, columns), or by the windows of b (jobs, C, H, W, samples)."""
     jobs, rows = a.shape[:2]
     along_depth = not taps_down if window is not None else b.stride(1) == 1
-    chosen = partial(choose_tiles, rows, columns, depth, along_depth=along_depth, precision=precision)
-    cut = chosen() if tiles is None else tiles
+    cut = tiles
+    if cut is None:
+        cut = choose_tiles(rows, columns, depth, along_depth=along_depth, precision=precision)
+    assert precision == _THREE or not cut.six
     split = _SIX if cut.six else precision
     c = torch.empty((jobs, cut.parts, rows, columns), device=a.device, dtype=a.dtype)
     part_depth = -(-depth // (cut.parts * cut.bk)) * cut.bk
@@ -338,7 +339,7 @@ class TensorCores:
         (kh, kw), (height, width), samples = kernel, x.shape[2:4], x.shape[4]
         places = (height - kh + 1) * (width - kw + 1) * samples
         window = Window(kernel, (height, width), samples)
-        return launch(weight, x, places, weight.shape[2], self._precision, window=window, taps_down=True)
+        return launch(weight, x.contiguous(), places, weight.shape[2], self._precision, window=window, taps_down=True)
 
     def window_gradient(self, dy: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
         """Without columns where the windows lie one apart."""
@@ -346,7 +347,7 @@ class TensorCores:
             return self.multiply(dy, window_columns(x, kernel, stride).transpose(1, 2))
         _, channels, height, width, samples = x.shape
         window = Window(kernel, (height, width), samples)
-        return launch(dy, x, channels * math.prod(kernel), dy.shape[2], self._precision, window=window)
+        return launch(dy, x.contiguous(), channels * math.prod(kernel), dy.shape[2], self._precision, window=window)
 
     def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
         """Without the product in between, but for batches of thousands."""

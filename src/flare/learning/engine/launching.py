@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 
 import torch
@@ -19,9 +19,17 @@ def start(kernel, grid: tuple[int, ...], *arguments, **named) -> None:
     device = arguments[0].device
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if _is_rehearsed.get():
+            _refuse_long(arguments)
             kernel.warmup(*arguments, grid=grid, **named)
         else:
             kernel[grid](*arguments, **named)
+
+
+def _refuse_long(arguments) -> None:
+    """Offsets within a job are numbers of 32 bits."""
+    for each in arguments:
+        if isinstance(each, torch.Tensor) and each[:1].numel() >= 2**31:
+            raise ValueError(f"a job has {each[:1].numel():,} numbers in one place, more than kernels can count")
 
 
 _MAX_COMPILERS = 16
@@ -29,17 +37,17 @@ _MAX_COMPILERS = 16
 
 @contextmanager
 def rehearsal() -> Iterator[None]:
-    """Nothing is computed in it: kernels that are started are compiled, all at once, where Triton can do that. What
-    cannot be compiled is told when it is started in earnest."""
-    with ThreadPoolExecutor(_MAX_COMPILERS) as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
+    """No kernel computes in it: those that are started are compiled, all at once, where Triton can do that. What cannot
+    be compiled so is told when it is started in earnest. ValueError where a kernel could not count the numbers."""
+    with ExitStack() as stack:
+        if hasattr(triton, "AsyncCompileMode"):
+            pool = stack.enter_context(ThreadPoolExecutor(_MAX_COMPILERS))
+            stack.enter_context(triton.AsyncCompileMode(pool, ignore_errors=True))
         before = _is_rehearsed.set(True)
         try:
             yield
         finally:
             _is_rehearsed.reset(before)
-
-
-CAN_REHEARSE = hasattr(triton, "AsyncCompileMode")
 
 
 def ceil_div(size: int, part: int) -> int:

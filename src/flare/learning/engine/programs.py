@@ -59,7 +59,7 @@ class Program(Protocol):
         ...
 
     def sums(self, numbers: Tensor) -> Tensor:
-        """The sum of each job's numbers (jobs, numbers) in float64, shape (jobs,)."""
+        """The sum of each job's numbers, (jobs, numbers) of float64; shape (jobs,)."""
         ...
 
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
@@ -75,7 +75,7 @@ class Program(Protocol):
 
 
 def make_program(model: FlatModel, sample: Tensor) -> Program:
-    """The fastest program for a model whose samples look like `sample`."""
+    """The program of PyTorch's operations for a model whose samples look like `sample`."""
     try:
         return LayerProgram(model, tuple(sample.shape))
     except UnknownLayerError:

@@ -23,7 +23,7 @@ _AT_ONCE, _SQUARES_AT_ONCE = 1024, 4096
 
 @triton.jit
 def _way(stack, starts, index, moved, sums, row_length, columns, parts, block: tl.constexpr):
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    part, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     column = part * block + tl.arange(0, block)
     inside = column < row_length  # a number that can be divided by four: as many are read at once
     start = tl.load(starts + tl.load(index + row) * row_length + column, mask=inside, other=0.0)
@@ -35,7 +35,7 @@ def _way(stack, starts, index, moved, sums, row_length, columns, parts, block: t
 
 @triton.jit(do_not_specialize=["parts", "first"])
 def _squares(numbers, sums, row_stride, columns, parts, first, block: tl.constexpr):
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    part, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     column = part * block + tl.arange(0, block)
     exact = tl.load(numbers + row * row_stride + column, mask=column < columns, other=0.0).to(tl.float64)
     tl.store(sums + row * parts + first + part, tl.sum(exact * exact))
@@ -66,13 +66,13 @@ def moved(starts: Starts, stack: Tensor, num_weights: int) -> tuple[Tensor, Tens
     sums = torch.empty((jobs, parts), device=stack.device, dtype=torch.float64)
     lengths = torch.empty(jobs, device=stack.device, dtype=torch.float64)
     tensors = (stack, starts.rows, starts.index, way, sums)
-    start(_way, (jobs, parts), *tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
+    start(_way, (parts, jobs), *tensors, row_length, num_weights, parts, block=_SQUARES_AT_ONCE)
     start(_row_lengths, (jobs,), sums, lengths, parts, block=power_of_2(parts))
     return way[:, :num_weights], lengths
 
 
 def sums_of(numbers: Tensor) -> Tensor:
-    """The sum of each row of (jobs, columns), in float64."""
+    """The sum of each row of (jobs, columns), of numbers in float64."""
     jobs, columns = numbers.shape
     numbers = numbers.contiguous()
     sums = torch.empty(jobs, device=numbers.device, dtype=numbers.dtype)
@@ -89,6 +89,6 @@ def lengths_of(gradients: Sequence[Tensor]) -> Tensor:
     lengths = torch.empty(jobs, device=flat[0].device, dtype=flat[0].dtype)
     for each, count, end in zip(flat, parts, itertools.accumulate(parts), strict=True):
         sizes = (each.stride(0), each.shape[1], sum(parts), end - count)
-        start(_squares, (jobs, count), each, sums, *sizes, block=_SQUARES_AT_ONCE)
+        start(_squares, (count, jobs), each, sums, *sizes, block=_SQUARES_AT_ONCE)
     start(_row_lengths, (jobs,), sums, lengths, sum(parts), block=power_of_2(sum(parts)))
     return lengths
