@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from flare.learning.engine.layers import Convolution, Finish, Flatten, Kept, Layer, Product, Shape, Tanh
 from flare.learning.engine.operations import Gradient, Operations, Pair, Plain, Pool, Windows
-from flare.learning.engine.stack import Starts
+from flare.learning.engine.stack import PlainRows
 from flare.learning.engine.tensor_data import TensorData
-from flare.learning.engine.terms import Anchors, row_norms
+from flare.learning.engine.terms import Anchors
 from flare.learning.flat import FlatModel
 from flare.learning.widths import chain
 
@@ -23,7 +23,7 @@ class UnknownLayerError(Exception):
 
 
 @final
-class LayerProgram:
+class LayerProgram(PlainRows):
     """A chain of the layers of `flare.learning.engine.layers`."""
 
     def __init__(self, model: FlatModel, sample_shape: Shape, operations: Operations | None = None) -> None:
@@ -71,18 +71,6 @@ class LayerProgram:
     def features(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward to the last linear layer: shape (jobs, features, samples)."""
         return self._through(self.layers[: self._last_product], weights, x)
-
-    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
-        """By PyTorch."""
-        return row_norms(gradients)
-
-    def sums(self, numbers: Tensor) -> Tensor:
-        """By PyTorch."""
-        return numbers.sum(1)
-
-    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
-        """By PyTorch."""
-        return starts.moved(stack, self._model.num_weights)
 
     def _through(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Tensor:
         """What comes out of some layers; nothing is kept."""

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
 from flare.learning.engine.operations import Gradient
-from flare.learning.engine.stack import Starts
+from flare.learning.engine.stack import PlainRows, Starts
 from flare.learning.engine.tensor_data import TensorData
-from flare.learning.engine.terms import Anchors, contrast_loss, row_norms
+from flare.learning.engine.terms import Anchors, contrast_loss
 from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
 
@@ -83,7 +83,7 @@ def make_program(model: FlatModel, sample: Tensor) -> Program:
 
 
 @final
-class VmapProgram:
+class VmapProgram(PlainRows):
     """Any module, through `torch.func.vmap`."""
 
     def __init__(self, model: FlatModel, sample: Tensor) -> None:
@@ -120,18 +120,6 @@ class VmapProgram:
         """Shape (jobs, samples, features)."""
         features: Tensor = vmap(lambda *job: self._call_with_features(*job)[1])(self._parameters(weights), x)
         return features
-
-    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
-        """By PyTorch."""
-        return row_norms(gradients)
-
-    def sums(self, numbers: Tensor) -> Tensor:
-        """By PyTorch."""
-        return numbers.sum(1)
-
-    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
-        """By PyTorch."""
-        return starts.moved(stack, self._model.num_weights)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""

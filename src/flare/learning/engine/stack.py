@@ -14,7 +14,8 @@ from torch import Tensor
 
 from flare.learning.engine.operations import Gradient, Outer, made
 from flare.learning.engine.tensor_data import TensorData
-from flare.learning.engine.terms import update_norms
+from flare.learning.engine.terms import row_norms, update_norms
+from flare.learning.flat import FlatModel
 from flare.learning.job import Job, Update
 from flare.types import Indices
 
@@ -39,6 +40,24 @@ class Starts:
         """As of `Program.moved`, by PyTorch; writes into the stack."""
         moved = stack.sub_(self())[:, :num_weights]
         return moved, update_norms(moved)
+
+
+class PlainRows:
+    """What programs do with whole rows of a stack, by PyTorch."""
+
+    _model: FlatModel
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        """In an order of PyTorch's."""
+        return row_norms(gradients)
+
+    def sums(self, numbers: Tensor) -> Tensor:
+        """In an order of PyTorch's."""
+        return numbers.sum(1)
+
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
+        """Written into the stack."""
+        return starts.moved(stack, self._model.num_weights)
 
 
 @final
