@@ -6,6 +6,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -495,6 +496,22 @@ def test_on_a_gpu_own_kernels_give_the_same_bits_alone_and_in_company(name: str)
     assert engine.evaluate(weights) == [other.evaluate([each])[0] for each in weights]
     assert engine._kernels is not None  # it did not fall back
     assert other._kernels is not None
+
+
+@NEEDS_CUDA
+def test_on_a_gpu_nobody_waits_before_all_jobs_are_under_way() -> None:
+    data, module = random_data(MODELS["mnist-cnn"]), make_model("mnist-cnn", MODELS["mnist-cnn"], 10, seed=0)
+    engine = BatchedEngine(module, data, device="cuda", chunk=5)
+    jobs = [replace(job, start=job.start.cuda()) for job in every_kind_of_job(FlatModel(module), 60) * 3]
+    jobs = [replace(job, rule=job.rule.on(torch.device("cuda"))) for job in jobs]
+    wanted = engine.train(jobs)  # compiles and records what there is
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        updates = engine.train(jobs, lambda: torch.cuda.set_sync_debug_mode(before))
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    assert all(torch.equal(a.delta, b.delta) and a.loss == b.loss for a, b in zip(updates, wanted, strict=True))
 
 
 @NEEDS_CUDA

@@ -39,9 +39,9 @@ from flare.learning.engine.narrow import NarrowModels
 from flare.learning.engine.operations import Gradient, made
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Run, Seams
-from flare.learning.engine.stack import Descent, Feed, Figures, Starts, Unread
+from flare.learning.engine.stack import Descent, Feed, Figures, Starts, Unread, copy_into
 from flare.learning.engine.step import Step
-from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.tensor_data import TensorData, onto
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, Score, Update, check_job
 
@@ -50,7 +50,6 @@ DONE = TypeVar("DONE")
 
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
 _TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
-_COPIED_AT_ONCE = 64  # vectors; one by one, a GPU waits for the program
 _GRAPH_BYTES = 6 * 10**9  # for the graphs of a kind of steps, by an estimate of about four times what they hold
 _MAX_GRAPH_KINDS = 4
 _MAX_SHORTAGES = 3  # of memory when steps were recorded; then they are not any more
@@ -144,10 +143,10 @@ class BatchedEngine:
         seams = Seams.of(jobs, starts, lambda vectors: self._stack(vectors)[0], self._model.sizes, self._device)
         descent = Descent.of(jobs, starts, self._model.sizes, self._device, None if seams is None else seams.masks)
         sums = torch.zeros(len(jobs), 2, dtype=torch.float64, device=self._device)
+        steps = onto(torch.tensor([job.rule.steps for job in jobs]), self._device)
         self._take_steps(Step(stack, sums, descent, seams), width, list(feed.steps()))
         moved, norms = self._run(lambda program: program.moved(stack, starts))
-        means = sums / torch.tensor([job.rule.steps for job in jobs], device=self._device)[:, None]
-        figures = Figures(torch.cat([means, norms[:, None]], dim=1))
+        figures = Figures(torch.cat([sums / steps[:, None], norms[:, None]], dim=1))
         deltas = list(moved if laid is None else laid(moved))  # while a GPU is still at work
         return [Unread(delta, figures, row) for row, delta in enumerate(deltas)]
 
@@ -215,7 +214,7 @@ class BatchedEngine:
             logits = self._run(partial(_logits, stack[:count], x))  # (jobs, classes, samples)
             each = torch.log_softmax(logits, 1).gather(1, y.unsqueeze(1)).squeeze(1)
             total[:count] -= self._run(partial(_sums, torch.where(shares > 0.0, each, 0.0).double()))
-        samples = torch.tensor([len(job.samples) for job in jobs], device=self._device)
+        samples = onto(torch.tensor([len(job.samples) for job in jobs]), self._device)
         losses: list[float] = (total / samples).tolist()
         return losses
 
@@ -289,12 +288,8 @@ class BatchedEngine:
         place = {key: i for i, key in enumerate(distinct)}
         row_length = -(-self._model.num_weights // 64) * 64
         rows = torch.zeros(len(distinct), row_length, device=self._device)
-        given = list(distinct.values())
-        for begin in range(0, len(given), _COPIED_AT_ONCE):
-            few = [vector.detach().to(rows) for vector in given[begin : begin + _COPIED_AT_ONCE]]
-            rows[begin : begin + len(few), : self._model.num_weights] = torch.stack(few)
-        index = torch.tensor([place[id(vector)] for vector in vectors], device=self._device)
-        starts = Starts(rows, index)
+        copy_into(rows, list(distinct.values()))
+        starts = Starts(rows, onto(torch.tensor([place[id(vector)] for vector in vectors]), self._device))
         return starts(), starts
 
     def _by_kind(

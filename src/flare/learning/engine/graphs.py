@@ -39,18 +39,30 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
         """A function that does the work again, in the same memory; it is done once here, too."""
         with torch.cuda.device(self._device):
-            beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            beside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(beside):
-                work()  # loads what is loaded at a first call
-            torch.cuda.current_stream().wait_stream(beside)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
+            work()  # loads what is loaded at a first call
+            try:
+                return self._recorded(work)
+            except torch.cuda.OutOfMemoryError:
+                pass  # outside, nothing holds the memory of the attempt any more
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            return self._recorded(work)
+
+    def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """As by `torch.cuda.graph`, but that it neither waits for the GPU nor gives back memory before each graph: what
+        is given back is asked for again at once, and takes longer than to record."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._beside):
+            graph.capture_begin(pool=self._pool)
+            try:
                 work()
+            finally:
+                graph.capture_end()
         return graph.replay
 
 

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flare.learning.engine.operations import Gradient, Outer, made
-from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.tensor_data import TensorData, onto
 from flare.learning.engine.terms import row_norms, update_norms
 from flare.learning.flat import FlatModel
 from flare.learning.job import Job, Update
 from flare.types import Indices
+
+_COPIED_AT_ONCE = 64  # vectors
 
 
 @final
@@ -40,6 +42,13 @@ class Starts:
         """As of `Program.moved`, by PyTorch; writes into the stack."""
         moved = stack.sub_(self())[:, :num_weights]
         return moved, update_norms(moved)
+
+
+def copy_into(rows: Tensor, vectors: Sequence[Tensor]) -> None:
+    """Copy vectors into rows, as far as they go, many at a time: one by one, a GPU waits for the program."""
+    for begin in range(0, len(vectors), _COPIED_AT_ONCE):
+        few = [vector.detach().to(rows) for vector in vectors[begin : begin + _COPIED_AT_ONCE]]
+        rows[begin : begin + len(few), : len(few[0])] = torch.stack(few)
 
 
 class PlainRows:
@@ -110,7 +119,7 @@ class Feed:
         return cls(
             np.bincount(step_of).tolist(),
             data.indices(indices),
-            torch.from_numpy(shares.astype(np.float32)).to(data.device),
+            onto(torch.from_numpy(shares.astype(np.float32)), data.device),
         )
 
     def steps(self) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -158,14 +167,13 @@ class Descent:
         rules = [job.rule for job in jobs]
         drift = None
         if any(rule.drift is not None for rule in rules):
-            drift = torch.zeros(len(jobs), sum(sizes), device=device)
-            for row, rule in zip(drift, rules, strict=True):
-                if rule.drift is not None:
-                    row.copy_(rule.drift)
+            none = torch.zeros(sum(sizes), device=device)
+            drift = torch.empty(len(jobs), sum(sizes), device=device)
+            copy_into(drift, [none if rule.drift is None else rule.drift for rule in rules])
         return cls(
             sizes,
-            torch.tensor([-rule.lr for rule in rules], device=device)[:, None],
-            torch.tensor([rule.mu for rule in rules], device=device)[:, None],
+            onto(torch.tensor([-rule.lr for rule in rules]), device)[:, None],
+            onto(torch.tensor([rule.mu for rule in rules]), device)[:, None],
             starts() if any(rule.mu != 0.0 for rule in rules) else None,
             drift,
             None if masks is None else masks[:, : sum(sizes)] == 0.0,

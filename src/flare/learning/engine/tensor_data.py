@@ -33,7 +33,7 @@ class TensorData:
 
     def indices(self, samples: Indices) -> Tensor:
         """Indices of samples as a tensor, of the same shape."""
-        return torch.tensor(samples, dtype=torch.int64, device=self.device)
+        return onto(torch.tensor(samples, dtype=torch.int64), self.device)
 
     def batch(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         """Training samples and their labels."""
@@ -63,6 +63,12 @@ class TensorData:
         right = torch.stack([each for each, _ in parts]).sum()
         loss = torch.stack([each for _, each in parts]).double().sum()
         return Score(accuracy=right.item() / len(self.test_y), loss=loss.item() / len(self.test_y))
+
+
+def onto(made: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device. A GPU takes it from pinned memory when its turn comes: with an ordinary copy the
+    program would wait until all is done that the GPU is at work on."""
+    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
 
 
 def right_and_loss(logits_of: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
