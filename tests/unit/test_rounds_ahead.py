@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import pytest
 
 import flare
 from flare.config import Config
+from flare.learning.batches import draw_batches
 from flare.learning.engine import SequentialEngine
 from flare.learning.job import Job, Update
 from flare.rounds.scheduled import goes_by_the_cell
@@ -58,11 +60,14 @@ def test_a_round_is_the_same_whenever_it_is_scheduled(
     assert at_once == simulated(config)
 
 
+@pytest.mark.parametrize("method", ["flare", "fedpaq", "fedlin", "fedbuff"])
 @pytest.mark.parametrize("policy", ["exact", "round-robin"])
 def test_a_round_is_the_same_where_it_is_scheduled_while_a_gpu_is_at_work(
-    monkeypatch: pytest.MonkeyPatch, policy: str
+    monkeypatch: pytest.MonkeyPatch, policy: str, method: str
 ) -> None:
-    config = small(f"scheduling.policy={policy}", "wireless.fading=rayleigh", "run.rounds=6")
+    coded = ("uplink.codec=qsgd", "run.payload=model") if method == "fedpaq" else ()
+    named = (f"scheduling.policy={policy}", f"learning.method={method}")
+    config = small(*named, "wireless.fading=rayleigh", "run.rounds=6", *coded)
     wanted, train, asked = simulated(config), SequentialEngine.train, []
 
     def busy(engine: SequentialEngine, jobs: Sequence[Job], meanwhile: Callable[[], None]) -> list[Update]:
@@ -73,6 +78,43 @@ def test_a_round_is_the_same_where_it_is_scheduled_while_a_gpu_is_at_work(
     monkeypatch.setattr(module, "MAX_ROUNDS", 1)
     assert simulated(config) == wanted
     assert len(asked) == 6
+
+
+def test_batches_are_drawn_while_a_gpu_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, draw, drawn, idle = SequentialEngine.train, draw_batches, [], [True]
+
+    def busy(engine: SequentialEngine, jobs: Sequence[Job], meanwhile: Callable[[], None]) -> list[Update]:
+        idle[0] = False
+        meanwhile()
+        idle[0] = True
+        return train(engine, jobs)
+
+    def counted(*given: Any, **named: Any) -> Any:
+        drawn.append(idle[0])
+        return draw(*given, **named)
+
+    monkeypatch.setattr(SequentialEngine, "train", busy)
+    monkeypatch.setattr("flare.simulation.run.draw_batches", counted)
+    records = simulated(small("scheduling.policy=exact", "run.rounds=6"))
+    sent = [len(record.selected) for record in records]
+    assert drawn == [True] * sent[0] + [False] * sum(sent[1:])
+    drawn.clear()
+    monkeypatch.setattr("flare.simulation.run._MAX_DRAWN_AHEAD", 0)
+    assert [record.loss for record in simulated(small("scheduling.policy=exact", "run.rounds=6"))] == [
+        record.loss for record in records
+    ]
+    assert drawn == [True] * sum(sent)
+
+
+def test_runs_do_not_all_need_new_rounds_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_S", math.inf)
+    counts = []
+    for runs in [RoundsAhead(1000) for _ in range(module.MAX_ROUNDS)]:
+        made: list[int] = []
+        runs.round(0, made.append)
+        runs.prepare(1, made.append)
+        counts.append(len(made) - 1)
+    assert sorted(counts) == list(range(1, module.MAX_ROUNDS + 1))
 
 
 def test_only_policies_that_go_by_the_cell_alone_are_asked_before_their_time() -> None:
@@ -125,12 +167,16 @@ def test_rounds_that_take_long_are_made_one_at_a_time(monkeypatch: pytest.Monkey
         return index
 
     monkeypatch.setattr(module, "_MAX_S", math.inf)
+    monkeypatch.setattr(module, "_turns", itertools.count(3))
     ahead = RoundsAhead(40)
     assert ahead.round(2, make) == 2
     assert made == [2]
     made.clear()
     assert ahead.round(3, make) == 3
-    assert made == list(range(3, 3 + module.MAX_ROUNDS))
+    assert made == list(range(3, 3 + 4))
+    made.clear()
+    assert ahead.round(7, make) == 7
+    assert made == list(range(7, 7 + module.MAX_ROUNDS))
     ahead.round(18, make)
     assert len(made) == module.MAX_ROUNDS
     ahead.round(39, make)

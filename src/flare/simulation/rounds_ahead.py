@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import final
@@ -9,17 +10,20 @@ from typing import final
 from flare.rounds.scheduled import Ahead
 
 MAX_ROUNDS, _MAX_S = 32, 0.02
+_turns = itertools.count()
 
 
 @final
 class RoundsAhead:
     """Hands out the rounds of a run by their number; with the one that is asked for it makes those that come next, as
-    many as take little time together, but for the first time: a round may be all that somebody wants. What becomes of a
-    run depends neither on how many these are nor on when."""
+    many as take little time together, but for the first time: a round may be all that somebody wants. The second time
+    it makes more or fewer than the last run did: runs in lockstep shall not all need new ones in the same round. What
+    becomes of a run depends neither on how many these are nor on when."""
 
     def __init__(self, num_rounds: int) -> None:
         self._num_rounds = num_rounds
         self._made: dict[int, Ahead] = {}
+        self._at_once = iter((1, 1 + next(_turns) % MAX_ROUNDS))
 
     def round(self, index: int, make: Callable[[int], Ahead]) -> Ahead:
         """The round of this number; `make` makes one of any number."""
@@ -33,8 +37,12 @@ class RoundsAhead:
         if index not in self._made:
             self._made = dict(self._from(index, make))
 
+    def made(self, index: int) -> Ahead | None:
+        """The round of this number, where it is made."""
+        return self._made.get(index)
+
     def _from(self, index: int, make: Callable[[int], Ahead]) -> Iterator[tuple[int, Ahead]]:
-        begin, rounds = time.perf_counter(), MAX_ROUNDS if self._made else 1
+        begin, rounds = time.perf_counter(), min(MAX_ROUNDS, next(self._at_once, MAX_ROUNDS))
         for number in range(index, min(index + rounds, self._num_rounds)):
             try:
                 made = make(number)

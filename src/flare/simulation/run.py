@@ -76,6 +76,9 @@ from flare.types import Floats, Indices
 from flare.wireless.cell import Cell, CellRound
 
 _TUNING_ROUNDS = 20  # rounds of the cell on which the number of devices of policy `ps` is tuned
+_MAX_DRAWN_AHEAD = 10**6  # samples
+_Place = tuple[int, int, int]
+"""Whose batches these are: the round, the device, and how many steps it takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,7 @@ class Simulation:
         self.station = BaseStation(config, method, self.model.num_weights, smoothness=smoothness)
         self.station = replace(self.station, policy_options=self._policy_options())
         self._ahead = RoundsAhead(config.run.rounds) if goes_by_the_cell(self.station) else None
+        self._drawn: dict[_Place, Indices] = {}  # batches, before their time
         self.download = Download()
         if len(self.shared):
             self.download = download_of(config, self.dataset, self.shared, self.observe(0))
@@ -217,9 +221,13 @@ class Simulation:
         return plan
 
     def look_ahead(self, state: RunState) -> None:
-        """While devices train in the round of this state, schedule the one after it, where it does not depend on it."""
+        """While devices train in the round of this state, schedule the one after it, where it does not depend on it,
+        and draw its batches."""
         if self._ahead is not None:
-            self._ahead.prepare(state.rounds_done + 1, self._scheduled)
+            index = state.rounds_done + 1
+            self._ahead.prepare(index, self._scheduled)
+            ahead = self._ahead.made(index)
+            self._drawn = {} if ahead is None else self._batches_of(index, ahead)
 
     def _scheduled(self, index: int) -> Ahead:
         """A round that is scheduled without what those before it show."""
@@ -250,18 +258,43 @@ class Simulation:
         own_of = dict(zip(plan.selected.tolist(), gradients, strict=False))
         sent = heard[0].vectors if heard else self._sent_gradients(plan, gradients)
         rules = local_rules(self.station, plan, sent.items())
+        batches = self._batches(plan, {device: rule.steps for device, rule in rules.items()})
         jobs = []
-        for (device, rule), rng in zip(rules.items(), self._batch_streams(plan, list(rules)), strict=True):
-            batches = draw_batches(self.held[device], rule.steps, self.config.wireless.batch_size, rng=rng)
+        for device, rule in rules.items():
             own = own_of[device] if rule.subtract_own_gradient else None
-            jobs.append(Job(plan.start_of(device), _without_own(rule, own), batches))
+            jobs.append(Job(plan.start_of(device), _without_own(rule, own), batches[device]))
         return Jobs(rules, jobs, _held_back(state.residuals, heard))
 
-    def _batch_streams(self, plan: Plan, devices: list[int]) -> list[np.random.Generator]:
-        """From what each device draws its batches: by the round in which it received the model."""
-        if plan.underway is None:
-            return streams(self.config.seed, "batch", plan.index, numbers=devices)
-        return [stream(self.config.seed, "batch", plan.began(device), device) for device in devices]
+    def _batches(self, plan: Plan, steps: Mapping[int, int]) -> dict[int, Indices]:
+        """The batches of devices that take so many steps: those that were drawn before their time, and the others. Each
+        draws by the round in which it received the model."""
+        if plan.underway is not None:
+            rngs = {each: stream(self.config.seed, "batch", plan.began(each), each) for each in steps}
+            return {device: self._draw(device, steps[device], rng) for device, rng in rngs.items()}
+        drawn, self._drawn = self._drawn, {}
+        places = {device: (plan.index, device, number) for device, number in steps.items()}
+        left = {device: steps[device] for device, place in places.items() if place not in drawn}
+        drawn = drawn | self._batches_at(plan.index, left)
+        return {device: drawn[place] for device, place in places.items()}
+
+    def _batches_of(self, index: int, ahead: Ahead) -> dict[_Place, Indices]:
+        """The batches that a scheduled round asks for, if its method has devices take the steps that they are scheduled
+        with; none where they are many."""
+        schedule, size = ahead.answer.schedule, self.config.wireless.batch_size
+        tau = schedule.problem.tau[schedule.selected]
+        if not tau.sum() * size <= _MAX_DRAWN_AHEAD or (tau < 1.0).any():
+            return {}
+        devices = ahead.seen.devices[schedule.selected].tolist()
+        return self._batches_at(index, dict(zip(devices, map(int, tau.tolist()), strict=True)))
+
+    def _batches_at(self, index: int, steps: Mapping[int, int]) -> dict[_Place, Indices]:
+        """The batches of devices that received the model in a round."""
+        rngs = streams(self.config.seed, "batch", index, numbers=list(steps)) if steps else []
+        asked = zip(steps.items(), rngs, strict=True)
+        return {(index, device, number): self._draw(device, number, rng) for (device, number), rng in asked}
+
+    def _draw(self, device: int, steps: int, rng: np.random.Generator) -> Indices:
+        return draw_batches(self.held[device], steps, self.config.wireless.batch_size, rng=rng)
 
     def _sent_gradients(self, plan: Plan, gradients: Sequence[Tensor]) -> Mapping[int, Tensor]:
         """What the selected devices send for their gradients, by device; nothing where the method asks for none."""
