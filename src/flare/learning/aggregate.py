@@ -28,11 +28,14 @@ class Mean(Protocol):
 
 @final
 class RunningMean:
-    """A mean of vectors that come one at a time; each can be forgotten when it has been added."""
+    """A mean of vectors that come one at a time; each can be forgotten when it has been added.
 
-    def __init__(self) -> None:
-        self._total: Tensor | None = None
-        self.count = 0
+    `total` is the sum of `count` of them, in float64, where some have been added already; it is written to.
+    """
+
+    def __init__(self, total: Tensor | None = None, count: int = 0) -> None:
+        self._total = total
+        self.count = count
 
     def add(self, vector: Tensor, device: int = -1) -> None:
         """Take in one more vector of shape (weights,); whose it is does not matter here."""

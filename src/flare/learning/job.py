@@ -20,6 +20,7 @@ Weights are flat: one float32 vector of shape (weights,), in the order of the mo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -194,6 +195,14 @@ def all_finite(weights: Tensor) -> bool:
     """Whether no weight is nan or infinite. A finite sum proves it, in a tenth of the time; a sum that is not finite
     may have overflowed, so that each weight is looked at then."""
     return math.isfinite(weights.sum().item()) or bool(torch.isfinite(weights).all())
+
+
+def which_are_finite(vectors: Sequence[Tensor]) -> list[bool]:
+    """`all_finite` of each; a GPU is waited for once."""
+    if not vectors:
+        return []
+    sums: list[float] = torch.stack([each.sum() for each in vectors]).tolist()
+    return [math.isfinite(total) or all_finite(each) for each, total in zip(vectors, sums, strict=True)]
 
 
 def norm_of(delta: Tensor) -> Tensor:

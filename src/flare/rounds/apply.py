@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
 from torch import Tensor
 
+from flare.learning.aggregate import Mean, RunningMean
 from flare.learning.job import LocalRule, Score, Update, all_finite, norm_of
-from flare.learning.methods.base import Reducer
+from flare.learning.methods.base import MethodState, Reducer
 from flare.rounds.air import AirMean
 from flare.rounds.asynchrony import Underway, over_all
 from flare.rounds.base_station import BaseStation
@@ -36,14 +37,23 @@ class Arrivals:
     """Takes in the updates of a round. Each can be forgotten when it was added: memory does not grow with their number,
     but for what a robust reducer holds, and clipping of what looks too long (`flare.rounds.robust`).
 
-    `rules` says how each selected device steps (`local_rules`); only those devices may send, each once.
+    `rules` says how each selected device steps (`local_rules`); only those devices may send, each once. `new_mean`
+    makes what takes the plain mean of updates, where that is what they are to be taken in by.
     """
 
     def __init__(
-        self, station: BaseStation, state: RunState, plan: Plan | None, rules: Mapping[int, LocalRule]
+        self,
+        station: BaseStation,
+        state: RunState,
+        plan: Plan | None,
+        rules: Mapping[int, LocalRule],
+        *,
+        new_mean: Callable[[], Mean] = RunningMean,
     ) -> None:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
         self._air: AirMean | None = None
+        self._new_mean = new_mean
+        self._reduced: tuple[Tensor, MethodState] | None = None
         self._reducer = self._new_reducer(plan) if plan is not None and rules else None
         self._clipping = Clipping(
             station.clip, state.history, station.max_held, None if plan is None else plan.seen.voters
@@ -60,6 +70,8 @@ class Arrivals:
             key = air_key(self._station.config.seed, self._state.rounds_done, part=Part.UPDATE)
             self._air = heard = AirMean(plan.air, plan.selected, key)
             now = replace(now, new_mean=lambda: heard)
+        elif now.new_mean is RunningMean and self._new_mean is not RunningMean:
+            now = replace(now, new_mean=self._new_mean)
         return method.reducer(plan.method, now)
 
     @property
@@ -106,32 +118,43 @@ class Arrivals:
         rule = self._rules[device]
         return self._station.sketches(update.delta) / (rule.lr * rule.steps)
 
+    def reduce(self) -> Tensor | None:
+        """The new global weights when no more updates will come, on which a GPU may still be at work; None: nobody has
+        sent."""
+        if self._reduced is None:
+            for each in self._clipping.rest():
+                self._take(each)
+            if self._reducer is not None and self._sent:
+                self._reduced = self._reducer.end()
+        return None if self._reduced is None else self._reduced[0]
+
     def end(
         self,
         *,
+        finite: bool | None = None,
         faults: Sequence[Mapping[str, Any]] = (),
         residuals: Residuals | None = None,
         lasted_s: float | None = None,
     ) -> tuple[RunState, RoundRecord]:
         """The state after the round, and its record without the test scores and the time that it took.
 
-        `residuals` is what the devices hold back now, where the base station is told. `lasted_s` is how long the round
-        took in real time, where that counts; otherwise its modelled time does.
+        `finite` says whether the new weights are (`reduce`), where that is known. `residuals` is what the devices hold
+        back now, where the base station is told. `lasted_s` is how long the round took in real time, where that counts;
+        otherwise its modelled time does.
         """
         state, plan = self._state, self._plan
         if plan is None:
             return _nobody_there(self._station, state, faults, lasted_s)
-        for each in self._clipping.rest():
-            self._take(each)
+        self.reduce()
         complete = 0 < len(plan.selected) == len(self._sent) + len(plan.lost)
         before_s = plan.before_s if lasted_s is None else 0.0  # in real time all counts that happened
         if lasted_s is None:
             lasted_s = plan.latency_s if complete else plan.deadline_s
         clock_s = state.clock_s + before_s + lasted_s
         weights, method, status = state.weights, plan.method, RunStatus.RUNNING
-        if self._reducer is not None and self._sent:
-            weights, method = self._reducer.end()
-            if not all_finite(weights):
+        if self._reduced is not None:
+            weights, method = self._reduced
+            if not (all_finite(weights) if finite is None else finite):
                 status = RunStatus.DIVERGED
         noise_std = None
         if self._air is not None and self._air.received is not None:

@@ -16,10 +16,12 @@ from functools import partial
 
 from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
+from flare.learning.job import Update, which_are_finite
+from flare.learning.together import MeansTogether
 from flare.records import RunFolder, Snapshot
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import Plan, RoundRecord, RunState, RunStatus
-from flare.rounds.coding import transmit
+from flare.rounds.coding import Incoming, transmit
 from flare.rounds.identity import is_own_method
 from flare.rounds.restored import restored_state
 from flare.simulation.dealing import dealt
@@ -143,11 +145,7 @@ def _turn(engine: Engine, members: Sequence[Member], callback: Callback | None) 
         for member, plan, own, made in zip(members, plans, work, updates, strict=True)
     ]
     heard = dealt(transmit, sent)
-    done = [
-        member.simulation.apply(member.state, plan, own, made, told)
-        for member, plan, own, made, told in zip(members, plans, work, updates, heard, strict=True)
-    ]
-    done = _scored(engine, members, done)
+    done = _scored(engine, members, _applied(members, plans, work, updates, heard))
     wall_s = time.perf_counter() - start
     for member, (state, record) in zip(members, done, strict=True):
         record = record.that_took(wall_s)
@@ -174,6 +172,31 @@ def _work(engine: Engine, members: Sequence[Member], plans: Sequence[Plan]) -> l
     return [
         member.simulation.jobs(member.state, plan, own, told)
         for (member, plan, own), told in zip(turns, heard, strict=True)
+    ]
+
+
+def _applied(
+    members: Sequence[Member],
+    plans: Sequence[Plan],
+    work: Sequence[Jobs],
+    updates: Sequence[Sequence[Update]],
+    heard: Sequence[Sequence[Incoming]],
+) -> list[tuple[RunState, RoundRecord]]:
+    """What becomes of the round of each run. Updates of all are added up together, and a GPU is waited for once."""
+    taken = [
+        member.simulation.updates_heard(own, made, told)
+        for member, own, made, told in zip(members, work, updates, heard, strict=True)
+    ]
+    means = MeansTogether(update.delta for each in taken for update in each)
+    arrived = [
+        member.simulation.arrived(member.state, plan, own, each, means.new)
+        for member, plan, own, each in zip(members, plans, work, taken, strict=True)
+    ]
+    weights = {at: made for at, each in enumerate(arrived) if (made := each.reduce()) is not None}
+    finite = dict(zip(weights, which_are_finite(list(weights.values())), strict=True))
+    return [
+        member.simulation.applied(each, own, told, finite=finite.get(at))
+        for at, (member, each, own, told) in enumerate(zip(members, arrived, work, heard, strict=True))
     ]
 
 

@@ -20,7 +20,7 @@ gives the same numbers alone and in company, and continues after any round from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -35,6 +35,7 @@ from flare.data.dataset import Dataset
 from flare.data.partition import partition
 from flare.data.shared import share
 from flare.data.sources import SOURCES, Source, load_dataset
+from flare.learning.aggregate import Mean, RunningMean
 from flare.learning.batches import draw_batches
 from flare.learning.flat import FlatModel
 from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, drift_less_own
@@ -316,10 +317,32 @@ class Simulation:
     ) -> tuple[RunState, RoundRecord]:
         """The state after the round, and its record without the test scores; `heard` is what the base station took for
         the updates, where they were coded."""
-        arrivals = Arrivals(self.station, state, plan, work.rules)
-        for device, update in zip(work.rules, as_received(list(work.rules), updates, heard), strict=True):
+        arrivals = self.arrived(state, plan, work, self.updates_heard(work, updates, heard))
+        return self.applied(arrivals, work, heard)
+
+    def updates_heard(self, work: Jobs, updates: Sequence[Update], heard: Sequence[Incoming] = ()) -> list[Update]:
+        """The updates as the base station takes them."""
+        return as_received(list(work.rules), updates, heard)
+
+    def arrived(
+        self,
+        state: RunState,
+        plan: Plan,
+        work: Jobs,
+        updates: Sequence[Update],
+        new_mean: Callable[[], Mean] = RunningMean,
+    ) -> Arrivals:
+        """The round with these updates taken in, as the base station takes them."""
+        arrivals = Arrivals(self.station, state, plan, work.rules, new_mean=new_mean)
+        for device, update in zip(work.rules, updates, strict=True):
             arrivals.add(device, update)
-        after, record = arrivals.end(residuals=_held_back(work.residuals, heard))
+        return arrivals
+
+    def applied(
+        self, arrivals: Arrivals, work: Jobs, heard: Sequence[Incoming] = (), *, finite: bool | None = None
+    ) -> tuple[RunState, RoundRecord]:
+        """What becomes of the round when all have arrived; `finite` is that of `Arrivals.end`."""
+        after, record = arrivals.end(residuals=_held_back(work.residuals, heard), finite=finite)
         return after, self._with_download(record)
 
     def untrained(self, state: RunState, plan: Plan) -> tuple[RunState, RoundRecord]:

@@ -1,0 +1,162 @@
+"""Means that are taken together are those that are taken one by one, to the last bit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor
+
+from flare.learning import together
+from flare.learning.aggregate import RunningMean
+from flare.learning.job import all_finite, which_are_finite
+from flare.learning.together import MeansTogether
+from flare.simulation import Member, Simulation, drive
+from tests.driving import followed
+from tests.unit.test_simulation import small
+
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
+DEVICE = "cuda" if torch.cuda.is_available() and not IS_INTERPRETED else "cpu"
+NEEDS_TRITON = pytest.mark.skipif(
+    DEVICE == "cpu" and not IS_INTERPRETED, reason="no CUDA device on this machine, nor Triton with TRITON_INTERPRET=1"
+)
+
+
+def vectors(count: int, length: int = 7) -> list[Tensor]:
+    """Of very different sizes, so that the order in which they are added shows."""
+    draw = torch.Generator().manual_seed(count)
+    made = torch.randn(count, length + 1, generator=draw) * 10.0 ** torch.randint(-6, 7, (count, 1), generator=draw)
+    made[0, 0] = -0.0
+    return list(made[:, :length])
+
+
+def plain_sums(groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    sums = [group[0].double() for group in groups]
+    for total, group in zip(sums, groups, strict=True):
+        for vector in group[1:]:
+            total += vector
+    return sums
+
+
+def one_by_one(group: Sequence[Tensor]) -> Tensor:
+    running = RunningMean()
+    for vector in group:
+        running.add(vector)
+    return running.end()
+
+
+def bits(vector: Tensor) -> list[int]:
+    return vector.view(torch.int64).tolist()
+
+
+@pytest.mark.parametrize("kept", [range(12), range(0), range(0, 12, 2), range(5), range(7, 12)])
+@pytest.mark.parametrize("max_bytes", [0, 2 * 7 * 8, 2**29])
+def test_means_are_those_of_one_vector_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, kept: range, max_bytes: int
+) -> None:
+    monkeypatch.setattr(together, "_MAX_BYTES", max_bytes)
+    asked: list[int] = []
+
+    def add(groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        asked.append(len(groups))
+        return plain_sums(groups)
+
+    given = vectors(12)
+    groups = [given[:5], given[5:6], given[6:9], given[9:]]
+    means = MeansTogether((given[i] for i in kept), add)
+    made = [means.new() for _ in groups]
+    for mean, group in zip(made, groups, strict=True):
+        for vector in group:
+            mean.add(vector)
+    assert [bits(mean.end()) for mean in made] == [bits(one_by_one(group)) for group in groups]
+    if kept == range(12):
+        assert asked == {0: [1, 1, 1, 1], 2 * 7 * 8: [2, 2], 2**29: [4]}[max_bytes]
+
+
+def test_vectors_of_other_lengths_are_added_up_by_themselves() -> None:
+    groups = [vectors(3), vectors(4, 5), vectors(2)]
+    means = MeansTogether((each for group in groups for each in group), plain_sums)
+    made = [means.new() for _ in groups]
+    for mean, group in zip(made, groups, strict=True):
+        for vector in group:
+            mean.add(vector)
+    assert [bits(mean.end()) for mean in made] == [bits(one_by_one(group)) for group in groups]
+    with pytest.raises(ValueError, match="no mean over no devices"):
+        means.new().end()
+
+
+def test_what_goes_wrong_costs_speed_and_not_the_run() -> None:
+    def broken(groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        raise RuntimeError("no kernel today")
+
+    given = vectors(4)
+    means = MeansTogether(given, broken)
+    first, second = means.new(), means.new()
+    for vector in given:
+        first.add(vector)
+        second.add(vector)
+    with pytest.warns(UserWarning, match="no kernel today"):
+        assert bits(first.end()) == bits(one_by_one(given))
+    with pytest.warns(UserWarning, match="no kernel today"):
+        assert bits(second.end()) == bits(one_by_one(given))
+
+
+def test_on_a_cpu_vectors_are_added_as_they_come() -> None:
+    given = vectors(3)
+    means = MeansTogether(given)
+    assert not any(map(means.keeps, given)) or DEVICE == "cuda"
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("length", [1, 1024, 2050])
+def test_the_kernel_adds_in_their_order(length: int) -> None:
+    adding = pytest.importorskip("flare.learning.adding", reason="Triton is not installed")
+    given = [each.to(DEVICE) for each in vectors(9, length)]
+    given[4][0], given[7][-1] = torch.inf, torch.nan
+    groups = [given[:1], given[1:6], given[6:9], [given[0]] * 3]
+    for mine, wanted in zip(adding.sums_of(groups), plain_sums(groups), strict=True):
+        assert torch.equal(mine.isnan(), wanted.isnan())
+        assert bits(mine.nan_to_num()) == bits(wanted.nan_to_num())
+
+
+def test_which_vectors_are_finite() -> None:
+    huge = torch.full((4,), 3e38)  # their sum is too large for a number
+    given = [torch.ones(4), torch.tensor([0.0, torch.nan]), huge, torch.tensor([torch.inf, -torch.inf])]
+    assert which_are_finite(given) == [True, False, True, False] == list(map(all_finite, given))
+    assert which_are_finite([]) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("learning.method=fednova",),
+        ("learning.method=scaffold",),
+        ("learning.method=fedadam",),
+        ("learning.method=fedlin",),
+        ("learning.clip=1.0",),
+        ("learning.robust=median", "scheduling.policy=random", "scheduling.options.num_selected=4"),
+        ("uplink.codec=qsgd", "run.payload=model"),
+        ("learning.local_lr=1e30",),
+    ],
+    ids=lambda settings: " ".join(settings) or "plain",
+)
+def test_runs_whose_updates_are_added_up_together_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
+) -> None:
+    def runs() -> tuple[list[object], list[Member]]:
+        members = [Member(Simulation(small(*settings, "run.rounds=4", f"seed={seed}"))) for seed in range(3)]
+        return list(followed(members)), members
+
+    alone, one_by_one_ = runs()
+    monkeypatch.setattr(sys.modules[drive.__module__], "MeansTogether", partial(MeansTogether, add=plain_sums))
+    together_, at_once = runs()
+    assert together_ == alone
+    for mine, wanted in zip(at_once, one_by_one_, strict=True):
+        assert torch.equal(mine.state.weights.view(torch.int32), wanted.state.weights.view(torch.int32))
+        assert mine.state.status is wanted.state.status
