@@ -186,6 +186,20 @@ def test_long_runs_are_dealt_out_evenly_where_all_begin_at_once(tmp_path: Path) 
     assert dealt == [[100] * 16] * 4 + [[10] * 16] * 4  # the long ones first
 
 
+@pytest.mark.parametrize(
+    ("runs", "processes"), [(1, 3), (9, 4), (40, 2), (48, 3), (49, 3), (120, 7), (33, 1), (200, 2)]
+)
+def test_every_process_gets_as_many_batches_of_about_the_same_size(tmp_path: Path, runs: int, processes: int) -> None:
+    tasks = [Task(str(number), SMALL, tmp_path / str(number)) for number in range(runs)]
+    dealt = batches(tasks, Place("cpu", processes))
+    assert sorted(int(task.key) for batch in dealt for task in batch) == list(range(runs))
+    sizes = [len(batch) for batch in dealt]
+    turns = -(-runs // (16 * processes))
+    assert max(sizes) <= 16
+    assert len(sizes) <= turns * processes
+    assert sum(sizes[::processes]) <= -(-runs // processes) + turns  # of the process with the most
+
+
 # --- memory that runs out -----------------------------------------------------------------------------------------
 
 

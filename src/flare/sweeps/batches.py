@@ -21,7 +21,8 @@ def expected_rounds(config: Config) -> float:
 
 
 def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
-    """Lockstep groups, the costliest first; where there are several processes, one or more for each."""
+    """Lockstep groups, the costliest first; where there are several processes, one or more for each. Of a kind that is
+    many, all processes get as many groups, of about the same runs: they are to end at about the same time."""
     kinds: dict[tuple[object, ...], list[Task]] = {}
     for task in tasks:
         kinds.setdefault((task.trained, task.config.data.name, task.config.learning.model), []).append(task)
@@ -29,12 +30,12 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
     for kind in kinds.values():
         kind.sort(key=cost, reverse=True)
         on_gpu = (place.device or compute_device(placed(kind[0], place).learning)) == "cuda"
-        size = max(1, min(_MAX_ON_GPU if on_gpu else _MAX_ON_CPU, -(-len(kind) // place.num_processes)))
-        count = -(-len(kind) // size)
-        if count <= place.num_processes:  # one for each process: they are to end at about the same time
-            made += [kind[first::count] for first in range(count)]
-        else:
-            made += [kind[first : first + size] for first in range(0, len(kind), size)]
+        largest, processes = _MAX_ON_GPU if on_gpu else _MAX_ON_CPU, place.num_processes
+        in_turn = -(-len(kind) // -(-len(kind) // (largest * processes)))  # runs of all processes at a time
+        for begin in range(0, len(kind), in_turn):
+            turn = kind[begin : begin + in_turn]
+            count = -(-len(turn) // -(-len(turn) // processes))
+            made += [turn[first::count] for first in range(count)]
     return sorted(made, key=lambda batch: sum(map(cost, batch)), reverse=True)
 
 
