@@ -27,7 +27,7 @@ from flare.records import RunFolder
 from flare.records.locking import lock
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
-from flare.sweeps import Place, Task, run_tasks, runner
+from flare.sweeps import Place, Task, run_tasks, runner, staying
 from flare.sweeps import order as order_module
 from flare.sweeps.batches import batches
 from flare.sweeps.order import Fault, Order, go_signal, keep_going, say_stop, sent_plugins, work
@@ -346,6 +346,33 @@ def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("ready_workers")
+def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_are_gone_then() -> None:
+    before = set(multiprocessing.active_children())
+    ended: list[str] = []
+
+    def callback(task: Task, record: RoundRecord, status: RunStatus) -> None:
+        ended.extend([task.key] if status is FINISHED else [])
+
+    with staying(Place("cpu", 2), at_once=True) as hire:
+        started = set(multiprocessing.active_children()) - before
+        assert len(started) == 2
+        for turn in ("one", "two"):
+            tasks = [Task(f"{turn}-{seed}", override(SMALL, [f"seed={seed}"]), None) for seed in range(2)]
+            run_tasks(tasks, Place("cpu", 2), callback=callback, hire=hire)
+            assert set(multiprocessing.active_children()) - before == started
+    assert sorted(ended) == ["one-0", "one-1", "two-0", "two-1"]
+    for process in started:
+        process.join(timeout=60)
+        assert not process.is_alive()
+
+
+def test_no_process_is_started_for_one_that_shares_with_nobody() -> None:
+    before = multiprocessing.active_children()
+    with staying(Place("cpu", 1), at_once=True), staying(Place("cpu", 2)):
+        assert multiprocessing.active_children() == before
 
 
 @pytest.mark.usefixtures("ready_workers")

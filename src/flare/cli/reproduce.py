@@ -6,7 +6,8 @@ What is imported inside the functions brings torch and matplotlib along, which t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from flare.experiments.experiment import Scale
     from flare.experiments.reproduce import Reproduced
     from flare.experiments.trial import Trial
-    from flare.sweeps import Place
+    from flare.sweeps import Hire, Place
 
 _MAX_PAGE_BYTES = 1 << 24
 
@@ -58,8 +59,17 @@ def reproduce(
     """Reproduce figures of the paper and put its claims to the test. Started again, it does what is missing."""
     load_named(plugin)
     place = place_of(processes, on, ray_address, device=device)
-    wanted, scale = chosen(names), scale_of(seeds, quick)
-    _go(wanted, scale, out_of(out, quick), place, quiet=quiet, as_json=json_)
+    with ExitStack() as workers:
+        hire = _hired(workers, place, out_of(out, quick))
+        wanted, scale = chosen(names), scale_of(seeds, quick)
+        _go(wanted, scale, out_of(out, quick), place, hire, workers.close, quiet=quiet, as_json=json_)
+
+
+def _hired(workers: ExitStack, place: Place, out: Path) -> Hire:
+    """Workers until the stack is closed. Where no run is done yet, they start now, while all else is imported."""
+    from flare.sweeps import staying
+
+    return workers.enter_context(staying(place, at_once=not (out / "trials").exists()))
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -89,15 +99,26 @@ def out_of(out: Path | None, quick: bool) -> Path:
     return out or Path("results-quick" if quick else "results")
 
 
-def _go(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet: bool, as_json: bool) -> None:
-    """Carry out the experiments, or what is missing of them, and say what the claims came to."""
+def _go(
+    names: Sequence[str],
+    scale: Scale,
+    out: Path,
+    place: Place,
+    hire: Hire,
+    dismiss: Callable[[], None],
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Carry out the experiments, or what is missing of them, and say what the claims came to. Who is hired is dismissed
+    when all runs are done."""
     from flare.experiments import EXPERIMENTS
     from flare.experiments.page import page
     from flare.experiments.reproduce import claim_as_json
 
     if len(names) == len(EXPERIMENTS):
         _refuse_other_page(_page_of(out))
-    made, stopped = _made(names, scale, out, place, quiet=quiet or as_json)
+    made, stopped = _made(names, scale, out, place, hire, dismiss, quiet=quiet or as_json)
     if len(made) == len(EXPERIMENTS):
         write_whole(_page_of(out), page(made, out.resolve().name).encode())
         if not as_json:
@@ -111,7 +132,16 @@ def _go(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet: b
         raise typer.Exit(INTERRUPTED)
 
 
-def _made(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet: bool) -> tuple[list[Reproduced], bool]:
+def _made(
+    names: Sequence[str],
+    scale: Scale,
+    out: Path,
+    place: Place,
+    hire: Hire,
+    dismiss: Callable[[], None],
+    *,
+    quiet: bool,
+) -> tuple[list[Reproduced], bool]:
     """The experiments that are complete, and whether the rest was stopped."""
     from flare.cli.progress import interruptible, showing_total
     from flare.cli.run_setup import fetch_if_needed
@@ -136,6 +166,8 @@ def _made(names: Sequence[str], scale: Scale, out: Path, place: Place, *, quiet:
             out,
             callback=show_trial,
             stopping=stopping,
+            hire=hire,
+            dismiss=dismiss,
         )
         return made, stopping()
 

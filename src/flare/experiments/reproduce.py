@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Callback, Outcome, Trial, run_trials
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
-from flare.sweeps import Place, staying
+from flare.sweeps import Hire, Place, staying
 
 MEASURES = {
     name: getattr(measures, name)
@@ -64,26 +65,30 @@ def reproduce(
     *,
     callback: Callback = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
+    hire: Hire | None = None,
+    dismiss: Callable[[], None] = lambda: None,
 ) -> list[Reproduced]:
-    """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so.
+    """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so. `hire` is that
+    of `run_tasks`, and `dismiss` is called when workers are no longer needed.
 
     ValueError or OSError, before any run, where the folder of the figures or the files of the numbers have no place.
     """
     experiments = {name: EXPERIMENTS[name] for name in names}
     _make_place(names, out)
 
-    with staying(place) as hire:
+    with staying(place) if hire is None else nullcontext(hire) as hired:
 
         def results_of(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Results]:
             """The results of the experiments whose trials are complete."""
             everything = [trial for each in trials.values() for trial in each]
-            outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping, hire=hire)
+            outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping, hire=hired)
             whole = {name: own for name, own in trials.items() if all(trial.key in outcomes for trial in own)}
             return {name: Results(own, outcomes, scale) for name, own in whole.items()}
 
         first = results_of({name: one.trials(scale) for name, one in experiments.items()})
         then = {name: experiments[name].then for name in first}
         counting = first | results_of({name: more(first[name]) for name, more in then.items() if more is not None})
+    dismiss()
     made = []
     for name, one in experiments.items():
         if name in counting and (one.then is None or counting[name] is not first[name]):

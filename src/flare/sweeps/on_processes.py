@@ -9,11 +9,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from typing import final
 
+from flare.learning.engine import prepare_gpu
 from flare.sweeps.order import Fault, Order, work
 from flare.sweeps.task import Place
 
@@ -38,27 +39,37 @@ class ProcessWorkers:
     def __init__(self, place: Place) -> None:
         self.place = replace(place, processes=place.num_processes)
         self._pool = self._new_pool()
+        self._given: list[Future[Fault | None]] = []  # orders
 
     @property
     def room(self) -> int:
         """How many orders are carried out at once."""
         return self.place.num_processes
 
+    def get_ready(self) -> None:
+        """Start all processes, before there is an order for them: it takes each of them a while to import all."""
+        with _while_starting():
+            for _ in range(self.room):
+                self._pool.submit(_prepare, self.place.device)
+
     def submit(self, order: Order) -> Future[Fault | None]:
         """Have an order carried out."""
-        resource_tracker.ensure_running()  # if it were started below, Ctrl-C would no longer be held
-        with _ctrl_c_held():  # a process that is still starting would end by it
+        with _while_starting():
             try:
-                return self._pool.submit(work, order)
+                given = self._pool.submit(work, order)
             except BrokenProcessPool:
                 self._pool = self._new_pool()
-                return self._pool.submit(work, order)
+                given = self._pool.submit(work, order)
+        self._given.append(given)
+        return given
 
     def kill(self) -> None:
-        """End all processes, whatever they do."""
+        """End all processes, whatever they do. Those that have nothing to do hold nothing that others may want, and are
+        not waited for: it may take a GPU seconds to let go of them."""
+        is_idle = all(given.done() for given in self._given)
         for process in list((self._pool._processes or {}).values()):  # from Python 3.14 on: kill_workers()
             process.kill()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=not is_idle, cancel_futures=True)
 
     def _new_pool(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
@@ -67,8 +78,9 @@ class ProcessWorkers:
 
 
 @contextmanager
-def _ctrl_c_held() -> Iterator[None]:
-    """Ctrl-C waits while processes are started; they inherit that, and never see it."""
+def _while_starting() -> Iterator[None]:
+    """Ctrl-C waits while processes are started, which would end by it; they inherit that, and never see it."""
+    resource_tracker.ensure_running()  # if it were started below, Ctrl-C would no longer be held
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -85,6 +97,13 @@ def _ctrl_c_held() -> Iterator[None]:
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to stop
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _prepare(device: str | None) -> None:
+    """What every batch on a GPU needs first. What goes wrong here is told when it is needed."""
+    with suppress(Exception):
+        if device == "cuda":
+            prepare_gpu()
 
 
 def _end_with_parent() -> None:

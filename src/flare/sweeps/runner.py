@@ -92,10 +92,15 @@ def run_tasks(
 
 
 @contextmanager
-def staying(place: Place) -> Iterator[Hire]:
-    """Workers for several calls of `run_tasks`, since it takes time to start them: who is first asked for stays."""
+def staying(place: Place, *, at_once: bool = False) -> Iterator[Hire]:
+    """Workers for several calls of `run_tasks`, since it takes time to start them: who is first asked for stays.
+    `at_once`: processes of this machine begin to start now, while the caller is still busy with something else."""
     with ExitStack() as stack:
         hired: list[Workers] = []
+        if at_once and place.on == LOCAL and place.num_processes > 1:
+            started = stack.enter_context(processes(place))
+            started.get_ready()
+            hired.append(started)
 
         def hire(tasks: Sequence[Task]) -> Workers:
             if not hired:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import torch
 from torch import nn
 
@@ -9,6 +11,7 @@ from flare.config import LearningConfig
 from flare.data.dataset import Dataset
 from flare.learning.engine.base import Engine
 from flare.learning.engine.batched import BatchedEngine
+from flare.learning.engine.kernel_program import has_kernels
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
 
@@ -20,6 +23,15 @@ def compute_device(config: LearningConfig) -> str:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError('learning.device is "cuda", but no GPU can be used here; set it to "cpu" or "auto"')
     return config.device
+
+
+def prepare_gpu() -> None:
+    """What takes a process a second or so before its first engine on a GPU."""
+    device = torch.device("cuda")
+    torch.zeros(1, device=device)
+    if has_kernels(device):
+        import_module("flare.learning.engine.between")
+        import_module("flare.learning.engine.rows")
 
 
 def make_engine(module: nn.Module, dataset: Dataset, config: LearningConfig) -> Engine:
@@ -35,4 +47,12 @@ def make_engine(module: nn.Module, dataset: Dataset, config: LearningConfig) -> 
     return BatchedEngine(module, dataset, device=device, tf32=config.precision == "tf32")
 
 
-__all__ = ["BatchedEngine", "Engine", "ReferenceEngine", "SequentialEngine", "compute_device", "make_engine"]
+__all__ = [
+    "BatchedEngine",
+    "Engine",
+    "ReferenceEngine",
+    "SequentialEngine",
+    "compute_device",
+    "make_engine",
+    "prepare_gpu",
+]
