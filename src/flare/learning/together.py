@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from typing import final
 
@@ -101,8 +102,14 @@ class _Mean:
 
 
 def _is_for_kernel(vector: Tensor) -> bool:
-    plain = vector.dtype == torch.float32 and vector.dim() == 1 and vector.is_contiguous() and len(vector) > 0
-    return vector.is_cuda and plain and find_spec("triton") is not None
+    if not vector.is_cuda or not _has_triton():
+        return False
+    return vector.dtype == torch.float32 and vector.dim() == 1 and vector.is_contiguous() and vector.numel() > 0
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def _by_kernel(groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
