@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,6 +23,7 @@ import torch
 
 from flare import plugins
 from flare.config import Config, override
+from flare.experiments.trial import _Told
 from flare.extras import how_to_install
 from flare.records import RunFolder
 from flare.records.locking import lock
@@ -108,6 +110,26 @@ def test_a_tail_tells_no_round_twice_of_a_run_that_went_back(runs: list[Path], f
     assert told(tail) == [(3, RUNNING)]
     (folder / "rounds.jsonl").write_bytes(b"".join(first))  # also where that was not seen in between
     assert told(tail, last=True) == [(4, RUNNING), (5, RUNNING)]
+
+
+@pytest.mark.parametrize("told_before", [0, 3])
+def test_by_seals_it_is_known_whether_what_was_told_is_what_the_file_holds(
+    runs: list[Path], folder: Path, told_before: int
+) -> None:
+    tail, seen, seals = Tail(folder, NUM_DEVICES), _Told(folder), []
+    for written in (lines(runs[1])[:told_before], lines(runs[0])):  # the run went back to its beginning, or did not
+        (folder / "rounds.jsonl").write_bytes(b"".join(written))
+        for record, _ in tail.news(last=written == lines(runs[0])):
+            seals.append(tail.seal_of(record))
+            seen.add(record, seals[-1])
+    ended = json.loads((runs[0] / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(ended))
+    assert len(seals) == 6
+    assert seals[0].before is None
+    assert seals[-1].check == ended["records"]["check"]
+    pairs = [(one.check, other.before) for one, other in itertools.pairwise(seals)]
+    assert [check == before for check, before in pairs] == [number != told_before - 1 for number in range(5)]
+    assert (seen.run() is None) == (told_before > 0)
 
 
 def test_a_tail_of_a_folder_that_is_not_there_yet(runs: list[Path], tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from flare.records.manifest import read_manifest
 from flare.records.run import Columns, RunNumbers, read_run
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Hire, Place, Task, anywhere, run_tasks
+from flare.sweeps.tail import Seal
 from flare.types import Floats
 
 _FORMAT = 1  # part of a trial's name: raised where the same settings would give another run
@@ -101,6 +102,10 @@ def run_trials(
             callback(trial, len(outcome.clock_s), True)
     missing = {key: trial for key, trial in wanted.items() if key not in done}
     told: dict[str, _Told] = {}
+    seals: dict[str, Seal] = {}  # of the rounds that are told now
+
+    def sealed(task: Task, seal: Seal) -> None:
+        seals[task.key] = seal
 
     def take_in(key: str) -> None:
         if key not in done and (outcome := read_outcome(folder / key, wanted[key], told.pop(key, None))) is not None:
@@ -112,12 +117,12 @@ def run_trials(
         if record.round == 0:
             told[task.key] = _Told(folder / task.key)
         if task.key in told:
-            told[task.key].add(record)
+            told[task.key].add(record, seals.pop(task.key, None))
         if ended:
             take_in(task.key)  # while other workers are still at it
 
     tasks = [task_of(trial, folder) for trial in missing.values()]
-    run_tasks(tasks, place, callback=tell, stopping=stopping, hire=hire)
+    run_tasks(tasks, place, callback=tell, stopping=stopping, hire=hire, sealed=sealed)
     for key in missing:
         take_in(key)
     return {key: done[key] for key in wanted if key in done}
@@ -156,12 +161,23 @@ class _Told:
         self._folder, self._columns = folder, Columns()
         self._mark: Mark | None = None
 
-    def add(self, record: RoundRecord) -> None:
-        """Take in a round."""
+    def add(self, record: RoundRecord, sealed: Seal | None = None) -> None:
+        """Take in a round, with its seal where that is known."""
         with suppress(ValueError, OSError):  # where the folder cannot be read, the end says so
-            mark = first_mark(read_manifest(self._folder)) if self._mark is None else self._mark
-            _, self._mark = seal(record.to_json(), mark)
+            self._mark = self._after(record) if sealed is None else self._sealed(record, sealed)
             self._columns.add(record)
+
+    def _after(self, record: RoundRecord) -> Mark:
+        """The mark after this round; ValueError where it is not the next."""
+        mark = first_mark(read_manifest(self._folder)) if self._mark is None else self._mark
+        return seal(record.to_json(), mark)[1]
+
+    def _sealed(self, record: RoundRecord, sealed: Seal) -> Mark:
+        """The mark after this round, whose line comes after that of the last one; ValueError where it does not."""
+        rounds, check = (0, None) if self._mark is None else (self._mark.rounds, self._mark.check)
+        if (record.round, sealed.before) != (rounds, check):
+            raise ValueError(f"round {record.round} comes after another line than that of the round before it")
+        return Mark(rounds + 1, 0, sealed.check)
 
     def run(self) -> RunNumbers | None:
         """The run; None where its file holds other rounds than were told."""

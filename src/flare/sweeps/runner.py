@@ -30,7 +30,7 @@ from flare.sweeps.order import (
     say_stop,
     sent_plugins,
 )
-from flare.sweeps.tail import Tail
+from flare.sweeps.tail import Seal, Tail
 from flare.sweeps.task import LOCAL, Callback, Place, Task
 
 _LOOK_S = 0.5  # how often the folders are read, and `stopping` is asked
@@ -72,9 +72,11 @@ def run_tasks(
     callback: Callback = lambda task, record, status: None,
     stopping: Callable[[], bool] = lambda: False,
     hire: Hire | None = None,
+    sealed: Callable[[Task, Seal], None] = lambda task, seal: None,
 ) -> None:
     """Begin or continue every run and go on to its end. Where `stopping` says so, they are left to be continued.
-    `hire` is that of `staying`, for workers who stay; without it some are started for this call.
+    `hire` is that of `staying`, for workers who stay; without it some are started for this call. `sealed` is told the
+    seal of a round before the callback sees it, where others carry out the run and its folder is read.
 
     Raises what a run raises: ValueError for settings that cannot be and folders that cannot be used, OSError where a
     folder cannot be written or workers were killed again and again.
@@ -88,7 +90,7 @@ def run_tasks(
             return
     if tasks and not stopping():
         with _workers(tasks, place) if hire is None else nullcontext(hire(tasks)) as found:
-            _run_elsewhere(tasks, found, callback, stopping)
+            _run_elsewhere(tasks, found, callback, stopping, sealed)
 
 
 @contextmanager
@@ -170,7 +172,13 @@ def _named(tasks: Sequence[Task]) -> str:
     return f"the run{'s' if len(names) > 1 else ''} {', '.join(names[:_NAMED])}{more}"
 
 
-def _run_elsewhere(tasks: Sequence[Task], workers: Workers, callback: Callback, stopping: Callable[[], bool]) -> None:
+def _run_elsewhere(
+    tasks: Sequence[Task],
+    workers: Workers,
+    callback: Callback,
+    stopping: Callable[[], bool],
+    sealed: Callable[[Task, Seal], None],
+) -> None:
     """Have workers carry out the runs."""
     plugins = sent_plugins(tasks)
     with ExitStack() as stack:
@@ -189,6 +197,7 @@ def _run_elsewhere(tasks: Sequence[Task], workers: Workers, callback: Callback, 
         def tell(batch: _Batch, *, last: bool = False) -> None:
             for key, tail in batch.tails.items():
                 for record, status in tail.news(last=last):
+                    sealed(own[key], tail.seal_of(record))
                     callback(own[key], record, status)
 
         _Dispatch(workers, in_order, signal).carry_out(tell, stopping)

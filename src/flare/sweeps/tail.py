@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 from flare.records.following import Follower
 from flare.records.lines import max_line_bytes
@@ -17,6 +17,14 @@ from flare.records.run import ENDED
 from flare.rounds import RoundRecord, RunStatus
 
 News = tuple[RoundRecord, RunStatus]
+
+
+class Seal(NamedTuple):
+    """The check of a line of a run's records, and that of the line before it; None: it is the first. They say of which
+    rounds a file is made, as far as this one, without a look at them (`flare.records.lines`)."""
+
+    before: str | None
+    check: str | None
 
 
 @final
@@ -31,11 +39,17 @@ class Tail:
         self._folder = folder
         self._follower = Follower(folder, max_line_bytes(num_devices))
         self._held: RoundRecord | None = None
+        self._seals: dict[int, Seal] = {}
         self._rounds = 0  # that were there, or have been read
         if is_run_folder(folder):
             for _ in self._new_records():
                 pass
         self._held = None
+        self._seals.clear()
+
+    def seal_of(self, record: RoundRecord) -> Seal:
+        """That of a round that was told just now, once."""
+        return self._seals.pop(record.round)
 
     def news(self, *, last: bool = False) -> list[News]:
         """The rounds since the last call; with `last` also the one that was held back."""
@@ -55,9 +69,13 @@ class Tail:
         """The records of rounds that were not seen before. What cannot be read now is left for the next call: a run
         that was cut back, or a folder that is being made."""
         try:
+            before = None if self._follower.mark is None else self._follower.mark.check
             for told, after in self._follower.read_on():
+                seal = Seal(None if after.rounds == 1 else before, after.check)
+                before = after.check
                 if after.rounds > self._rounds:
                     self._rounds = after.rounds
+                    self._seals[after.rounds - 1] = seal
                     yield RoundRecord.from_json(told)
         except (ValueError, OSError):
             self._follower.mark = None
