@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast, final
 
@@ -74,18 +74,31 @@ class LayerProgram(PlainRows):
 
     def _through(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Tensor:
         """What comes out of some layers; nothing is kept."""
-        parameters = self._parameters(weights)
-        for layer in layers:
-            x = layer.forward(parameters[layer.parameter], x)[0]
+        for x, _ in self._passes(layers, weights, x):
+            pass
         return x
 
     def _forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""
-        parameters, kept = self._parameters(weights), []
-        for layer in self.layers:
-            x, keep = layer.forward(parameters[layer.parameter], x)
-            kept.append(keep)
+        kept: list[Kept] = []
+        for x, of_layers in self._passes(self.layers, weights, x):
+            kept += of_layers
         return x, kept
+
+    def _passes(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Iterator[tuple[Tensor, tuple[Kept, ...]]]:
+        """What comes out of one layer after the other, or of two that are one pass, and what they keep."""
+        parameters = self._parameters(weights)
+        left = list(layers)
+        while left:
+            layer = left.pop(0)
+            weight = parameters[layer.parameter]
+            if isinstance(layer, Convolution) and left and isinstance(left[0], Finish):
+                finish = left.pop(0)
+                x, keep, finish_keeps = layer.finished(weight, x, finish, parameters[finish.parameter])
+                yield x, (keep, finish_keeps)
+            else:
+                x, keep = layer.forward(weight, x)
+                yield x, (keep,)
 
     def _backward(
         self, weights: Tensor, kept: Sequence[Kept], dy: Tensor, shares: Tensor, anchors: Anchors | None
