@@ -448,7 +448,9 @@ def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rul
 
 @NEEDS_TRITON
 @pytest.mark.filterwarnings("default")  # that graphs could not be recorded either
-@pytest.mark.parametrize("what", ["finish", "convolve", "convolve_back", "window_gradient", "add_outer_", "with_contrast"])
+@pytest.mark.parametrize(
+    "what", ["finish", "convolve", "convolve_back", "window_gradient", "add_outer_", "with_contrast"]
+)
 def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

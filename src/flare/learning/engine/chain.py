@@ -74,16 +74,18 @@ class LayerProgram(PlainRows):
 
     def _through(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Tensor:
         """What comes out of some layers; nothing is kept."""
-        for x, _ in self._passes(layers, weights, x):
-            pass
-        return x
+        answer = x
+        for each, _ in self._passes(layers, weights, x):
+            answer = each
+        return answer
 
     def _forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""
-        kept: list[Kept] = []
-        for x, of_layers in self._passes(self.layers, weights, x):
+        answer, kept = x, list[Kept]()
+        for each, of_layers in self._passes(self.layers, weights, x):
+            answer = each
             kept += of_layers
-        return x, kept
+        return answer, kept
 
     def _passes(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Iterator[tuple[Tensor, tuple[Kept, ...]]]:
         """What comes out of one layer after the other, or of two that are one pass, and what they keep."""

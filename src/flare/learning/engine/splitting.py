@@ -13,8 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-PAIR = "pair"
-"""Split in two by hand; other precisions are those that Triton knows."""
+PAIR, CUT, CUTS = "pair", "cut", "cuts"
+"""Split in two by hand; the left factor, or both, cut off by hand. Other precisions are those that Triton knows."""
 
 
 @triton.jit
@@ -41,6 +41,8 @@ def add_product(total, left, right, precision: tl.constexpr):
         total = tl.dot(left_high, right_high, total, input_precision="tf32")
     elif precision == "cut":
         total = tl.dot(cut_off(left), right, total, input_precision="tf32")
+    elif precision == "cuts":
+        total = tl.dot(cut_off(left), cut_off(right), total, input_precision="tf32")
     else:
         total = tl.dot(left, right, total, input_precision=precision)
     return total
