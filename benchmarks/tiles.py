@@ -12,7 +12,7 @@ for is left out, the same number of tiles for every pass. --quick runs tiny size
 
 Tiles are written as rows.columns.depth w warps s stages, then p and the number of parts, then how factors are split: t
 and b, by the compiler into two and three; +, into two by hand; c and C, the left factor or both cut off by hand; ~,
-factors are swapped.
+factors are swapped; n, numbers are read two at a time.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ class Convolution:
         assert isinstance(cut, PlaceTiles)
         if self.asked.is_back:
             return convolve_back(self.weight, self.given, windows, precision, cut)
-        finish = {"bias": self.bias, "pool": self.pool, "relu": True}
-        return convolve(self.weight, self.given, windows, precision, **finish, tiles=cut)[0]
+        work = partial(convolve, bias=self.bias, pool=self.pool, relu=True, tiles=cut)
+        return work(self.weight, self.given, windows, precision)[0]
 
     answer = ours
 
@@ -272,13 +272,14 @@ def place_candidates(asked: Convolved) -> list[PlaceTiles]:
     """Cuts that suit a convolution."""
     channels, inner = (asked.channels, asked.out) if asked.is_back else (asked.out, asked.channels)
     splits = ("", "", "", "bf16x6", "tf32x3") if asked.precision == PRECISIONS[0] else ("",)
+    nearness = (False,) if asked.samples % 4 else (False, True)
     found = []
     sizes = itertools.product((64, 128, 256), (16, 32, 64), (16, 32, 64), (4, 8), (2, 3, 4))
-    for (bm, bn, bk, warps, stages), split in itertools.product(sizes, splits):
+    for (bm, bn, bk, warps, stages), split, near in itertools.product(sizes, splits, nearness):
         fits = _up(channels) // 2 <= bn <= _up(channels) and (inner < 16 or inner % bk == 0)
         odd_size = bm * bn > 16384 or (warps == 8) != (bm == 256) or 4 * (bm + 2 * bn) * bk * stages > 160_000
         if fits and not odd_size:
-            found.append(PlaceTiles(bm, bn, bk, warps, stages, split))
+            found.append(PlaceTiles(bm, bn, bk, warps, stages, split, near))
     return found
 
 
@@ -360,7 +361,7 @@ def short(cut: Cut) -> str:
         return cut
     written = f"{cut.bm}.{cut.bn}.{cut.bk}w{cut.warps}s{cut.stages}"
     if isinstance(cut, PlaceTiles):
-        return written + SIGNS[cut.split]
+        return written + SIGNS[cut.split] + "n" * cut.near
     return written + (f"p{cut.parts}" if cut.parts > 1 else "") + SIGNS[cut.split] + "~" * cut.swapped
 
 

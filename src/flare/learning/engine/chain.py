@@ -93,10 +93,10 @@ class LayerProgram(PlainRows):
         left = list(layers)
         while left:
             layer = left.pop(0)
-            weight = parameters[layer.parameter]
-            if isinstance(layer, Convolution) and left and isinstance(left[0], Finish):
-                finish = left.pop(0)
-                x, keep, finish_keeps = layer.finished(weight, x, finish, parameters[finish.parameter])
+            weight, after = parameters[layer.parameter], left[0] if left else None
+            if isinstance(layer, Convolution) and isinstance(after, Finish):
+                del left[0]
+                x, keep, finish_keeps = layer.finished(weight, x, after, parameters[after.parameter])
                 yield x, (keep, finish_keeps)
             else:
                 x, keep = layer.forward(weight, x)

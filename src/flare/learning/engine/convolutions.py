@@ -130,7 +130,8 @@ def _convolve(
         if inner_room % bk == 0 and inner == inner_room:
             left = tl.load(x + shift[None, :])
         else:
-            left = tl.load(x + shift[None, :], mask=((m < inner) & (k < taps * inner_room))[None, :], other=0.0)
+            has = ((m < inner) & (k < taps * inner_room))[None, :]
+            left = tl.load(x + shift[None, :], mask=has, other=0.0)
         total = add_laid_product(total, left, laid + k[:, None], plane, precision)
     if pool == 2:
         parts = tl.permute(tl.reshape(total, (2, 2, several, bn)), (2, 3, 1, 0))
@@ -216,19 +217,24 @@ def _convolve_back(
             has = has & (m < inner)[None, :]
         left = tl.load(dy + source[:, None] + m[None, :] * out_channel, mask=has, other=0.0)
         total = add_laid_product(total, left, laid + (i * kw + j) * inner_room + m[:, None], plane, precision)
-        begin += bk
-        j = tl.where(begin == inner_room, j + 1, j)
-        begin = tl.where(begin == inner_room, 0, begin)
-        i = tl.where(j == j_end, i + 1, i)
+        # Taps side by side read almost the same numbers: they follow one another, while those are at hand.
+        j += 1
+        begin = tl.where(j == j_end, begin + bk, begin)
         j = tl.where(j == j_end, j_first, j)
+        i = tl.where(begin == inner_room, i + 1, i)
+        begin = tl.where(begin == inner_room, 0, begin)
     place = first + tl.arange(0, bm)
     at = job * (channels * places) + channel[None, :] * places + place[:, None]
     tl.store(dx + at, total, mask=(place < places)[:, None] & (channel < channels)[None, :])
 
 
 class PlaceTiles(NamedTuple):
-    """How a convolution is cut: places and channels of a tile, the depth of a step, how many do it, and how factors
-    are split: as the precision that was asked for says, or by the compiler (`SPLITS`)."""
+    """How a convolution is cut: places and channels of a tile, the depth of a step, and how many do it.
+
+    split   how factors are split, where not as the precision says: by the compiler
+    near    whether numbers of an activation are read two at a time, not four: so they pass through the cache that is
+            nearest to the tensor cores, where the taps that follow find them again
+    """
 
     bm: int
     bn: int
@@ -236,6 +242,7 @@ class PlaceTiles(NamedTuple):
     warps: int
     stages: int
     split: str = ""
+    near: bool = False
 
 
 class _Laid(NamedTuple):
@@ -300,7 +307,7 @@ def convolve(
     sizes = {"x_job": x.stride(0), "bias_job": 0 if bias is None else bias.stride(0), "taps": taps, "window_width": kw}
     sizes |= {"places": places, "run": side[1] * samples, "channel_size": height * line, "line": line}
     sizes |= {"samples": samples, "pool": math.isqrt(of_pool), "has_bias": bias is not None, "relu": relu}
-    sizes |= {"in_line": math.gcd(samples, 4)}
+    sizes |= {"in_line": _in_line(samples, cut)}
     tensors = (x, laid.weights, x if bias is None else bias, y, x if which is None else which)
     grid = (ceil_div(places, cut.bm // of_pool) * ceil_div(channels, cut.bn), jobs)
     start(_convolve, grid, *tensors, **laid.numbers, **sizes, **_tiling(cut))
@@ -323,7 +330,7 @@ def convolve_back(
     dx = torch.empty((jobs, channels, height, width, samples), device=dy.device, dtype=dy.dtype)
     places = height * width * samples
     sizes = {"kh": kh, "kw": kw, "high": high, "wide": wide, "places": places, "width": width, "samples": samples}
-    sizes |= {"pad_h": pad_h, "pad_w": pad_w, "in_line": math.gcd(samples, 4)}
+    sizes |= {"pad_h": pad_h, "pad_w": pad_w, "in_line": _in_line(samples, cut)}
     grid = (ceil_div(places, cut.bm) * ceil_div(channels, cut.bn), jobs)
     start(_convolve_back, grid, dy, laid.weights, dx, **laid.numbers, **sizes, **_tiling(cut))
     return dx
@@ -338,6 +345,10 @@ def _with_split(cut: PlaceTiles, precision: str) -> PlaceTiles:
     split = cut.split or (PAIR if precision != "tf32" else precision)
     assert precision != "tf32" or split == precision
     return cut._replace(split=split)
+
+
+def _in_line(samples: int, cut: PlaceTiles) -> int:
+    return math.gcd(samples, 2 if cut.near else 4)
 
 
 def _tiling(cut: PlaceTiles) -> dict[str, int | str]:
