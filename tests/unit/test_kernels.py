@@ -219,6 +219,26 @@ def test_convolutions_of_any_small_shape_are_those_of_pytorch(seed: int) -> None
         assert_near(*(each if isinstance(each, Tensor) else each[0] for each in (mine, wanted)))
 
 
+@NEEDS_TRITON
+@pytest.mark.parametrize("swapped", [False, True], ids=["as they are", "swapped"])
+@pytest.mark.parametrize(
+    ("precision", "split"), [("tf32x3", ""), ("tf32x3", "pair"), ("tf32", "cut"), ("tf32", "cuts")]
+)
+def test_products_are_those_of_pytorch_however_they_are_cut(precision: str, split: str, swapped: bool) -> None:
+    launch, tiles = kernels().launch, kernels().Tiles(32, 64, 16, 4, 2, 2, split, swapped)
+    x, weight, dy = numbers(2, 5, 7, 8, 10), numbers(2, 33, 45), numbers(2, 33, 300, seed=1)
+    window, near = kernels().Window((3, 3), (7, 8), 10), 1e-6 if precision == "tf32x3" else 1e-3
+    exact = [each.double() for each in (weight, x, dy)]
+    asked: dict[str, Any] = {"window": window, "tiles": tiles}
+    forward = launch(weight, x, 300, 45, precision, **asked, taps_down=True)
+    assert_near(forward, Plain().multiply_windows(*exact[:2], (3, 3), (1, 1)), near)
+    assert_near(
+        launch(dy, x, 45, 300, precision, **asked), Plain().window_gradient(*exact[:0:-1], (3, 3), (1, 1)), near
+    )
+    product = launch(weight.transpose(1, 2), dy, 300, 33, precision, tiles=tiles)
+    assert_near(product, torch.bmm(exact[0].transpose(1, 2), exact[2]), near)
+
+
 CONVOLUTIONS = {
     "more channels than a tile": (17, 70, Windows((3, 3), (1, 1), (0, 0), (8, 7)), 4),
     "padding, and a window that is not square": (20, 33, Windows((3, 2), (1, 1), (2, 1), (7, 8)), 2),
