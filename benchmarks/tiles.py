@@ -1,6 +1,6 @@
 """Which tiles are the fastest for the products and convolutions of some networks on this GPU.
 
-    PYTHONPATH=src python benchmarks/tiles.py [--out DIR] [--models mnist-cnn cifar-cnn pfl-cnn] [--tried 14]
+    PYTHONPATH=src python benchmarks/tiles.py [--out DIR] [--models mnist-cnn cifar-cnn pfl-cnn] [--tried 20]
         [--precisions tf32x3 tf32] [--seconds 95] [--quick]
 
 prints and writes tiles.json: for each pass of a step the time of the tiles that the engine takes, of the best ones
@@ -254,10 +254,14 @@ def product_candidates(shape: Shape) -> list[Tiles]:
     found = []
     sizes = itertools.product((16, 32, 64, 128), (16, 32, 64, 128, 256), (16, 32, 64), (4, 8, 2), (1, 2, 3, 4))
     for (bm, bn, bk, warps, stages), split, swapped in itertools.product(sizes, splits, (False, True)):
-        fits = bm <= _up(shape.rows) and bn <= _up(shape.columns) and bk <= _up(shape.depth)
+        fits = (
+            min(32 if shape.is_added else 64, _up(shape.rows)) <= bm <= _up(shape.rows)
+            and min(64, _up(shape.columns)) <= bn
+        )
+        fits &= bn <= _up(shape.columns) and min(32, _up(shape.depth)) <= bk <= _up(shape.depth)
         left = bn if swapped else bm  # tensor cores take 64 at a time, where they can
-        odd_size = not 1024 <= bm * bn <= 16384 or (warps == 2 and bm * bn >= 2048) or (warps == 8 and bm * bn < 8192)
-        odd_size |= (left < 64 and (split != "" or swapped)) or (bn < 32 and shape.columns > 64)
+        odd_size = not 512 <= bm * bn <= 16384 or (warps == 2 and bm * bn >= 2048) or (warps == 8 and bm * bn < 8192)
+        odd_size |= left < 64 and (split != "" or swapped)
         odd_size |= shape.is_added and (split == "bf16x6" or swapped)
         odd_size |= (stages == 1) != (shape.depth <= bk) or 4 * (bm + bn) * bk * stages > 160_000
         if not fits or odd_size:
@@ -276,7 +280,7 @@ def place_candidates(asked: Convolved) -> list[PlaceTiles]:
     found = []
     sizes = itertools.product((64, 128, 256), (16, 32, 64), (16, 32, 64), (4, 8), (2, 3, 4))
     for (bm, bn, bk, warps, stages), split, near in itertools.product(sizes, splits, nearness):
-        fits = _up(channels) // 2 <= bn <= _up(channels) and (inner < 16 or inner % bk == 0)
+        fits = bn == min(64, _up(channels)) and (inner < 16 or inner % bk == 0)
         odd_size = bm * bn > 16384 or (warps == 8) != (bm == 256) or 4 * (bm + 2 * bn) * bk * stages > 160_000
         if fits and not odd_size:
             found.append(PlaceTiles(bm, bn, bk, warps, stages, split, near))
@@ -410,7 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--passes", nargs="+", default=[], help="names of passes; all where none is given")
     parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), choices=PRECISIONS)
-    parser.add_argument("--tried", type=int, default=14, help="how many tiles are tried for each pass")
+    parser.add_argument("--tried", type=int, default=20, help="how many tiles are tried for each pass")
     parser.add_argument("--seconds", type=float, default=95.0, help="how long all of it may take, roughly")
     parser.add_argument("--quick", action="store_true", help="a tiny network, by Triton's interpreter")
     options = parser.parse_args(arguments)

@@ -5,11 +5,14 @@ They run on a GPU or, with TRITON_INTERPRET=1 and Triton installed, on a CPU.
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import statistics
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -217,6 +220,16 @@ def test_convolutions_of_any_small_shape_are_those_of_pytorch(seed: int) -> None
         exact = [each.double() if isinstance(each, Tensor) else each for each in given]
         mine, wanted = getattr(operations(), name)(*given), getattr(Plain(), name)(*exact)
         assert_near(*(each if isinstance(each, Tensor) else each[0] for each in (mine, wanted)))
+
+
+@pytest.mark.skipif(not IS_INTERPRETED, reason="without TRITON_INTERPRET=1 it is a benchmark")
+def test_the_benchmark_of_tiles_runs_and_its_answers_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = runpy.run_path("benchmarks/tiles.py")
+    monkeypatch.setitem(benchmark["main"].__globals__, "compile_all", lambda work, *_: set(work))
+    benchmark["main"](["--quick", "--tried", "1", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "tiles.json").read_text())
+    assert len(rows) == 16
+    assert all(row["error"] < (1e-6 if name.endswith("x3") else 1e-3) for name, row in rows.items())
 
 
 @NEEDS_TRITON
