@@ -1,12 +1,13 @@
 """How long a round of pfl-research's CIFAR-10 benchmark takes on a GPU, one run and eight in lockstep.
 
-    PYTHONPATH=src python benchmarks/rounds.py [--out DIR] [--quick]
+    PYTHONPATH=src python benchmarks/rounds.py [--out DIR] [--quick] [--profile]
 
 writes rounds.json and rounds.md into docs/benchmarks. 1,000 clients hold 50 images each, 50 of them train in a round, 5
 steps of batch 10, on a network of 1,626,442 weights (two convolutions of 3 x 3 without padding, 32 and 64 channels, a
 maximum of 2 x 2, 128 units, 10 classes). Images are random: only their shape counts here. A round is all that
 `flare run` does in one: the cell, the selection, the steps, the mean, the clock and the record; nothing is written to
-disk. --quick runs tiny sizes on a CPU, as a check that everything runs.
+disk. --quick runs tiny sizes on a CPU, as a check that everything runs. --profile writes nothing but profile.json: it
+prints how long each kernel takes in a round of as many runs in lockstep as are asked for last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import platform
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from flare.config import Config, override
 from flare.data import from_arrays
@@ -81,11 +84,10 @@ def settings(seed: int, options: argparse.Namespace, *, precision: str) -> Confi
     )
 
 
-def measure(runs: int, options: argparse.Namespace, *, precision: str) -> dict[str, Any]:
-    """Milliseconds of a round for each run, of the later half of the rounds: the first compile."""
+def members_of(runs: int, options: argparse.Namespace, *, precision: str) -> list[Member]:
     data = images(options.clients)
     held = np.split(np.arange(options.clients * IMAGES), options.clients)
-    members = [
+    return [
         Member(
             Simulation(
                 settings(seed, options, precision=precision),
@@ -96,6 +98,11 @@ def measure(runs: int, options: argparse.Namespace, *, precision: str) -> dict[s
         )
         for seed in range(runs)
     ]
+
+
+def measure(runs: int, options: argparse.Namespace, *, precision: str) -> dict[str, Any]:
+    """Milliseconds of a round for each run, of the later half of the rounds: the first compile."""
+    members = members_of(runs, options, precision=precision)
     ends = [time.perf_counter()]
     drive(members, callback=lambda member, _: ends.append(time.perf_counter()) if member is members[-1] else None)
     rounds_ms = 1e3 * np.diff(ends)
@@ -109,6 +116,56 @@ def measure(runs: int, options: argparse.Namespace, *, precision: str) -> dict[s
         "first_s": 1e-3 * rounds_ms[0],
         "goal_ms": GOALS_MS.get(runs) if precision == "float32" else None,
     }
+
+
+def kernel_times(runs: int, options: argparse.Namespace, *, precision: str) -> dict[str, Any]:
+    """Milliseconds of a round for each run by kernel and the tiles of its grid, of two rounds near the end."""
+    members = members_of(runs, options, precision=precision)
+    is_cuda, ends = options.device == "cuda", list[float]()
+    profiler = profile(activities=[ProfilerActivity.CUDA if is_cuda else ProfilerActivity.CPU])
+
+    def after(member: Member, _: object) -> None:
+        if member is not members[-1]:
+            return
+        ends.append(time.perf_counter())
+        if len(ends) == options.rounds - 3:
+            profiler.start()
+        elif len(ends) == options.rounds - 1:
+            if is_cuda:
+                torch.cuda.synchronize()
+            profiler.stop()
+
+    drive(members, callback=after)
+    with tempfile.TemporaryDirectory() as folder:
+        profiler.export_chrome_trace(f"{folder}/trace.json")
+        events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
+    times: dict[str, list[float]] = {}
+    for event in events:
+        if event.get("cat") in (("kernel", "gpu_memcpy", "gpu_memset") if is_cuda else ("cpu_op",)):
+            across = event.get("args", {}).get("grid", [0, 0, 0])
+            tiles = f" {across[0]} x {across[2]}" if event["name"].startswith("_") else ""
+            times.setdefault(event["name"][:60] + tiles, []).append(event["dur"])
+    rows = [{"kernel": name, "ms": 1e-3 * sum(each) / 2 / runs, "calls": len(each)} for name, each in times.items()]
+    rounds_ms = [1e3 * (ends[-2] - ends[-4]) / 2 / runs, 1e3 * (ends[-4] - ends[-5]) / runs]
+    return {
+        **{"runs": runs, "precision": precision, "ms_a_round_profiled": rounds_ms[0], "ms_a_round": rounds_ms[1]},
+        "kernels": sorted(rows, key=lambda row: -float(str(row["ms"]))),
+    }
+
+
+def show_profile(options: argparse.Namespace) -> None:
+    found = [kernel_times(options.runs[-1], options, precision=precision) for precision in PRECISIONS]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "profile.json").write_text(json.dumps(found, indent=2) + "\n")
+    for each in found:
+        total = sum(row["ms"] for row in each["kernels"])
+        print(
+            f"{each['runs']} in lockstep, {each['precision']}: {each['ms_a_round']:.2f} ms a round for each run; ",
+            end="",
+        )
+        print(f"profiled {each['ms_a_round_profiled']:.2f}, of which kernels {total:.2f}")
+        for row in each["kernels"][:32]:
+            print(f"  {row['ms']:.3f} ms {row['calls']:4d} x {row['kernel']}")
 
 
 def _reached(row: dict[str, Any]) -> str:
@@ -149,12 +206,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
     parser.add_argument("--runs", type=int, nargs="+", default=[1, 8], help="how many runs are in lockstep")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--profile", action="store_true", help="how long each kernel takes, not whole rounds")
     options = parser.parse_args(arguments)
     options.device, options.clients, options.selected = "cuda", CLIENTS, SELECTED
     if options.quick:
         options.device, options.clients, options.selected, options.rounds, options.runs = "cpu", 20, 2, 4, [1, 2]
     elif not torch.cuda.is_available():
         parser.error("no CUDA device is there; --quick runs tiny sizes on the CPU")
+    if options.profile:
+        options.rounds = 8
+        show_profile(options)
+        return
     machine = platform.machine() if options.quick else torch.cuda.get_device_name()
     results: dict[str, Any] = {
         "machine": f"{machine}, Python {platform.python_version()}, torch {torch.__version__}",

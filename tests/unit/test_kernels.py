@@ -5,11 +5,14 @@ They run on a GPU or, with TRITON_INTERPRET=1 and Triton installed, on a CPU.
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import statistics
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +55,19 @@ def operations() -> Any:
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(stream(seed, "numbers", *shape).standard_normal(shape, dtype=np.float32)).to(DEVICE)
+
+
+@pytest.fixture(autouse=IS_INTERPRETED)
+def _ends_of_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's interpreter cannot loop to a computed end with numpy 2.4 and later, for which no number is an array."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    patch = interpreter._patch_lang_tensor
+
+    def with_index(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_index)
 
 
 @NEEDS_TRITON
@@ -191,14 +207,99 @@ def test_convolutions_of_any_small_shape_are_those_of_pytorch(seed: int) -> None
     x = numbers(jobs, channels, *windows.side, 2 * samples)
     weight = numbers(jobs, out, channels * kernel[0] * kernel[1], seed=1)
     dy = numbers(jobs, out, windows.out_side[0] * windows.out_side[1] * 2 * samples, seed=2)
-    dwindows = numbers(jobs, weight.shape[2], dy.shape[2], seed=3)
+    dwindows, bias = numbers(jobs, weight.shape[2], dy.shape[2], seed=3), numbers(jobs, out, seed=4)
+    shaped = dy.view(jobs, out, *windows.out_side, 2 * samples)
+    pool = Pool((2, 2), windows.out_side) if min(windows.out_side) > 1 else None
     for name, given in {
         "multiply_windows": (weight, x, kernel, stride),
         "window_gradient": (dy, x, kernel, stride),
         "add_windows": (dwindows, windows, 2 * samples),
+        "convolve": (weight, x, windows, bias, pool, False),
+        "convolve_back": (weight, shaped, windows),
     }.items():
         exact = [each.double() if isinstance(each, Tensor) else each for each in given]
-        assert_near(getattr(operations(), name)(*given), getattr(Plain(), name)(*exact))
+        mine, wanted = getattr(operations(), name)(*given), getattr(Plain(), name)(*exact)
+        assert_near(*(each if isinstance(each, Tensor) else each[0] for each in (mine, wanted)))
+
+
+@pytest.mark.skipif(not IS_INTERPRETED, reason="without TRITON_INTERPRET=1 it is a benchmark")
+def test_the_benchmark_of_tiles_runs_and_its_answers_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = runpy.run_path("benchmarks/tiles.py")
+    monkeypatch.setitem(benchmark["main"].__globals__, "compile_all", lambda work, *_: set(work))
+    benchmark["main"](["--quick", "--tried", "1", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "tiles.json").read_text())
+    assert len(rows) == 16
+    assert all(row["error"] < (1e-6 if name.endswith("x3") else 1e-3) for name, row in rows.items())
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("swapped", [False, True], ids=["as they are", "swapped"])
+@pytest.mark.parametrize(
+    ("precision", "split"), [("tf32x3", ""), ("tf32x3", "pair"), ("tf32", "cut"), ("tf32", "cuts")]
+)
+def test_products_are_those_of_pytorch_however_they_are_cut(precision: str, split: str, swapped: bool) -> None:
+    launch, tiles = kernels().launch, kernels().Tiles(32, 64, 16, 4, 2, 2, split, swapped)
+    x, weight, dy = numbers(2, 5, 7, 8, 10), numbers(2, 33, 45), numbers(2, 33, 300, seed=1)
+    window, near = kernels().Window((3, 3), (7, 8), 10), 1e-6 if precision == "tf32x3" else 1e-3
+    exact = [each.double() for each in (weight, x, dy)]
+    asked: dict[str, Any] = {"window": window, "tiles": tiles}
+    forward = launch(weight, x, 300, 45, precision, **asked, taps_down=True)
+    assert_near(forward, Plain().multiply_windows(*exact[:2], (3, 3), (1, 1)), near)
+    assert_near(
+        launch(dy, x, 45, 300, precision, **asked), Plain().window_gradient(*exact[:0:-1], (3, 3), (1, 1)), near
+    )
+    product = launch(weight.transpose(1, 2), dy, 300, 33, precision, tiles=tiles)
+    assert_near(product, torch.bmm(exact[0].transpose(1, 2), exact[2]), near)
+
+
+CONVOLUTIONS = {
+    "more channels than a tile": (17, 70, Windows((3, 3), (1, 1), (0, 0), (8, 7)), 4),
+    "padding, and a window that is not square": (20, 33, Windows((3, 2), (1, 1), (2, 1), (7, 8)), 2),
+    "few channels": (3, 5, Windows((5, 5), (1, 1), (1, 0), (9, 11)), 6),
+    "lines longer than a tile": (16, 16, Windows((5, 5), (1, 1), (0, 0), (6, 9)), 40),
+    "a window of one place": (18, 7, Windows((1, 1), (1, 1), (0, 0), (5, 4)), 10),
+}
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("is_finished", [False, True], ids=["as it is", "finished"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_and_its_way_back_are_those_of_pytorch_and_a_job_alone_has_the_same_bits(
+    name: str, is_finished: bool
+) -> None:
+    channels, out, windows, samples = CONVOLUTIONS[name]
+    size, jobs = channels * windows.kernel[0] * windows.kernel[1], 3
+    weight = numbers(jobs, 7 + out * size + 3)[:, 7 : 7 + out * size].unflatten(1, (out, size))  # rows lie apart
+    x, dy = numbers(jobs, channels, *windows.side, samples), numbers(jobs, out, *windows.out_side, samples, seed=1)
+    bias = numbers(jobs, out, seed=2) if is_finished else None
+    pool = Pool((2, 2), windows.out_side) if is_finished and windows.kernel != (3, 2) else None
+    exact_bias = None if bias is None else bias.double()
+    wanted, places = Plain().convolve(weight.double(), x.double(), windows, exact_bias, pool, is_finished)
+    wanted_dx = Plain().convolve_back(weight.double(), dy.double(), windows)
+    for tf32, near in ((False, 1e-6), (True, 1e-3)):
+        ours = type(operations())(tf32=tf32)
+        y, which = ours.convolve(weight, x, windows, bias, pool, is_finished)
+        dx = ours.convolve_back(weight, dy, windows)
+        assert_near(y, wanted, near)
+        assert_near(dx, wanted_dx, near)
+        assert (which is None) == (places is None)
+        if which is not None:
+            assert float((which != places).float().mean()) < near  # where two places are equal but for rounding
+        alone, _ = ours.convolve(weight[2:], x[2:], windows, None if bias is None else bias[2:], pool, is_finished)
+        assert torch.equal(alone[0], y[2])
+        assert torch.equal(ours.convolve_back(weight[2:], dy[2:], windows)[0], dx[2])
+
+
+@NEEDS_TRITON
+def test_nan_is_the_maximum_where_a_convolution_is_finished_too() -> None:
+    windows, pool = Windows((1, 1), (1, 1), (0, 0), (4, 4)), Pool((2, 2), (4, 4))
+    x, weight = numbers(2, 1, 4, 4, 2), torch.ones(2, 1, 1, device=DEVICE)
+    x[0, 0, 0, 1, 0] = x[0, 0, 0, 0, 0] = x[0, 0, 3, 3, 0] = torch.nan
+    for tf32 in (False, True):
+        y, which = type(operations())(tf32=tf32).convolve(weight, x, windows, None, pool, True)
+        wanted, places = Plain().convolve(weight, x, windows, None, pool, True)
+        assert torch.equal(y.isnan(), wanted.isnan())
+        assert torch.equal(which, places)
 
 
 @NEEDS_TRITON
@@ -380,7 +481,9 @@ def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rul
 
 @NEEDS_TRITON
 @pytest.mark.filterwarnings("default")  # that graphs could not be recorded either
-@pytest.mark.parametrize("what", ["finish", "window_gradient", "add_outer_", "with_contrast"])
+@pytest.mark.parametrize(
+    "what", ["finish", "convolve", "convolve_back", "window_gradient", "add_outer_", "with_contrast"]
+)
 def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flare.learning.engine.convolutions import can_pool, convolve, convolve_back
 from flare.learning.engine.kernels import TensorCores
 from flare.learning.engine.launching import ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pool, Windows
@@ -355,6 +356,23 @@ def _most_in_line(samples: int) -> int:
 @final
 class Kernels(TensorCores):
     """Operations by kernels of our own."""
+
+    def convolve(
+        self, weight: Tensor, x: Tensor, windows: Windows, bias: Tensor | None, pool: Pool | None, relu: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """In one pass where the windows lie one apart, with the maximum where it is of 2 x 2."""
+        if windows.stride == (1, 1) and can_pool(pool):
+            return convolve(weight, x, windows, self._precision, bias=bias, pool=pool, relu=relu)
+        y = self.multiply_windows(weight, x, windows.kernel, windows.stride)
+        y = y.view(*y.shape[:2], *windows.out_side, x.shape[-1])
+        return (y, None) if bias is None and pool is None and not relu else self.finish(y, bias, pool, relu)
+
+    def convolve_back(self, weight: Tensor, dy: Tensor, windows: Windows) -> Tensor:
+        """In one pass where the windows lie one apart."""
+        if windows.stride == (1, 1):
+            return convolve_back(weight, dy, windows, self._precision)
+        dwindows = self.multiply(weight.transpose(1, 2), dy.flatten(2))
+        return self.add_windows(dwindows, windows, dy.shape[-1])
 
     def add_windows(self, dwindows: Tensor, windows: Windows, samples: int) -> Tensor:
         """In one pass: every place gathers what belongs to it."""

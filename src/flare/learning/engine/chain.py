@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast, final
 
@@ -74,18 +74,33 @@ class LayerProgram(PlainRows):
 
     def _through(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Tensor:
         """What comes out of some layers; nothing is kept."""
-        parameters = self._parameters(weights)
-        for layer in layers:
-            x = layer.forward(parameters[layer.parameter], x)[0]
-        return x
+        answer = x
+        for each, _ in self._passes(layers, weights, x):
+            answer = each
+        return answer
 
     def _forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[Kept]]:
         """The logits, and what each layer keeps for the way back."""
-        parameters, kept = self._parameters(weights), []
-        for layer in self.layers:
-            x, keep = layer.forward(parameters[layer.parameter], x)
-            kept.append(keep)
-        return x, kept
+        answer, kept = x, list[Kept]()
+        for each, of_layers in self._passes(self.layers, weights, x):
+            answer = each
+            kept += of_layers
+        return answer, kept
+
+    def _passes(self, layers: Sequence[Layer], weights: Tensor, x: Tensor) -> Iterator[tuple[Tensor, tuple[Kept, ...]]]:
+        """What comes out of one layer after the other, or of two that are one pass, and what they keep."""
+        parameters = self._parameters(weights)
+        left = list(layers)
+        while left:
+            layer = left.pop(0)
+            weight, after = parameters[layer.parameter], left[0] if left else None
+            if isinstance(layer, Convolution) and isinstance(after, Finish):
+                del left[0]
+                x, keep, finish_keeps = layer.finished(weight, x, after, parameters[after.parameter])
+                yield x, (keep, finish_keeps)
+            else:
+                x, keep = layer.forward(weight, x)
+                yield x, (keep,)
 
     def _backward(
         self, weights: Tensor, kept: Sequence[Kept], dy: Tensor, shares: Tensor, anchors: Anchors | None

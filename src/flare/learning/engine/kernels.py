@@ -25,6 +25,7 @@ from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.launching import ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pair, window_columns
+from flare.learning.engine.splitting import CUT, CUTS, PAIR, add_product
 
 _THREE, _SIX = "tf32x3", "bf16x6"
 
@@ -77,20 +78,21 @@ def _product(
     bn: tl.constexpr,
     bk: tl.constexpr,
     precision: tl.constexpr,
+    swapped: tl.constexpr,  # whether the tensor cores are given b^T a^T, b from registers
 ):
     tiles: tl.constexpr = (columns + bn - 1) // bn
     tile, job, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     row = (tile // tiles) * bm + tl.arange(0, bm)
     column = (tile % tiles) * bn + tl.arange(0, bn)
-    a += job * a_job + row[:, None] * a_row
+    a += job * a_job
     b += job * b_job
     if window_width == 0:
-        b += column[None, :] * b_column
+        across = column * b_column
     elif taps_down:
-        b += _place_offset(column, run, line, in_line)[None, :]
+        across = _place_offset(column, run, line, in_line)
     else:
-        b += _tap_offset(column, window_width, taps, channel, line, samples)[None, :]
-    total = tl.zeros((bm, bn), dtype=tl.float32)
+        across = _tap_offset(column, window_width, taps, channel, line, samples)
+    total = tl.zeros((bn, bm) if swapped else (bm, bn), dtype=tl.float32)
     for step in range(0, part_depth, bk):
         k = part * part_depth + step + tl.arange(0, bk)
         if window_width == 0:
@@ -99,11 +101,26 @@ def _product(
             below = _tap_offset(k, window_width, taps, channel, line, samples)
         else:
             below = _place_offset(k, run, line, in_line)
-        left = tl.load(a + k[None, :] * a_depth, mask=(row[:, None] < rows) & (k[None, :] < depth), other=0.0)
-        right = tl.load(b + below[:, None], mask=(k[:, None] < depth) & (column[None, :] < columns), other=0.0)
-        total = tl.dot(left, right, total, input_precision=precision)
-    c += (job * parts + part) * (rows * columns) + row[:, None] * columns + column[None, :]
-    tl.store(c, total, mask=(row[:, None] < rows) & (column[None, :] < columns))
+        inside = k < depth
+        # Addresses are laid as the tensor cores take them: a tile that is turned afterwards is read piece by piece.
+        if swapped:
+            of_b = b + across[:, None] + below[None, :]
+            left = tl.load(of_b, mask=(column[:, None] < columns) & inside[None, :], other=0.0)
+            of_a = a + row[None, :] * a_row + k[:, None] * a_depth
+            right = tl.load(of_a, mask=(row[None, :] < rows) & inside[:, None], other=0.0)
+        else:
+            of_a = a + row[:, None] * a_row + k[None, :] * a_depth
+            left = tl.load(of_a, mask=(row[:, None] < rows) & inside[None, :], other=0.0)
+            of_b = b + across[None, :] + below[:, None]
+            right = tl.load(of_b, mask=inside[:, None] & (column[None, :] < columns), other=0.0)
+        total = add_product(total, left, right, precision)
+    c += (job * parts + part) * (rows * columns)
+    if swapped:
+        at = row[None, :] * columns + column[:, None]
+        tl.store(c + at, total, mask=(row[None, :] < rows) & (column[:, None] < columns))
+    else:
+        at = row[:, None] * columns + column[None, :]
+        tl.store(c + at, total, mask=(row[:, None] < rows) & (column[None, :] < columns))
 
 
 @triton.jit
@@ -150,7 +167,7 @@ def _add_outer(
         k = step + tl.arange(0, bk)
         left = tl.load(dy + k[None, :] * dy_depth, mask=(row[:, None] < rows) & (k[None, :] < depth), other=0.0)
         right = tl.load(x + k[:, None] * x_depth, mask=(k[:, None] < depth) & (column[None, :] < columns), other=0.0)
-        total = tl.dot(left, right, total, input_precision=precision)
+        total = add_product(total, left, right, precision)
     weights += job * weights_job + row[:, None] * columns + column[None, :]
     inside = (row[:, None] < rows) & (column[None, :] < columns)
     # The weights are read last: held meanwhile, they would leave room for half as many tiles at once.
@@ -165,7 +182,11 @@ _KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions and isinstance(_pr
 class Tiles(NamedTuple):
     """How a product is cut: the size of a tile of the answer, the depth of a step, and how many do it.
 
-    six   whether factors are split into three of bfloat16 and six of their products added, not two of TF32 and three
+    parts     into how many the depth is divided
+    split     how factors are split, where not as the precision says: into three of bfloat16, by which six of their
+              products are added (`_SIX`); or by hand, so that the left one is taken from registers: into two of TF32
+              (`PAIR`), or, where they are rounded, not at all (`CUT`, and `CUTS` where the right one lies across)
+    swapped   whether the right factor takes the place of the left
     """
 
     bm: int
@@ -174,7 +195,13 @@ class Tiles(NamedTuple):
     warps: int
     stages: int
     parts: int = 1
-    six: bool = False
+    split: str = ""
+    swapped: bool = False
+
+    @property
+    def six(self) -> bool:
+        """Whether six products are added."""
+        return self.split == _SIX
 
 
 class Window(NamedTuple):
@@ -222,12 +249,12 @@ def _tiles_across(rows: int, columns: int, depth: int) -> Tiles:
         bm = _tile(rows, 32)
         return Tiles(bm, 256, 32, 4, 1) if depth <= 32 else Tiles(bm, 256, 16, 4, 3)
     if columns <= 64:
-        return Tiles(64, 64, 32, 4, 2, six=True)
+        return Tiles(64, 64, 32, 4, 2, split=_SIX)
     if depth <= 16:  # one step: all is reading and writing
         return Tiles(32, 128, 16, 4, 1)
     if depth <= 64:
-        return Tiles(64, 128, 32, 4, 1, six=True) if depth <= 32 else Tiles(64, 64, 64, 4, 1, six=True)
-    return Tiles(64, 64, 32, 4, 4, six=True)
+        return Tiles(64, 128, 32, 4, 1, split=_SIX) if depth <= 32 else Tiles(64, 64, 64, 4, 1, split=_SIX)
+    return Tiles(64, 64, 32, 4, 4, split=_SIX)
 
 
 def _tiles_along_depth(rows: int, columns: int, depth: int) -> Tiles:
@@ -269,8 +296,7 @@ def launch(
     cut = tiles
     if cut is None:
         cut = choose_tiles(rows, columns, depth, along_depth=along_depth, precision=precision)
-    assert precision == _THREE or not cut.six
-    split = _SIX if cut.six else precision
+    split = _split(cut, precision)
     c = torch.empty((jobs, cut.parts, rows, columns), device=a.device, dtype=a.dtype)
     part_depth = -(-depth // (cut.parts * cut.bk)) * cut.bk
     sizes = {"rows": rows, "columns": columns, "depth": depth, "parts": cut.parts, "part_depth": part_depth}
@@ -283,8 +309,14 @@ def launch(
         windows = _window_numbers(window)
     tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
     grid = (ceil_div(rows, cut.bm) * ceil_div(columns, cut.bn), jobs, cut.parts)
-    start(_product, grid, a, b, c, **sizes, **strides, **windows, taps_down=taps_down, precision=split, **tiling)
+    asked = {"taps_down": taps_down, "precision": split, "swapped": cut.swapped}
+    start(_product, grid, a, b, c, **sizes, **strides, **windows, **asked, **tiling)
     return c.view(jobs, rows, columns) if cut.parts == 1 else _added(c)
+
+
+def _split(cut: Tiles, precision: str) -> str:
+    assert cut.split in (("", _SIX, PAIR) if precision == _THREE else ("", CUT, CUTS))
+    return cut.split or precision
 
 
 _ADDED_AT_ONCE = 1024
@@ -310,7 +342,7 @@ def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision:
     tiling = {"bm": tiles.bm, "bn": tiles.bn, "bk": tiles.bk, "num_warps": tiles.warps, "num_stages": tiles.stages}
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     grid = (ceil_div(rows, tiles.bm) * ceil_div(columns, tiles.bn), jobs)
-    start(_add_outer, grid, weights, dy, x, scale, **sizes, **strides, precision=precision, **tiling)
+    start(_add_outer, grid, weights, dy, x, scale, **sizes, **strides, precision=_split(tiles, precision), **tiling)
 
 
 def _window_numbers(window: Window) -> dict[str, int]:
@@ -353,7 +385,7 @@ class TensorCores:
         """Without the product in between, but for batches of thousands."""
         sizes = (dy.shape[1], x.shape[1], dy.shape[2])
         tiles = choose_tiles(*sizes, along_depth=x.stride(2) == 1, precision=self._precision)
-        if tiles.parts > 1 or tiles.six:
+        if tiles.parts > 1 or tiles.six or tiles.swapped:
             weights.addcmul_(self.multiply(dy, x.transpose(1, 2)).flatten(1), scale)
         else:
             add_outer_(weights, dy, x, scale, self._precision, tiles)

@@ -75,22 +75,23 @@ class Convolution:
 
     def forward(self, weight: Tensor | None, x: Tensor) -> tuple[Tensor, Kept]:
         """Keeps the input with its padding."""
+        y, kept, _ = self.finished(weight, x, Finish(self.operations), None)
+        return y, kept
+
+    def finished(self, weight: Tensor | None, x: Tensor, by: Finish, bias: Tensor | None) -> tuple[Tensor, Kept, Kept]:
+        """What comes out of the layer that follows, and what each of the two keeps."""
         assert weight is not None
         pad_h, pad_w = self.windows.padding
         if pad_h or pad_w:
             x = functional.pad(x, (0, 0, pad_w, pad_w, pad_h, pad_h))
-        y = self.operations.multiply_windows(weight, x, self.windows.kernel, self.windows.stride)
-        return y.view(*y.shape[:2], *self.windows.out_side, x.shape[-1]), (x,)
+        y, which = self.operations.convolve(weight, x, self.windows, bias, by.pool, by.relu)
+        return y, (x,), by.kept(y, which)
 
     def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
-        """The gradient of the windows, added back where they came from; and dy times the windows, transposed."""
+        """dy through all windows backwards; and dy times the windows, transposed."""
         assert weight is not None
-        flat = dy.flatten(2)
-        dweight = self.operations.window_gradient(flat, kept[0], self.windows.kernel, self.windows.stride)
-        if not to_input:
-            return None, dweight
-        dwindows = self.operations.multiply(weight.transpose(1, 2), flat)
-        return self.operations.add_windows(dwindows, self.windows, dy.shape[-1]), dweight
+        dweight = self.operations.window_gradient(dy.flatten(2), kept[0], self.windows.kernel, self.windows.stride)
+        return self.operations.convolve_back(weight, dy, self.windows) if to_input else None, dweight
 
 
 @final
@@ -107,9 +108,13 @@ class Finish:
     relu: bool = False
 
     def forward(self, weight: Tensor | None, x: Tensor) -> tuple[Tensor, Kept]:
-        """Keeps the output of ReLU, which tells where its input was positive, and which places were maxima."""
+        """In one pass."""
         y, which = self.operations.finish(x, weight, self.pool, self.relu)
-        return y, (y,) * self.relu + (() if which is None else (which,))
+        return y, self.kept(y, which)
+
+    def kept(self, y: Tensor, which: Tensor | None) -> Kept:
+        """The output of ReLU, which tells where its input was positive, and which places were maxima."""
+        return (y,) * self.relu + (() if which is None else (which,))
 
     def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
         """Both together."""

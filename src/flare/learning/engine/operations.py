@@ -60,17 +60,19 @@ class Operations(Protocol):
         """(jobs, rows, depth) by (jobs, depth, columns)."""
         ...
 
-    def multiply_windows(self, weight: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
-        """(jobs, out, C kh kw) by all windows of x (jobs, C, H, W, samples): (jobs, out, h w samples)."""
+    def convolve(
+        self, weight: Tensor, x: Tensor, windows: Windows, bias: Tensor | None, pool: Pool | None, relu: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """(jobs, out, C kh kw) by all windows of x (jobs, C, H, W, samples), its padding included, and of that what
+        `finish` answers: (jobs, out, h, w, samples)."""
+        ...
+
+    def convolve_back(self, weight: Tensor, dy: Tensor, windows: Windows) -> Tensor:
+        """The gradient of x there, without its padding, from that of the product, dy (jobs, out, h, w, samples)."""
         ...
 
     def window_gradient(self, dy: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
         """The gradient of `weight` there: dy (jobs, out, h w samples) by the windows, transposed."""
-        ...
-
-    def add_windows(self, dwindows: Tensor, windows: Windows, samples: int) -> Tensor:
-        """The gradient of x there without its padding, (jobs, C, H, W, samples): that of the windows,
-        (jobs, C kh kw, h w samples), each number added back where it came from."""
         ...
 
     def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
@@ -110,8 +112,20 @@ class Plain:
         """One batched product."""
         return torch.bmm(a, b)
 
+    def convolve(
+        self, weight: Tensor, x: Tensor, windows: Windows, bias: Tensor | None, pool: Pool | None, relu: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """One after the other."""
+        y = self.multiply_windows(weight, x, windows.kernel, windows.stride)
+        return self.finish(y.view(*y.shape[:2], *windows.out_side, x.shape[-1]), bias, pool, relu)
+
+    def convolve_back(self, weight: Tensor, dy: Tensor, windows: Windows) -> Tensor:
+        """The gradient of the windows, added back where they came from."""
+        dwindows = self.multiply(weight.transpose(1, 2), dy.flatten(2))
+        return self.add_windows(dwindows, windows, dy.shape[-1])
+
     def multiply_windows(self, weight: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
-        """By the columns."""
+        """(jobs, out, C kh kw) by all windows of x (jobs, C, H, W, samples), as columns: (jobs, out, h w samples)."""
         return torch.bmm(weight, window_columns(x, kernel, stride))
 
     def window_gradient(self, dy: Tensor, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
@@ -119,7 +133,9 @@ class Plain:
         return torch.bmm(dy, window_columns(x, kernel, stride).transpose(1, 2))
 
     def add_windows(self, dwindows: Tensor, windows: Windows, samples: int) -> Tensor:
-        """First along rows, then along columns."""
+        """The gradient of an activation without its padding, (jobs, C, H, W, samples): that of its windows,
+        (jobs, C kh kw, h w samples), each number added back where it came from. First along rows, then along columns.
+        """
         (pad_h, pad_w), (height, width), step = windows.padding, windows.side, windows.stride
         parts = dwindows.view(len(dwindows), -1, *windows.kernel, *windows.out_side, samples)
         rows = _overlap_add(parts.unbind(3), dim=4, step=step[1], size=width)  # (jobs, C, kh, h, W, samples)

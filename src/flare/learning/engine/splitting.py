@@ -1,0 +1,65 @@
+# mypy: ignore-errors
+"""How factors in float32 are rounded or split for tensor cores, inside of Triton kernels.
+
+A number is the sum of two of TF32 (11 bits with the leading one) but for its last bits: the number rounded, and what is
+left. Three of the four products of such pairs are added, the small ones first: about the accuracy of float32. The
+compiler can do the same, but it also looks for nan at every step; here what is infinite becomes nan. The left factor
+goes to the tensor cores from registers, where it was split. The compiler hands it over so only where something was
+computed with it: where it is to be rounded to TF32 alone, its last bits are cut off, as the tensor cores would.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+PAIR, CUT, CUTS = "pair", "cut", "cuts"
+"""Split in two by hand; the left factor, or both, cut off by hand. Other precisions are those that Triton knows."""
+
+
+@triton.jit
+def rounded(x):
+    """To TF32. Of nan something else may become: what is left, x - rounded(x), is nan."""
+    bits = x.to(tl.uint32, bitcast=True)
+    return ((bits + 0x1000) & 0xFFFFE000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def cut_off(x):
+    """To TF32, towards zero, as tensor cores do; nan stays nan."""
+    return (x.to(tl.uint32, bitcast=True) & 0xFFFFE000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def add_product(total, left, right, precision: tl.constexpr):
+    """total + left right."""
+    if precision == "pair":
+        left_high = rounded(left)
+        right_high = rounded(right)
+        total = tl.dot(left - left_high, right_high, total, input_precision="tf32")
+        total = tl.dot(left_high, right - right_high, total, input_precision="tf32")
+        total = tl.dot(left_high, right_high, total, input_precision="tf32")
+    elif precision == "cut":
+        total = tl.dot(cut_off(left), right, total, input_precision="tf32")
+    elif precision == "cuts":
+        total = tl.dot(cut_off(left), cut_off(right), total, input_precision="tf32")
+    else:
+        total = tl.dot(left, right, total, input_precision=precision)
+    return total
+
+
+@triton.jit
+def add_laid_product(total, left, at, plane: tl.constexpr, precision: tl.constexpr):
+    """total + left right, with the right factor at some addresses, in two planes where it was split."""
+    right = tl.load(at)
+    if precision == "pair":
+        rest = tl.load(at + plane)
+        high = rounded(left)
+        total = tl.dot(left - high, right, total, input_precision="tf32")
+        total = tl.dot(high, rest, total, input_precision="tf32")
+        total = tl.dot(high, right, total, input_precision="tf32")
+    elif precision == "tf32":
+        total = tl.dot(cut_off(left), right, total, input_precision="tf32")
+    else:
+        total = tl.dot(left, right, total, input_precision=precision)
+    return total
