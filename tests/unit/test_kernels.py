@@ -240,7 +240,7 @@ def test_the_benchmark_of_tiles_runs_and_its_answers_are_right(tmp_path: Path, m
 def test_products_are_those_of_pytorch_however_they_are_cut(precision: str, split: str, swapped: bool) -> None:
     launch, tiles = kernels().launch, kernels().Tiles(32, 64, 16, 4, 2, 2, split, swapped)
     x, weight, dy = numbers(2, 5, 7, 8, 10), numbers(2, 33, 45), numbers(2, 33, 300, seed=1)
-    window, near = kernels().Window((3, 3), (7, 8), 10), 1e-6 if precision == "tf32x3" else 1e-3
+    window, near = kernels().Window((3, 3), (7, 8), 10), 1e-6 if precision == "tf32x3" else 2e-3
     exact = [each.double() for each in (weight, x, dy)]
     asked: dict[str, Any] = {"window": window, "tiles": tiles}
     forward = launch(weight, x, 300, 45, precision, **asked, taps_down=True)
@@ -276,7 +276,7 @@ def test_a_convolution_and_its_way_back_are_those_of_pytorch_and_a_job_alone_has
     exact_bias = None if bias is None else bias.double()
     wanted, places = Plain().convolve(weight.double(), x.double(), windows, exact_bias, pool, is_finished)
     wanted_dx = Plain().convolve_back(weight.double(), dy.double(), windows)
-    for tf32, near in ((False, 1e-6), (True, 1e-3)):
+    for tf32, near in ((False, 1e-6), (True, 2e-3)):
         ours = type(operations())(tf32=tf32)
         y, which = ours.convolve(weight, x, windows, bias, pool, is_finished)
         dx = ours.convolve_back(weight, dy, windows)
@@ -298,8 +298,10 @@ def test_nan_is_the_maximum_where_a_convolution_is_finished_too() -> None:
     for tf32 in (False, True):
         y, which = type(operations())(tf32=tf32).convolve(weight, x, windows, None, pool, True)
         wanted, places = Plain().convolve(weight, x, windows, None, pool, True)
+        assert places is not None
         assert torch.equal(y.isnan(), wanted.isnan())
         assert torch.equal(which, places)
+        weight[1] = torch.nan
 
 
 @NEEDS_TRITON

@@ -357,6 +357,10 @@ def _most_in_line(samples: int) -> int:
 class Kernels(TensorCores):
     """Operations by kernels of our own."""
 
+    def writes_windows(self, windows: Windows) -> bool:
+        """Where they do not lie one apart."""
+        return windows.stride != (1, 1)
+
     def convolve(
         self, weight: Tensor, x: Tensor, windows: Windows, bias: Tensor | None, pool: Pool | None, relu: bool
     ) -> tuple[Tensor, Tensor | None]:

@@ -148,7 +148,7 @@ class LayerProgram(PlainRows):
         if getattr(module, "bias", None) is not None:
             self._finish(Finish(self._operations, parameter=index.get(f"{prefix}bias", -1)))
         columns = 0
-        if isinstance(layer, Convolution):
+        if isinstance(layer, Convolution) and self._operations.writes_windows(layer.windows):
             columns = math.prod(layer.windows.kernel) * cast("nn.Conv2d", module).in_channels * math.prod(shape[1:])
         self.floats_per_sample += 3 * math.prod(shape) + 3 * columns
         return shape

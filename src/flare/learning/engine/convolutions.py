@@ -42,7 +42,7 @@ def _lay(
     of_channel: tl.constexpr,  # strides of the weights
     of_inner: tl.constexpr,
     size: tl.constexpr,  # of a plane
-    is_pair: tl.constexpr,
+    split: tl.constexpr,
     block: tl.constexpr,
 ):
     job = tl.program_id(1).to(tl.int64)
@@ -52,11 +52,13 @@ def _lay(
     there = (place < size) & (channel < channels) & (tap < taps) & (m < inner)
     at = weights + job * weights_job + channel * of_channel + m * of_inner + tap
     numbers = tl.load(at, mask=there, other=0.0)
-    if is_pair:
+    if split == "pair":
         high = rounded(numbers)
         tl.store(laid + job * (2 * size) + place, high, mask=place < size)
         tl.store(laid + job * (2 * size) + size + place, numbers - high, mask=place < size)
     else:
+        if split == "tf32":  # the tensor cores would cut off the last bits, always towards zero
+            numbers = tl.where(numbers != numbers, numbers, rounded(numbers))
         tl.store(laid + job * size + place, numbers, mask=place < size)
 
 
@@ -269,11 +271,11 @@ def _lay_weights(weights: Tensor, channels: int, inner: int, taps: int, cut: Pla
     jobs = len(weights)
     room = inner if is_dense else ceil_div(inner, cut.bk) * cut.bk
     deep, height = ceil_div(room * taps, cut.bk) * cut.bk, ceil_div(channels, cut.bn) * cut.bn
-    is_pair, size = cut.split == PAIR, height * deep
-    laid = torch.empty((jobs, 2 if is_pair else 1, height, deep), device=weights.device, dtype=weights.dtype)
+    size = height * deep
+    laid = torch.empty((jobs, 2 if cut.split == PAIR else 1, height, deep), device=weights.device, dtype=weights.dtype)
     sizes = {"channels": channels, "inner": inner, "inner_room": room}
     strides = {"weights_job": weights.stride(0), "of_channel": weights.stride(1), "of_inner": weights.stride(2)}
-    counts = {"taps": taps, "deep": deep, "size": size, "is_pair": is_pair, "block": _LAID_AT_ONCE}
+    counts = {"taps": taps, "deep": deep, "size": size, "split": cut.split, "block": _LAID_AT_ONCE}
     start(_lay, (ceil_div(size, _LAID_AT_ONCE), jobs), weights, laid, **sizes, **strides, **counts)
     return _Laid(laid, sizes | {"deep": deep, "plane": size, "laid_job": laid.stride(0)})
 

@@ -56,6 +56,10 @@ class Operations(Protocol):
     samples_unit: int
     """Batches whose size is a multiple of this are read the fastest."""
 
+    def writes_windows(self, windows: Windows) -> bool:
+        """Whether all windows of an activation are written down on the way forward or back, which takes memory."""
+        ...
+
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """(jobs, rows, depth) by (jobs, depth, columns)."""
         ...
@@ -107,6 +111,10 @@ class Plain:
     """By PyTorch."""
 
     samples_unit = 4
+
+    def writes_windows(self, windows: Windows) -> bool:
+        """As columns."""
+        return True
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """One batched product."""
