@@ -43,7 +43,7 @@ PLAIN = Plain()
 PRECISIONS = ("tf32x3", "tf32")
 BEFORE = "before"
 BYTES_A_US = 4.2e6  # what an H200 copies
-SIGNS = {"": "", "tf32x3": "t", "bf16x6": "b", "pair": "+", "cut": "c", "cuts": "C"}
+SIGNS = {"": "", "tf32x3": "t", "bf16x6": "b", "cut": "c", "cuts": "C"}
 Cut = Tiles | PlaceTiles | str
 
 
@@ -88,7 +88,8 @@ class Shape(NamedTuple):
     @property
     def chosen(self) -> Tiles:
         """What the engine takes."""
-        return choose_tiles(self.rows, self.columns, self.depth, along_depth=self.along_depth, precision=self.precision)
+        lies = {"along_depth": self.along_depth, "is_turned": self.transposed[0]}
+        return choose_tiles(*self.sizes, **lies, precision=self.precision)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -250,7 +251,7 @@ def _drawn(jobs: int, rows: int, columns: int, is_transposed: bool, device: str)
 
 def product_candidates(shape: Shape) -> list[Tiles]:
     """Cuts that suit the shape."""
-    splits = ("", "bf16x6", "pair") if shape.precision == PRECISIONS[0] else ("", "cut", "cuts")
+    splits = ("", "bf16x6") if shape.precision == PRECISIONS[0] else ("", "cut", "cuts")
     found = []
     sizes = itertools.product((16, 32, 64, 128), (16, 32, 64, 128, 256), (16, 32, 64), (4, 8, 2), (1, 2, 3, 4))
     for (bm, bn, bk, warps, stages), split, swapped in itertools.product(sizes, splits, (False, True)):

@@ -255,11 +255,16 @@ class _Laid(NamedTuple):
 
 
 def choose_place_tiles(channels: int, inner: int, taps: int, *, back: bool, precision: str) -> PlaceTiles:
-    """By the shape alone."""
+    """By the shape alone, by which way it goes, and by how factors are rounded; read off `benchmarks/tiles.py` on an
+    H200."""
     bn = min(64, max(16, power_of_2(channels)))
-    if inner < 16 and not back:
-        return PlaceTiles(128, bn, 32, 4, 3)
-    return PlaceTiles(128, bn, 32, 4, 3)
+    if back:
+        return PlaceTiles(128, bn, 16 if taps <= 9 else 32, 4, 3)
+    if inner < 16:
+        return PlaceTiles(128, bn, 32, 4, 3) if inner * taps <= 32 else PlaceTiles(64, bn, 16, 4, 3)
+    if precision == "tf32":
+        return PlaceTiles(128, bn, 16, 4, 4)
+    return PlaceTiles(128, bn, 32, 4, 3) if channels > 32 else PlaceTiles(64, bn, 16, 4, 3)
 
 
 def _lay_weights(weights: Tensor, channels: int, inner: int, taps: int, cut: PlaceTiles, *, is_dense: bool) -> _Laid:

@@ -25,7 +25,7 @@ from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.launching import ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pair, window_columns
-from flare.learning.engine.splitting import CUT, CUTS, PAIR, add_product
+from flare.learning.engine.splitting import CUT, CUTS, add_product
 
 _THREE, _SIX = "tf32x3", "bf16x6"
 
@@ -184,8 +184,8 @@ class Tiles(NamedTuple):
 
     parts     into how many the depth is divided
     split     how factors are split, where not as the precision says: into three of bfloat16, by which six of their
-              products are added (`_SIX`); or by hand, so that the left one is taken from registers: into two of TF32
-              (`PAIR`), or, where they are rounded, not at all (`CUT`, and `CUTS` where the right one lies across)
+              products are added (`_SIX`); or, where they are rounded, cut off by hand, so that the left one is taken
+              from registers (`CUT`, and `CUTS` where the right one lies across)
     swapped   whether the right factor takes the place of the left
     """
 
@@ -212,23 +212,42 @@ class Window(NamedTuple):
     samples: int
 
 
-def choose_tiles(rows: int, columns: int, depth: int, *, along_depth: bool, precision: str) -> Tiles:
-    """By the shape alone, by whether neighbours in the memory of the right factor are neighbours in the depth, and by
-    how factors are rounded.
+def choose_tiles(
+    rows: int, columns: int, depth: int, *, along_depth: bool, precision: str, is_turned: bool = False
+) -> Tiles:
+    """By the shape alone, by whether neighbours in the memory of the right factor are neighbours in the depth, by
+    whether those of the left one are not (`is_turned`), and by how factors are rounded.
 
     Read off `benchmarks/tiles.py` on an H200. Where they are, its tensor cores take TF32 as it lies there; where they
     are not, bfloat16 alone, and six products of that are faster than three of TF32.
     """
-    cut = _tiles_along_depth(rows, columns, depth) if along_depth else _tiles_across(rows, columns, depth)
-    if precision != _THREE:
-        return _tiles_of_one_product(rows, columns, depth, cut, along_depth=along_depth)
+    is_split = precision == _THREE
+    if not along_depth and 16 < columns <= 64 and rows > 32:
+        if is_split:
+            cut = _tiles_of_few_columns(depth, is_turned=is_turned)
+        else:
+            cut = Tiles(128, 64, 64, 4, 3, split=CUTS) if is_turned else Tiles(128, 64, 32, 8, 4, split=CUT, swapped=True)
+    else:
+        cut = _tiles_along_depth(rows, columns, depth) if along_depth else _tiles_across(rows, columns, depth)
+        if not is_split:
+            return _tiles_of_one_product(rows, columns, depth, cut, along_depth=along_depth)
     return _tiles_without_six(rows, columns, cut) if cut.six and not _KNOWS_SIX else cut
+
+
+def _tiles_of_few_columns(depth: int, *, is_turned: bool) -> Tiles:
+    """As of a dense layer and its way back."""
+    if is_turned:
+        return Tiles(128, 64, 32, 4, 3, split=_SIX)
+    return Tiles(64, 64, 64 if depth <= 1024 else 32, 4, 3, swapped=True)
 
 
 def _tiles_of_one_product(rows: int, columns: int, depth: int, cut: Tiles, *, along_depth: bool) -> Tiles:
     """Where factors are rounded, not split, other tiles than `cut` are better for some shapes."""
+    if along_depth and rows > 32 and columns > 512 and depth > 64:
+        return Tiles(64, 128, 32, 4, 3)
     if along_depth and rows <= 32 < columns and depth > 64:
-        return Tiles(_tile(rows, 32), 128, 64, 4, 2, _parts(depth, 8) if columns <= 128 else 1)
+        few = Tiles(_tile(rows, 32), 128, 32, 4, 4, _parts(depth, 8), swapped=True)
+        return few if columns <= 128 else Tiles(_tile(rows, 32), 128, 64, 4, 2)
     if not along_depth and columns <= 16 and rows > 32 and depth < 2048:
         return Tiles(64, 16, 32, 2, 3)
     if not along_depth and columns > 128 and rows > 512 and 32 < depth <= 64:
@@ -248,8 +267,6 @@ def _tiles_across(rows: int, columns: int, depth: int) -> Tiles:
     if rows <= 32:
         bm = _tile(rows, 32)
         return Tiles(bm, 256, 32, 4, 1) if depth <= 32 else Tiles(bm, 256, 16, 4, 3)
-    if columns <= 64:
-        return Tiles(64, 64, 32, 4, 2, split=_SIX)
     if depth <= 16:  # one step: all is reading and writing
         return Tiles(32, 128, 16, 4, 1)
     if depth <= 64:
@@ -263,11 +280,11 @@ def _tiles_along_depth(rows: int, columns: int, depth: int) -> Tiles:
     if depth <= 64:
         return Tiles(_tile(rows, 64), 64, _tile(depth, 64), 4, 1)
     if rows > 32:
-        return Tiles(64, 128, 32, 4, 3) if columns > 512 else Tiles(64, 64, 32, 4, 3, _parts(depth, 4))
+        return Tiles(64, 64, 32, 4, 3, 1 if columns > 512 else _parts(depth, 4))
     bm = _tile(rows, 32)
     if columns <= 32:
         return Tiles(bm, 32, 64, 2, 3, _parts(depth, 16))
-    return Tiles(bm, 32, 32, 2, 4, _parts(depth, 2)) if columns <= 128 else Tiles(bm, 32, 64, 2, 3)
+    return Tiles(bm, 128 if columns <= 128 else 64, 64, 4, 3, _parts(depth, 8) if columns <= 128 else 1, swapped=True)
 
 
 def _parts(depth: int, max_parts: int) -> int:
@@ -295,7 +312,10 @@ def launch(
     along_depth = not taps_down if window is not None else b.stride(1) == 1
     cut = tiles
     if cut is None:
-        cut = choose_tiles(rows, columns, depth, along_depth=along_depth, precision=precision)
+        is_turned = a.stride(1) == 1 and a.stride(2) != 1
+        cut = choose_tiles(
+            rows, columns, depth, along_depth=along_depth, precision=precision, is_turned=is_turned
+        )
     split = _split(cut, precision)
     c = torch.empty((jobs, cut.parts, rows, columns), device=a.device, dtype=a.dtype)
     part_depth = -(-depth // (cut.parts * cut.bk)) * cut.bk
@@ -315,7 +335,7 @@ def launch(
 
 
 def _split(cut: Tiles, precision: str) -> str:
-    assert cut.split in (("", _SIX, PAIR) if precision == _THREE else ("", CUT, CUTS))
+    assert cut.split in (("", _SIX) if precision == _THREE else ("", CUT, CUTS))
     return cut.split or precision
 
 

@@ -2,10 +2,12 @@
 """How factors in float32 are rounded or split for tensor cores, inside of Triton kernels.
 
 A number is the sum of two of TF32 (11 bits with the leading one) but for its last bits: the number rounded, and what is
-left. Three of the four products of such pairs are added, the small ones first: about the accuracy of float32. The
-compiler can do the same, but it also looks for nan at every step; here what is infinite becomes nan. The left factor
-goes to the tensor cores from registers, where it was split. The compiler hands it over so only where something was
-computed with it: where it is to be rounded to TF32 alone, its last bits are cut off, as the tensor cores would.
+left. Three of the four products of such pairs are added, the small ones first: about the accuracy of float32. Tensor
+cores cut off the last bits of every sum, so that an error grows with the number of sums: they add up one step of the
+depth at a time, and the steps are added as numbers of float32 are. The compiler can do the same, but it also looks for
+nan at every step; here what is infinite becomes nan. The left factor goes to the tensor cores from registers, where it
+was split. The compiler hands it over so only where something was computed with it: where it is to be rounded to TF32
+alone, its last bits are cut off, as the tensor cores would.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import triton
 import triton.language as tl
 
 PAIR, CUT, CUTS = "pair", "cut", "cuts"
-"""Split in two by hand; the left factor, or both, cut off by hand. Other precisions are those that Triton knows."""
+"""Split in two by hand, which needs a right factor that was split before; the left factor, or both, cut off by hand.
+Other precisions are those that Triton knows."""
 
 
 @triton.jit
@@ -33,13 +36,7 @@ def cut_off(x):
 @triton.jit
 def add_product(total, left, right, precision: tl.constexpr):
     """total + left right."""
-    if precision == "pair":
-        left_high = rounded(left)
-        right_high = rounded(right)
-        total = tl.dot(left - left_high, right_high, total, input_precision="tf32")
-        total = tl.dot(left_high, right - right_high, total, input_precision="tf32")
-        total = tl.dot(left_high, right_high, total, input_precision="tf32")
-    elif precision == "cut":
+    if precision == "cut":
         total = tl.dot(cut_off(left), right, total, input_precision="tf32")
     elif precision == "cuts":
         total = tl.dot(cut_off(left), cut_off(right), total, input_precision="tf32")
@@ -55,9 +52,9 @@ def add_laid_product(total, left, at, plane: tl.constexpr, precision: tl.constex
     if precision == "pair":
         rest = tl.load(at + plane)
         high = rounded(left)
-        total = tl.dot(left - high, right, total, input_precision="tf32")
-        total = tl.dot(high, rest, total, input_precision="tf32")
-        total = tl.dot(high, right, total, input_precision="tf32")
+        of_step = tl.dot(left - high, right, input_precision="tf32")
+        of_step = tl.dot(high, rest, of_step, input_precision="tf32")
+        total += tl.dot(high, right, of_step, input_precision="tf32")
     elif precision == "tf32":
         total = tl.dot(cut_off(left), right, total, input_precision="tf32")
     else:
