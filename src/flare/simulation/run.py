@@ -331,7 +331,7 @@ class Simulation:
         work: Jobs,
         updates: Sequence[Update],
         new_mean: Callable[[], Mean] = RunningMean,
-        norms: Sequence[float] = (),
+        norms: Sequence[float | None] = (),
     ) -> Arrivals:
         """The round with these updates taken in, as the base station takes them; `norms` are their lengths then, where
         they were coded and these are known."""
