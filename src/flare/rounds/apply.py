@@ -80,17 +80,24 @@ class Arrivals:
         return {device: update.loss for device, update in self._sent.items()}
 
     def add(
-        self, device: int, update: Update, *, compute_s: float | None = None, upload_s: float | None = None
+        self,
+        device: int,
+        update: Update,
+        *,
+        compute_s: float | None = None,
+        upload_s: float | None = None,
+        heard_norm: float | None = None,
     ) -> None:
         """Take in the update of a device; ValueError where it is not to send, or has sent.
 
         `compute_s` and `upload_s` are the times that it took, where they were measured; the plan's count otherwise.
+        `heard_norm` is the length of a coded update as it was decoded, where that is known already.
         """
         if device not in self._rules or device in self._own_norm:
             raise ValueError(f"device {device} sent twice, or was not asked")
         self._own_norm[device] = float(norm_of(update.delta)) if math.isnan(update.norm) else update.norm
         self._times[device] = (compute_s, upload_s)
-        heard = Heard(device, update, self._heard_norm(device, update))
+        heard = Heard(device, update, self._heard_norm(device, update, heard_norm))
         self._decoded_norm[device] = heard.norm
         for each in self._clipping.take(heard, self._rules[device]):
             self._take(each)
@@ -103,12 +110,14 @@ class Arrivals:
         sketch = self._sketched(device, update)
         self._sent[device] = Told(update.loss, update.squared_loss, self._decoded_norm[device], sketch)
 
-    def _heard_norm(self, device: int, update: Update) -> float:
+    def _heard_norm(self, device: int, update: Update, known: float | None) -> float:
         """The length of an update as the base station knows it: of what it decoded; nan over the air, where it hears
         the sum alone."""
         if self._air is not None:
             return math.nan
-        return float(norm_of(update.delta)) if self._station.codes else self._own_norm[device]
+        if not self._station.codes:
+            return self._own_norm[device]
+        return float(norm_of(update.delta)) if known is None else known
 
     def _sketched(self, device: int, update: Update) -> Floats | None:
         """A sketch of the mean gradient over the steps of a device, where the policy goes by it and the base station

@@ -14,9 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import torch
+
 from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
-from flare.learning.job import Update, which_are_finite
+from flare.learning.job import Update, norm_of, which_are_finite
 from flare.learning.together import MeansTogether
 from flare.records import RunFolder, Snapshot
 from flare.records.run_keeper import RunKeeper
@@ -188,9 +190,10 @@ def _applied(
         for member, own, made, told in zip(members, work, updates, heard, strict=True)
     ]
     means = MeansTogether(update.delta for each in taken for update in each)
+    coded = [each if member.simulation.station.codes else [] for member, each in zip(members, taken, strict=True)]
     arrived = [
-        member.simulation.arrived(member.state, plan, own, each, means.new)
-        for member, plan, own, each in zip(members, plans, work, taken, strict=True)
+        member.simulation.arrived(member.state, plan, own, each, means.new, norms)
+        for member, plan, own, each, norms in zip(members, plans, work, taken, dealt(_norms, coded), strict=True)
     ]
     weights = {at: made for at, each in enumerate(arrived) if (made := each.reduce()) is not None}
     finite = dict(zip(weights, which_are_finite(list(weights.values())), strict=True))
@@ -198,6 +201,12 @@ def _applied(
         member.simulation.applied(each, own, told, finite=finite.get(at))
         for at, (member, each, own, told) in enumerate(zip(members, arrived, work, heard, strict=True))
     ]
+
+
+def _norms(updates: Sequence[Update]) -> list[float]:
+    """The length of each update."""
+    norms: list[float] = torch.stack([norm_of(update.delta) for update in updates]).tolist()
+    return norms
 
 
 def _scored(

@@ -331,11 +331,13 @@ class Simulation:
         work: Jobs,
         updates: Sequence[Update],
         new_mean: Callable[[], Mean] = RunningMean,
+        norms: Sequence[float | None] = (),
     ) -> Arrivals:
-        """The round with these updates taken in, as the base station takes them."""
+        """The round with these updates taken in, as the base station takes them; `norms` are their lengths then, where
+        they were coded and these are known."""
         arrivals = Arrivals(self.station, state, plan, work.rules, new_mean=new_mean)
-        for device, update in zip(work.rules, updates, strict=True):
-            arrivals.add(device, update)
+        for device, update, norm in zip(work.rules, updates, norms or [None] * len(updates), strict=True):
+            arrivals.add(device, update, heard_norm=norm)
         return arrivals
 
     def applied(

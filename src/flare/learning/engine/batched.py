@@ -231,7 +231,8 @@ class BatchedEngine:
             each = torch.log_softmax(logits, 1).gather(1, picked).squeeze(1)
             loss -= self._run(partial(_sums, each.double()))
         samples = len(self._data.test_y)
-        return [Score(r / samples, s / samples) for r, s in zip(right.tolist(), loss.tolist(), strict=True)]
+        of_jobs = torch.stack([right.double(), loss], dim=1).tolist()  # at once: to read is to wait for a GPU
+        return [Score(r / samples, s / samples) for r, s in of_jobs]
 
     def _loss_and_gradients(
         self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None, run: Run | None = None

@@ -115,11 +115,12 @@ class Feed:
             raise ValueError(
                 f"a job asks for training sample {lowest if lowest < 0 else highest}: there are 0 to {held - 1}"
             )
-        shares = np.where(np.arange(indices.shape[1]) < sizes[:, None], share[:, None], 0.0)[by_step]
+        each = share[by_step].astype(np.float32)[:, None]
+        shares = np.where(np.arange(indices.shape[1]) < sizes[by_step][:, None], each, np.float32(0.0))
         return cls(
             np.bincount(step_of).tolist(),
-            data.indices(indices),
-            onto(torch.from_numpy(shares.astype(np.float32)), data.device),
+            onto(torch.from_numpy(indices.astype(np.int64, copy=False)), data.device),
+            onto(torch.from_numpy(shares), data.device),
         )
 
     def steps(self) -> Iterator[tuple[int, Tensor, Tensor]]:
