@@ -89,7 +89,7 @@ def test_convolutions_run_on_the_tensor_cores_of_hopper_from_registers_that_suff
         assert copied <= ({"0x10"} if samples % 4 == 0 else {"0x8", "0x10"})  # numbers are read several at a time
 
 
-@pytest.mark.parametrize(("precision", "split"), [("tf32", "cut"), ("tf32", "cuts")])
+@pytest.mark.parametrize(("precision", "split"), [("tf32", "round"), ("tf32", "rounds")])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_products_that_are_split_by_hand_spill_nothing(
     precision: str, split: str, swapped: bool, compiled: Callable[[Callable[[], object]], dict[str, Any]]

@@ -234,7 +234,7 @@ def test_the_benchmark_of_tiles_runs_and_its_answers_are_right(tmp_path: Path, m
 
 @NEEDS_TRITON
 @pytest.mark.parametrize("swapped", [False, True], ids=["as they are", "swapped"])
-@pytest.mark.parametrize(("precision", "split"), [("tf32x3", ""), ("tf32", "cut"), ("tf32", "cuts")])
+@pytest.mark.parametrize(("precision", "split"), [("tf32x3", ""), ("tf32", "round"), ("tf32", "rounds")])
 def test_products_are_those_of_pytorch_however_they_are_cut(precision: str, split: str, swapped: bool) -> None:
     launch, tiles = kernels().launch, kernels().Tiles(32, 64, 16, 4, 2, 2, split, swapped)
     x, weight, dy = numbers(2, 5, 7, 8, 10), numbers(2, 33, 45), numbers(2, 33, 300, seed=1)
@@ -435,6 +435,8 @@ def test_a_chain_of_kernels_is_the_chain_in_double_precision_and_a_job_alone_has
 @pytest.mark.parametrize("name", ["small", "mlp", "mnist-cnn", "cifar-cnn"])
 def test_with_tf32_a_chain_is_near_the_exact_one_and_a_job_alone_has_the_same_bits(name: str) -> None:
     """So it is in every reproduction."""
+    if IS_INTERPRETED and name == "cifar-cnn":
+        pytest.skip("of two samples, one that is undecided says too much, and more take the interpreter minutes")
     jobs, samples = (2, 2) if IS_INTERPRETED else (5, 40)
     build, shape = CHAINS[name]
     with torch_stream(0, "kernels"):

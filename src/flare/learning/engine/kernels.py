@@ -25,7 +25,7 @@ from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.launching import ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pair, window_columns
-from flare.learning.engine.splitting import CUT, CUTS, add_product
+from flare.learning.engine.splitting import ROUND, ROUNDS, add_product
 
 _THREE, _SIX = "tf32x3", "bf16x6"
 
@@ -184,8 +184,8 @@ class Tiles(NamedTuple):
 
     parts     into how many the depth is divided
     split     how factors are split, where not as the precision says: into three of bfloat16, by which six of their
-              products are added (`_SIX`); or, where they are rounded, cut off by hand, so that the left one is taken
-              from registers (`CUT`, and `CUTS` where the right one lies across)
+              products are added (`_SIX`); or, where they are to be TF32, rounded by hand, so that the left one is
+              taken from registers (`ROUND`, and `ROUNDS` where the right one lies across)
     swapped   whether the right factor takes the place of the left
     """
 
@@ -226,7 +226,7 @@ def choose_tiles(
         if is_split:
             cut = _tiles_of_few_columns(depth, is_turned=is_turned)
         else:
-            cut = Tiles(128, 64, 64, 4, 3, split=CUTS) if is_turned else Tiles(128, 64, 32, 8, 4, split=CUT, swapped=True)
+            cut = Tiles(128, 64, 64, 4, 3, split=ROUNDS) if is_turned else Tiles(128, 64, 32, 8, 4, split=ROUND, swapped=True)
     else:
         cut = _tiles_along_depth(rows, columns, depth) if along_depth else _tiles_across(rows, columns, depth)
         if not is_split:
@@ -335,7 +335,7 @@ def launch(
 
 
 def _split(cut: Tiles, precision: str) -> str:
-    assert cut.split in (("", _SIX) if precision == _THREE else ("", CUT, CUTS))
+    assert cut.split in (("", _SIX) if precision == _THREE else ("", ROUND, ROUNDS))
     return cut.split or precision
 
 

@@ -6,8 +6,8 @@ left. Three of the four products of such pairs are added, the small ones first: 
 cores cut off the last bits of every sum, so that an error grows with the number of sums: they add up one step of the
 depth at a time, and the steps are added as numbers of float32 are. The compiler can do the same, but it also looks for
 nan at every step; here what is infinite becomes nan. The left factor goes to the tensor cores from registers, where it
-was split. The compiler hands it over so only where something was computed with it: where it is to be rounded to TF32
-alone, its last bits are cut off, as the tensor cores would.
+was split. The compiler hands it over so only where something was computed with it: where it is to be TF32 alone, it is
+rounded, while the tensor cores would cut off its last bits.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-PAIR, CUT, CUTS = "pair", "cut", "cuts"
-"""Split in two by hand, which needs a right factor that was split before; the left factor, or both, cut off by hand.
+PAIR, ROUND, ROUNDS = "pair", "round", "rounds"
+"""Split in two by hand, which needs a right factor that was split before; the left factor, or both, rounded by hand.
 Other precisions are those that Triton knows."""
 
 
@@ -28,18 +28,18 @@ def rounded(x):
 
 
 @triton.jit
-def cut_off(x):
-    """To TF32, towards zero, as tensor cores do; nan stays nan."""
-    return (x.to(tl.uint32, bitcast=True) & 0xFFFFE000).to(tl.float32, bitcast=True)
+def to_tf32(x):
+    """To TF32; nan stays nan, and what is infinite becomes nan."""
+    return rounded(x) + (x - x)
 
 
 @triton.jit
 def add_product(total, left, right, precision: tl.constexpr):
     """total + left right."""
-    if precision == "cut":
-        total = tl.dot(cut_off(left), right, total, input_precision="tf32")
-    elif precision == "cuts":
-        total = tl.dot(cut_off(left), cut_off(right), total, input_precision="tf32")
+    if precision == "round":
+        total = tl.dot(to_tf32(left), right, total, input_precision="tf32")
+    elif precision == "rounds":
+        total = tl.dot(to_tf32(left), to_tf32(right), total, input_precision="tf32")
     else:
         total = tl.dot(left, right, total, input_precision=precision)
     return total
@@ -56,7 +56,7 @@ def add_laid_product(total, left, at, plane: tl.constexpr, precision: tl.constex
         of_step = tl.dot(high, rest, of_step, input_precision="tf32")
         total += tl.dot(high, right, of_step, input_precision="tf32")
     elif precision == "tf32":
-        total = tl.dot(cut_off(left), right, total, input_precision="tf32")
+        total = tl.dot(to_tf32(left), right, total, input_precision="tf32")
     else:
         total = tl.dot(left, right, total, input_precision=precision)
     return total
