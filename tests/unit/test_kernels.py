@@ -431,12 +431,15 @@ def test_a_chain_of_kernels_is_the_chain_in_double_precision_and_a_job_alone_has
     assert all(torch.equal(ours[jobs - 1], own[0]) for ours, own in zip(mine, alone, strict=True))
 
 
+def tf32(x: Tensor) -> Tensor:
+    """Rounded to ten bits behind the leading one."""
+    return ((x.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+
+
 @NEEDS_TRITON
 @pytest.mark.parametrize("name", ["small", "mlp", "mnist-cnn", "cifar-cnn"])
 def test_with_tf32_a_chain_is_near_the_exact_one_and_a_job_alone_has_the_same_bits(name: str) -> None:
     """So it is in every reproduction."""
-    if IS_INTERPRETED and name == "cifar-cnn":
-        pytest.skip("of two samples, one that is undecided says too much, and more take the interpreter minutes")
     jobs, samples = (2, 2) if IS_INTERPRETED else (5, 40)
     build, shape = CHAINS[name]
     with torch_stream(0, "kernels"):
@@ -450,7 +453,11 @@ def test_with_tf32_a_chain_is_near_the_exact_one_and_a_job_alone_has_the_same_bi
     alone = made(program.gradient(weights[-1:], x[-1:], labels[-1:], shares[-1:])[1])
     wanted = made(exact.gradient(weights.double(), x.double(), labels, shares.double())[1])
     apart = [float((ours.double() - each).norm() / each.norm()) for ours, each in zip(mine, wanted, strict=True)]
-    assert statistics.median(apart) < 2e-2  # ten bits of each factor, and some maxima that fall on another place
+    # Rounding makes some maxima fall on another place, and how much that is, depends on the numbers: a yardstick is what
+    # comes of weights and samples that are rounded once, all else being exact. Here every factor of all layers is.
+    rough = made(exact.gradient(tf32(weights).double(), tf32(x).double(), labels, shares.double())[1])
+    yardstick = [float((each - ours).norm() / each.norm()) for ours, each in zip(rough, wanted, strict=True)]
+    assert statistics.median(apart) < 4.0 * statistics.median(yardstick), (apart, yardstick)
     assert all(torch.equal(ours[-1], own[0]) for ours, own in zip(mine, alone, strict=True))
 
 

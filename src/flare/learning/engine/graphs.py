@@ -40,6 +40,7 @@ class CudaRecorder:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._give_back_memory()  # what is kept for later is not there for the graphs, nor for other processes
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
         """A function that does the work again, in the same memory; it is done once here, too."""
@@ -49,9 +50,13 @@ class CudaRecorder:
                 return self._recorded(work)
             except torch.cuda.OutOfMemoryError:
                 pass  # outside, nothing holds the memory of the attempt any more
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
+            self._give_back_memory()
+            self._pool = torch.cuda.graph_pool_handle()  # the pool of an attempt that failed cannot be used again
             return self._recorded(work)
+
+    def _give_back_memory(self) -> None:
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
 
     def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         """As by `torch.cuda.graph`, but that it neither waits for the GPU nor gives back memory before each graph: what

@@ -226,7 +226,7 @@ def choose_tiles(
         if is_split:
             cut = _tiles_of_few_columns(depth, is_turned=is_turned)
         else:
-            cut = Tiles(128, 64, 64, 4, 3, split=ROUNDS) if is_turned else Tiles(128, 64, 32, 8, 4, split=ROUND, swapped=True)
+            cut = Tiles(128, 64, 64, 4, 3, split=ROUNDS) if is_turned else Tiles(64, 64, 64, 4, 3, split=ROUNDS, swapped=True)
     else:
         cut = _tiles_along_depth(rows, columns, depth) if along_depth else _tiles_across(rows, columns, depth)
         if not is_split:
