@@ -123,8 +123,9 @@ def test_a_token_is_asked_for_and_printed_behind_the_hash(tmp_path: Path) -> Non
 def test_the_service_alone_imports_neither_torch_nor_figures(tmp_path: Path) -> None:
     """Each of its processes would take the memory."""
     code = (
-        "import sys; from pathlib import Path; from flare.studio import serving; from flare.studio.settings import Studio; "
-        "studio = Studio(Path(), service=True); serving.warm_up(studio); serving.server_of(studio); print(*sys.modules)"
+        "import sys; from pathlib import Path; from flare.studio import serving, settings; "
+        "studio = settings.Studio(Path(), service=True); serving.warm_up(studio); "
+        "serving.server_of(studio); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, text=True, stdout=subprocess.PIPE, check=True)
     assert "flare.studio.schedule_api" in done.stdout.split()
