@@ -120,6 +120,18 @@ def test_a_token_is_asked_for_and_printed_behind_the_hash(tmp_path: Path) -> Non
             assert answer.status == 200
 
 
+def test_the_service_alone_imports_neither_torch_nor_figures(tmp_path: Path) -> None:
+    """Each of its processes would take the memory."""
+    code = (
+        "import sys; from pathlib import Path; from flare.studio import serving, settings; "
+        "studio = settings.Studio(Path(), service=True); serving.warm_up(studio); "
+        "serving.server_of(studio); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, text=True, stdout=subprocess.PIPE, check=True)
+    assert "flare.studio.schedule_api" in done.stdout.split()
+    assert not {"torch", "matplotlib", "scipy", "flare.records"} & set(done.stdout.split())
+
+
 def test_a_port_that_is_taken_is_said_or_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with bound_socket("127.0.0.1", 0) as taken:
         taken.listen()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -9,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from flare import __version__
-from flare.studio import about_api, cell_api, new_run_api, runs_api, schedule_api
+from flare.studio import about_api, schedule_api
 from flare.studio.answers import add_error_answers
 from flare.studio.guard import Guard
 from flare.studio.settings import Studio
@@ -18,8 +19,8 @@ STATIC = Path(__file__).parent / "static"
 _HEAD = "  <!-- head.html -->\n"  # where they stand
 SERVICE = (about_api, schedule_api)
 """What `flare serve` offers: each has a `router(studio)`."""
-SCREENS = (cell_api, new_run_api, runs_api)
-"""What the studio's pages ask beside it."""
+SCREENS = ("cell_api", "new_run_api", "runs_api")
+"""What the studio's pages ask beside it: imported with them, since the service does without PyTorch and figures."""
 
 
 def create_app(studio: Studio) -> FastAPI:
@@ -32,7 +33,8 @@ def create_app(studio: Studio) -> FastAPI:
         docs_url=None,  # FastAPI's own pages fetch their scripts from other hosts
         redoc_url=None,
     )
-    for module in SERVICE if studio.service else SERVICE + SCREENS:
+    screens = () if studio.service else (import_module(f"flare.studio.{name}") for name in SCREENS)
+    for module in (*SERVICE, *screens):
         app.include_router(module.router(studio))
     _add_pages(app, "service.html" if studio.service else "index.html")
     add_error_answers(app)
