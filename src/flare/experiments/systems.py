@@ -2,10 +2,9 @@
 
 A system is a method with a policy: every policy with `fedavg`, every method with `exact`, and a few pairs more, among
 them policies that ask devices before they select, as in their papers, beside those that go by what was last heard.
-Which rate is its best is decided in each cell by other seeds than those it is judged by, on MNIST over a part of the
-rounds, on CIFAR-10, where many diverge late, over all of them; then it is run at that rate alone. What a system needs
-of the settings stands beside its name; all else is the default. Each data set is an experiment of its own, with its own
-claims and pictures.
+Which rate is its best is decided in each cell by other seeds than those it is judged by, over a part of the rounds;
+then it is run at that rate alone. What a system needs of the settings stands beside its name; all else is the default.
+Each data set is an experiment of its own, with its own claims and pictures.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from flare.experiments.trial import Outcome, Trial
 RATES = {"mnist": (0.005, 0.02, 0.08), "cifar10": (0.01, 0.04, 0.16)}
 """Local rates; the first is the paper's, and in experiment `rates` nobody's best is below it."""
 TUNING_SEEDS = (100,)
-TUNING_ROUNDS = {"mnist": 100, "cifar10": 500}
+TUNING_ROUNDS = {"mnist": 100, "cifar10": 200}
 TEST_EVERY = {"mnist": 10, "cifar10": 20}
 TARGETS = {"mnist": 0.9, "cifar10": 0.5}
 """Test accuracies whose time on the clock is told."""
@@ -171,7 +170,7 @@ def cells_in(results: Results) -> list[Cell]:
 
 
 def tuning(dataset: str, scale: Scale) -> list[Trial]:
-    """Every system at every rate, over the rounds that choose it; nothing where there is one rate."""
+    """Every system at every rate, over a part of the rounds; nothing where there is one rate."""
     made, seeds = [], Scale(TUNING_SEEDS, scale.quick)
     for cell in cells_with(dataset):
         tried = rates(cell, scale)
