@@ -22,15 +22,8 @@ demo: $(VENV)/.package
 # than there are cores, for tests that wait; tests/conftest.py says who begins with what.
 WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 2 )))
 
-test: $(VENV)/.imported
+test: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
-
-# Once, by two processes: the tests and what they import are compiled before all do it at the same time.
-HALF := tests/unit/test_[a-m]*
-$(VENV)/.imported: $(VENV)/.test
-	-$(BIN)/python -m pytest --collect-only -qq $(HALF) >/dev/null & \
-		$(BIN)/python -m pytest --collect-only -qq $(addprefix --ignore-glob=$(CURDIR)/,$(HALF)) >/dev/null; wait
-	touch $@
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

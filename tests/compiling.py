@@ -1,13 +1,15 @@
-"""Compiles what the tests import while pip still installs: it waits much, and leaves the cores to this.
+"""Compiles the tests and what they import while pip still installs: it waits much, and leaves the cores to this.
 
-    python compiling.py, in the environment; it waits no longer than for FLARE, which comes last
+    python compiling.py, in the environment and the folder of FLARE; it waits no longer than for FLARE, which comes last
 
-Each package is imported as soon as it is there with all that it needs. What goes wrong here goes wrong again where it
-counts, so that it is not told.
+Each package is imported as soon as it is there with all that it needs; FLARE and the tests are compiled without that,
+the tests as pytest does it. What goes wrong here goes wrong again where it counts, or costs time alone, so that it is
+not told.
 """
 
 from __future__ import annotations
 
+import compileall
 import os
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import sysconfig
 import time
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import SimpleNamespace
 
 from pip._vendor.packaging.requirements import Requirement
 
@@ -36,6 +39,10 @@ IMPORTED = {
     "ipykernel": "ipykernel.kernelapp",
     "fastapi": "fastapi",
     "ray": "ray",
+    "nbformat": "nbformat",
+    "nbclient": "nbclient",
+    "pytest_xdist": "xdist.plugin, xdist.workermanage",
+    "uvicorn": "uvicorn",
     "flwr": "flwr.app, flwr.clientapp, flwr.serverapp",
 }
 """By the name of what is installed, those first that are there first."""
@@ -60,7 +67,26 @@ def is_whole(name: str) -> bool:
     return False
 
 
+def compile_own() -> None:
+    """FLARE and the tests, those as pytest lays them down for itself, so that not each of its processes does it."""
+    from _pytest.assertion import rewrite
+
+    root = Path(__file__).resolve().parents[1]
+    compileall.compile_dir(root / "src", quiet=2)
+    for path in (root / "tests").rglob("*.py"):
+        if path.name == "conftest.py" or path.name.startswith("test_"):
+            folder = rewrite.get_cache_dir(path)
+            folder.mkdir(exist_ok=True)
+            read, code = rewrite._rewrite_test(path, None)
+            rewrite._write_pyc(SimpleNamespace(trace=print), code, read, folder / (path.stem + rewrite.PYC_TAIL))
+        else:
+            compileall.compile_file(path, quiet=2)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["own"]:
+        compile_own()
+        return
     parent = os.getppid()
     left = dict(IMPORTED)
     while left and os.getppid() == parent:
@@ -69,12 +95,13 @@ def main() -> None:
         if there is None:
             time.sleep(0.3)
             continue
-        subprocess.run(
-            [sys.executable, "-c", f"import {left.pop(there)}"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
+        works = [["-c", f"import {left.pop(there)}"]]
+        if there == "pytest":
+            works.append([__file__, "own"])
+        for words in works:
+            subprocess.run(
+                [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+            )
 
 
 if __name__ == "__main__":
