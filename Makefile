@@ -63,6 +63,6 @@ $(VENV)/.test: MEANWHILE = $(BIN)/python tests/compiling.py &
 # Most of it by four pips at once, since one mostly waits for answers: they take the first part of the versions, sixteen
 # at a time and those with PyTorch first, and do not ask what needs what. What they do not get, for whatever reason, is
 # left to the pip after them, which asks, and tells.
-$(VENV)/.test: FIRST = sed '/^$$/q' constraints.txt | grep == | sort -fr | xargs -n 16 -P 4 $(PIP) --no-deps >/dev/null 2>&1;
+$(VENV)/.test: FIRST = sed '/^$$/q' constraints.txt | grep == | grep -v '^pip=' | sort -fr | xargs -n 16 -P 4 $(PIP) --no-deps >/dev/null 2>&1;
 $(VENV)/.docs: EXTRAS = [docs,flower]
 $(VENV)/.lint: EXTRAS = [lint,flower]

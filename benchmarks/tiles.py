@@ -43,7 +43,7 @@ PLAIN = Plain()
 PRECISIONS = ("tf32x3", "tf32")
 BEFORE = "before"
 BYTES_A_US = 4.2e6  # what an H200 copies
-SIGNS = {"": "", "tf32x3": "t", "bf16x6": "b", "round": "c", "rounds": "C"}
+SIGNS = {"": "", "tf32x3": "t", "bf16x6": "b", "rounded": "r"}
 Cut = Tiles | PlaceTiles | str
 
 
@@ -251,7 +251,7 @@ def _drawn(jobs: int, rows: int, columns: int, is_transposed: bool, device: str)
 
 def product_candidates(shape: Shape) -> list[Tiles]:
     """Cuts that suit the shape."""
-    splits = ("", "bf16x6") if shape.precision == PRECISIONS[0] else ("", "round", "rounds")
+    splits = ("", "bf16x6") if shape.precision == PRECISIONS[0] else ("", "rounded")
     found = []
     sizes = itertools.product((16, 32, 64, 128), (16, 32, 64, 128, 256), (16, 32, 64), (4, 8, 2), (1, 2, 3, 4))
     for (bm, bn, bk, warps, stages), split, swapped in itertools.product(sizes, splits, (False, True)):

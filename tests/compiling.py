@@ -99,9 +99,7 @@ def main() -> None:
         if there == "pytest":
             works.append([__file__, "own"])
         for words in works:
-            subprocess.run(
-                [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-            )
+            subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 if __name__ == "__main__":

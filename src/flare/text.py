@@ -18,7 +18,9 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 def printable(text: str) -> str:
     r"""The text with everything that is no visible character or space written as an escape, such as \n or \x1b: in a
-    terminal it can neither move the cursor, nor change colours, nor turn the direction of writing."""
+    terminal it can neither move the cursor, nor change colours, nor turn the direction of writing. A space at which no
+    line may break is a space."""
+    text = text.replace("\N{NO-BREAK SPACE}", " ")
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

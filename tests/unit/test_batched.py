@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 import json
 import statistics
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -89,15 +89,14 @@ def test_convolutions_run_on_the_tensor_cores_of_hopper_from_registers_that_suff
         assert copied <= ({"0x10"} if samples % 4 == 0 else {"0x8", "0x10"})  # numbers are read several at a time
 
 
-@pytest.mark.parametrize(("precision", "split"), [("tf32", "round"), ("tf32", "rounds")])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_products_that_are_split_by_hand_spill_nothing(
-    precision: str, split: str, swapped: bool, compiled: Callable[[Callable[[], object]], dict[str, Any]]
+def test_products_that_are_rounded_by_hand_spill_nothing(
+    swapped: bool, compiled: Callable[[Callable[[], object]], dict[str, Any]]
 ) -> None:
     from flare.learning.engine import kernels
 
-    window, tiles = kernels.Window((5, 5), (14, 14), 40), kernels.Tiles(64, 128, 32, 4, 3, 1, split, swapped)
+    window, tiles = kernels.Window((5, 5), (14, 14), 40), kernels.Tiles(64, 128, 32, 4, 3, 1, "rounded", swapped)
     dy, x = torch.empty(1, 64, 4000), torch.empty(1, 32, 14, 14, 40)
-    made = compiled(lambda: kernels.launch(dy, x, 800, 4000, precision, window=window, tiles=tiles))
+    made = compiled(lambda: kernels.launch(dy, x, 800, 4000, "tf32", window=window, tiles=tiles))
     assert made["_product"]["stack"] == 0
     assert "wgmma.mma_async" in made["_product"]["ptx"]

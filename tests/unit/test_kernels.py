@@ -234,7 +234,7 @@ def test_the_benchmark_of_tiles_runs_and_its_answers_are_right(tmp_path: Path, m
 
 @NEEDS_TRITON
 @pytest.mark.parametrize("swapped", [False, True], ids=["as they are", "swapped"])
-@pytest.mark.parametrize(("precision", "split"), [("tf32x3", ""), ("tf32", "round"), ("tf32", "rounds")])
+@pytest.mark.parametrize(("precision", "split"), [("tf32x3", ""), ("tf32", "rounded")])
 def test_products_are_those_of_pytorch_however_they_are_cut(precision: str, split: str, swapped: bool) -> None:
     launch, tiles = kernels().launch, kernels().Tiles(32, 64, 16, 4, 2, 2, split, swapped)
     x, weight, dy = numbers(2, 5, 7, 8, 10), numbers(2, 33, 45), numbers(2, 33, 300, seed=1)
@@ -453,11 +453,12 @@ def test_with_tf32_a_chain_is_near_the_exact_one_and_a_job_alone_has_the_same_bi
     alone = made(program.gradient(weights[-1:], x[-1:], labels[-1:], shares[-1:])[1])
     wanted = made(exact.gradient(weights.double(), x.double(), labels, shares.double())[1])
     apart = [float((ours.double() - each).norm() / each.norm()) for ours, each in zip(mine, wanted, strict=True)]
-    # Rounding makes some maxima fall on another place, and how much that is, depends on the numbers: a yardstick is what
-    # comes of weights and samples that are rounded once, all else being exact. Here every factor of all layers is.
+    # Rounding makes some maxima fall on another place, and how much that is, depends on the numbers. What comes of
+    # weights and samples that are rounded once, all else being exact, is the yardstick. Here factors of all layers are
+    # rounded, there and back, about four times as many; some are cut off, which is twice as far.
     rough = made(exact.gradient(tf32(weights).double(), tf32(x).double(), labels, shares.double())[1])
     yardstick = [float((each - ours).norm() / each.norm()) for ours, each in zip(rough, wanted, strict=True)]
-    assert statistics.median(apart) < 4.0 * statistics.median(yardstick), (apart, yardstick)
+    assert statistics.median(apart) < 8.0 * statistics.median(yardstick), (apart, yardstick)
     assert all(torch.equal(ours[-1], own[0]) for ours, own in zip(mine, alone, strict=True))
 
 

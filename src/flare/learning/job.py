@@ -198,11 +198,12 @@ def all_finite(weights: Tensor) -> bool:
 
 
 def which_are_finite(vectors: Sequence[Tensor]) -> list[bool]:
-    """`all_finite` of each; a GPU is waited for once."""
-    if not vectors:
-        return []
-    sums: list[float] = torch.stack([each.sum() for each in vectors]).tolist()
-    return [math.isfinite(total) or all_finite(each) for each, total in zip(vectors, sums, strict=True)]
+    """`all_finite` of each; a GPU is waited for once. They need not all lie on the same device."""
+    sums: dict[int, float] = {}
+    for device in {each.device for each in vectors}:
+        places = [place for place, each in enumerate(vectors) if each.device == device]
+        sums |= zip(places, torch.stack([vectors[place].sum() for place in places]).tolist(), strict=True)
+    return [math.isfinite(sums[place]) or all_finite(each) for place, each in enumerate(vectors)]
 
 
 def norm_of(delta: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ Adder = Callable[[Sequence[Sequence[Tensor]]], list[Tensor]]
 """The sum of each group of vectors, in float64."""
 _MAX_BYTES = 2**29
 """Of sums that are made at once, where that of a single mean does not need more."""
+_FAILED: set[Adder] = set()
+"""What could not make sums in this process once: it is not tried again."""
 
 
 @final
@@ -34,8 +36,9 @@ class MeansTogether:
     """
 
     def __init__(self, kept: Iterable[Tensor], add: Adder | None = None) -> None:
-        self._kept = {id(vector): vector for vector in kept if add is not None or _is_for_kernel(vector)}
         self._add = _by_kernel if add is None else add
+        noted = () if self._add in _FAILED else kept
+        self._kept = {id(vector): vector for vector in noted if add is not None or _is_for_kernel(vector)}
         self._means: list[_Mean] = []
 
     def new(self) -> _Mean:
@@ -53,17 +56,27 @@ class MeansTogether:
         length = len(wanted.noted[0])
         alike = [mean for mean in after if len(mean.noted[0]) == length]
         some = alike[: max(1, _MAX_BYTES // (8 * max(1, length)))]
-        try:
-            sums = self._add([mean.noted for mean in some])
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as why:  # whatever compiling and launching may run into: it costs speed, not the run
-            warnings.warn(f"updates could not be added up together and are one by one, slower: {why}", stacklevel=2)
-            self._kept.clear()
+        sums = self._sums([mean.noted for mean in some])
+        if sums is None:
             wanted.add_noted()
             return
         for mean, total in zip(some, sums, strict=True):
             mean.take(total)
+
+    def forget(self, ended: _Mean) -> None:
+        """A mean that was asked for needs no memory here any more."""
+        self._means.remove(ended)
+
+    def _sums(self, groups: Sequence[Sequence[Tensor]]) -> list[Tensor] | None:
+        """The sum of each group; None where that cannot be, or there is no memory for all of them at once."""
+        try:
+            return None if self._add in _FAILED else self._add(groups)
+        except torch.cuda.OutOfMemoryError:
+            return None
+        except Exception as why:  # whatever compiling and launching may run into: it costs speed, not the run
+            warnings.warn(f"updates could not be added up together and are one by one, slower: {why}", stacklevel=2)
+            _FAILED.add(self._add)
+            return None
 
 
 @final
@@ -87,7 +100,9 @@ class _Mean:
         """The mean of the vectors added, in float64, shape (weights,). Call it once."""
         if self.noted:
             self._among.add_up(self)
-        return self._running.end()
+        self._among.forget(self)
+        running, self._running = self._running, RunningMean()  # the sum is the caller's alone
+        return running.end()
 
     def add_noted(self) -> None:
         """Add what is noted, one after the other."""

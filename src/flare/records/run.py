@@ -123,6 +123,19 @@ class RunNumbers:
         return self.status == "diverged"
 
     @property
+    def guess(self) -> float:
+        """The accuracy of guessing, once in as many times as there are classes; 0 where the folder does not tell how
+        many. A run that diverged has it from where it ended."""
+        classes = self.manifest.get("num_classes")
+        return 1.0 / classes if isinstance(classes, int) and classes > 0 else 0.0
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy at the end: at the last test, or the guess of a run that diverged; nan where there was no
+        test."""
+        return self.guess if self.diverged else self.accuracy
+
+    @property
     def identity(self) -> dict[str, str]:
         """What the run is made of beside its settings, part by part; parts that the folder does not tell are not in."""
         told = self.manifest.get("identity")

@@ -106,13 +106,19 @@ def _with_tests(curve: Curve, tests: Floats) -> Curve:
     return replace(curve, tests=reached) if len(reached) <= MAX_MARKS else curve
 
 
-def against_rounds(group: Group, values: Callable[[RunNumbers], Floats], max_points: int = MAX_POINTS) -> Curve:
-    """Something of each round against the number of rounds done; where that is too many points, means of bins."""
+def against_rounds(
+    group: Group, values: Callable[[RunNumbers], Floats], max_points: int = MAX_POINTS, *, is_accuracy: bool = False
+) -> Curve:
+    """Something of each round against the number of rounds done; where that is too many points, means of bins. Where it
+    is an accuracy, a run that diverged guesses from where it ended."""
     longest = max(run.num_rounds for run in group.runs)
     table = np.full((len(group.runs), longest), np.nan)  # (seeds, rounds)
     for row, run in zip(table, group.runs, strict=True):
         row[: run.num_rounds] = values(run)
     known = np.flatnonzero(np.isfinite(table).any(axis=0))
+    for row, run in zip(table, group.runs, strict=True):
+        if is_accuracy and run.diverged:
+            row[run.num_rounds :] = run.guess
     bins = np.array_split(known, min(len(known), max_points)) if len(known) else []
     x = np.array([1.0 + part.mean() for part in bins])
     means = np.array([_mean_known(table[:, part]) for part in bins]).reshape(len(bins), len(table))
@@ -120,11 +126,14 @@ def against_rounds(group: Group, values: Callable[[RunNumbers], Floats], max_poi
 
 
 def accuracy_against_rounds(group: Group) -> Curve:
-    """Test accuracy against rounds; where there are too many tests, every so many of them, and the last."""
+    """Test accuracy against rounds; where there are too many tests, every so many of them, and the last. A run that
+    diverged guesses from where it ended."""
     tests = np.unique(np.concatenate([run.evaluated for run in group.runs]))
     table = np.full((len(group.runs), len(tests)), np.nan)  # (seeds, tests)
     for row, run in zip(table, group.runs, strict=True):
         row[np.searchsorted(tests, run.evaluated)] = run.accuracies[run.evaluated]
+        if run.diverged:
+            row[tests >= run.num_rounds] = run.guess
     curve = of_most_seeds(over_seeds(1.0 + tests, table))
     return _with_tests(_at(curve, evenly(len(curve.x))), curve.x)
 
@@ -137,12 +146,12 @@ def evenly(number: int) -> Indices:
 def accuracy_against_time(group: Group) -> Curve:
     """Test accuracy against simulated seconds, on a grid, since every seed has its own clock.
 
-    The tests are marked at the mean of their times over the seeds.
+    The tests are marked at the mean of their times over the seeds. A run that diverged guesses from where it ended.
     """
     tested = [run for run in group.runs if len(run.evaluated)]
     if not tested:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    curve = along(group, lambda run: run.of_round["clock_s"], lambda run: run.accuracies)
+    curve = along(group, lambda run: run.of_round["clock_s"], lambda run: run.accuracies, is_accuracy=True)
     shared = set.intersection(*(set(run.evaluated.tolist()) for run in tested))
     times_s = np.array([[run.of_round["clock_s"][index] for index in sorted(shared)] for run in tested])
     return _with_tests(curve, times_s.mean(axis=0)) if shared else curve
@@ -153,13 +162,19 @@ def accuracy_against_bits(group: Group) -> Curve:
     there are none, over the air."""
     if not all(np.isfinite(run.bits_so_far()).all() for run in group.runs):
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    return along(group, RunNumbers.bits_so_far, lambda run: run.accuracies)
+    return along(group, RunNumbers.bits_so_far, lambda run: run.accuracies, is_accuracy=True)
 
 
-def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[RunNumbers], Floats]) -> Curve:
+def along(
+    group: Group,
+    axis: Callable[[RunNumbers], Floats],
+    values: Callable[[RunNumbers], Floats],
+    *,
+    is_accuracy: bool = False,
+) -> Curve:
     """Something of each round against what grows with the rounds (simulated seconds, energy): on a grid, since every
-    seed has its own; on a straight line between two values, nothing before the first and after the last. Rounds in
-    which one of them is no number are left out.
+    seed has its own; on a straight line between two values, nothing before the first and after the last, but that a
+    run that diverged guesses then, where it is an accuracy. Rounds in which one of them is no number are left out.
 
     Seeds do not begin and end at the same place. The curve begins where the most of them have begun, and ends where
     the first of those with the most rounds ends: beyond, mean and band would jump with every seed that comes or goes.
@@ -169,13 +184,13 @@ def along(group: Group, axis: Callable[[RunNumbers], Floats], values: Callable[[
         x, y = axis(run), values(run)
         known = np.isfinite(x) & np.isfinite(y)
         if known.any():
-            seeds.append((x[known], y[known]))
+            seeds.append((x[known], y[known], run.guess if is_accuracy and run.diverged else np.nan))
             rounds.append(run.num_rounds)
     if not seeds:
         return over_seeds(np.zeros(0), np.zeros((1, 0)))
-    end = min(x[-1] for (x, _), done in zip(seeds, rounds, strict=True) if done == max(rounds))
-    grid = np.linspace(min(x[0] for x, _ in seeds), end, MAX_POINTS)
-    curve = over_seeds(grid, np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in seeds]))
+    end = min(x[-1] for (x, _, _), done in zip(seeds, rounds, strict=True) if done == max(rounds))
+    grid = np.linspace(min(x[0] for x, _, _ in seeds), end, MAX_POINTS)
+    curve = over_seeds(grid, np.array([np.interp(grid, x, y, left=np.nan, right=after) for x, y, after in seeds]))
     return of_most_seeds(_at(curve, slice(int(np.argmax(curve.seeds)), None)))
 
 
@@ -215,11 +230,10 @@ def common_place(groups: Sequence[Group], axis: Axis) -> float:
 
 
 def summarise(group: Group) -> Summary:
-    """The group's line of the final table; a run that diverged has no final accuracy."""
+    """The group's line of the final table; a run that diverged guesses at its end."""
     runs = group.runs
-    sound = [run for run in runs if not run.diverged]
     return Summary(
-        final=estimate([run.accuracy for run in sound] or [math.nan]),
+        final=estimate([run.final_accuracy for run in runs]),
         best=estimate([np.nanmax(run.accuracies, initial=-math.inf) for run in runs]),
         rounds=(min(run.num_rounds for run in runs), max(run.num_rounds for run in runs)),
         clock_s=estimate([run.clock_s for run in runs]),

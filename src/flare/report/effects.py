@@ -16,7 +16,6 @@ import numpy as np
 
 from flare.records.run import RunNumbers
 from flare.report.curves import Estimate, estimate, time_to_accuracy_s
-from flare.report.paired import By, accuracy_then
 from flare.sweeps.grid import level_text
 from flare.sweeps.sweep_file import Factor
 
@@ -95,17 +94,12 @@ def effects_of(factors: Sequence[Factor], runs: Sequence[SweptRun], target: floa
 
 def tested(runs: Sequence[SweptRun]) -> list[SweptRun]:
     """The runs that have a final accuracy."""
-    return [each for each in runs if math.isfinite(final_accuracy(each.run))]
+    return [each for each in runs if math.isfinite(each.run.final_accuracy)]
 
 
 def mean_accuracy(runs: Sequence[SweptRun]) -> Estimate:
     """The final accuracy of runs, over their settings first, then over their seeds."""
-    return _over_seeds({(each.levels, each.run.config.seed): final_accuracy(each.run) for each in runs})
-
-
-def final_accuracy(run: RunNumbers) -> float:
-    """Test accuracy at the end; of a run that diverged that of guessing; nan where there was no test."""
-    return accuracy_then(run, By.ROUNDS, math.inf) if run.diverged else run.accuracy
+    return _over_seeds({(each.levels, each.run.config.seed): each.run.final_accuracy for each in runs})
 
 
 def _effect(place: int, factor: Factor, runs: Sequence[SweptRun], target: float) -> Effect:
@@ -113,7 +107,7 @@ def _effect(place: int, factor: Factor, runs: Sequence[SweptRun], target: float)
     for each in runs:
         others = (*each.levels[:place], *each.levels[place + 1 :])
         of_level[each.levels[place]][others, each.run.config.seed] = each.run
-    accuracies = [{pair: final_accuracy(run) for pair, run in found.items()} for found in of_level]
+    accuracies = [{pair: run.final_accuracy for pair, run in found.items()} for found in of_level]
     means = [_over_seeds(found) for found in accuracies]
     known = [mean.mean if mean.count else -math.inf for mean in means]
     best = accuracies[int(np.argmax(known))]

@@ -149,15 +149,10 @@ def rank(groups: Sequence[Group], by: By) -> Ranking:
 
 
 def accuracy_then(run: RunNumbers, by: By, at: float) -> float:
-    """Test accuracy of a run after `at` rounds or seconds; a run that has diverged by then guesses; nan where unknown.
-
-    Guessing is right once in as many times as there are classes; 0 where the run folder does not tell how many.
-    """
+    """Test accuracy of a run after `at` rounds or seconds; a run that has diverged by then guesses; nan where
+    unknown."""
     found = float(accuracy_at(run, np.array([at]), by.axis)[0])
-    if run.diverged and math.isnan(found):
-        classes = run.manifest.get("num_classes")
-        return 1.0 / classes if isinstance(classes, int) and classes > 0 else 0.0
-    return found
+    return run.guess if run.diverged and math.isnan(found) else found
 
 
 def why_no_pair(one: RunNumbers, other: RunNumbers) -> str:

@@ -65,11 +65,11 @@ def _name_curves(axes: Axes, legend: bool) -> None:
 
 
 def _curve(group: Group, quantity: str, x: str) -> Curve:
-    values, axis = get_quantity(quantity).values, get_axis(x).values
+    values, axis, is_accuracy = get_quantity(quantity).values, get_axis(x).values, quantity == "accuracy"
     if x == "rounds":
-        longest = max(run.num_rounds for run in group.runs)
-        return against_rounds(group, values, max_points=max(1, longest))  # every round that has a value
-    return along(group, axis, values)
+        longest = max(1, *(run.num_rounds for run in group.runs))
+        return against_rounds(group, values, longest, is_accuracy=is_accuracy)  # every round that has a value
+    return along(group, axis, values, is_accuracy=is_accuracy)
 
 
 def _axes(given: Any, runs: Sequence[RunNumbers], quantity: str, x: str) -> Axes:

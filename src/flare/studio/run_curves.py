@@ -89,10 +89,10 @@ def _curve(group: Group, asked: CurveWish) -> Curve:
         return np.where((low <= x) & (x <= high), y, np.nan)
 
     if asked.x == "rounds":
-        return against_rounds(group, within, max_points=asked.points)
+        return against_rounds(group, within, asked.points, is_accuracy=asked.metric == "accuracy")
     if len(group.runs) == 1:  # its own places, not those of a grid for several seeds
         return _of_one(group, axis, within, asked.points)
-    return along(group, axis, within)
+    return along(group, axis, within, is_accuracy=asked.metric == "accuracy")
 
 
 def _of_one(group: Group, axis: Values, values: Values, points: int) -> Curve:

@@ -17,7 +17,6 @@ import numpy as np
 
 from flare.records.run import RunNumbers
 from flare.report.curves import time_to_accuracy_s, times_of_tests
-from flare.report.effects import final_accuracy
 from flare.report.paired import By, accuracy_then
 from flare.units import human
 
@@ -136,7 +135,7 @@ def outcome_of(run: RunNumbers, aim: Aim) -> Outcome:
         run.clock_s,
         time_s,
         _energy_j(run, time_s),
-        final_accuracy(run) if math.isnan(accuracy) else accuracy,
+        run.final_accuracy if math.isnan(accuracy) else accuracy,
         float(accuracies.max()) if len(accuracies) else math.nan,
     )
 

@@ -50,7 +50,7 @@ DONE = TypeVar("DONE")
 
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
 _TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
-_GRAPH_BYTES = 6 * 10**9  # for the graphs of a kind of steps, by an estimate of about four times what they hold
+_GRAPH_BYTES = 3 * 10**9  # for the graphs of a kind of steps, by an estimate of about twice what they hold
 _MAX_GRAPH_KINDS = 4
 _MAX_SHORTAGES = 3  # of memory when steps were recorded; then they are not any more
 
@@ -271,7 +271,7 @@ class BatchedEngine:
         return (self._kernels or self._program).width(samples)
 
     def _bytes_for_a_job(self, width: int) -> int:
-        return 4 * (7 * self._model.num_weights + width * self._program.floats_per_sample)
+        return 4 * (7 * self._model.num_weights + width * (self._kernels or self._program).floats_per_sample)
 
     def _parts(self, stack: Tensor) -> tuple[Tensor, ...]:
         return torch.split(stack[:, : self._model.num_weights], self._model.sizes, dim=1)

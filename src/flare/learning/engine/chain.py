@@ -98,9 +98,11 @@ class LayerProgram(PlainRows):
                 del left[0]
                 x, keep, finish_keeps = layer.finished(weight, x, after, parameters[after.parameter])
                 yield x, (keep, finish_keeps)
+                del finish_keeps
             else:
                 x, keep = layer.forward(weight, x)
                 yield x, (keep,)
+            del keep  # who wants it, has it
 
     def _backward(
         self, weights: Tensor, kept: Sequence[Kept], dy: Tensor, shares: Tensor, anchors: Anchors | None

@@ -9,6 +9,7 @@ many compute is never read. The kernels are those that would have run without th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import final
 
@@ -34,7 +35,8 @@ def largest_height(limit: int) -> int:
 
 @final
 class CudaRecorder:
-    """Records work as CUDA graphs that share a pool of memory: none is launched while another is at work."""
+    """Records work as CUDA graphs that share a pool of memory, or, after memory ran out, some of them another: none is
+    launched while another is at work."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -66,8 +68,11 @@ class CudaRecorder:
             graph.capture_begin(pool=self._pool)
             try:
                 work()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # what went wrong counts, not that nothing was recorded
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         return graph.replay
 
 

@@ -25,7 +25,7 @@ from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.launching import ceil_div, power_of_2, start
 from flare.learning.engine.operations import Pair, window_columns
-from flare.learning.engine.splitting import ROUND, ROUNDS, add_product
+from flare.learning.engine.splitting import ROUNDED, add_product
 
 _THREE, _SIX = "tf32x3", "bf16x6"
 
@@ -185,7 +185,7 @@ class Tiles(NamedTuple):
     parts     into how many the depth is divided
     split     how factors are split, where not as the precision says: into three of bfloat16, by which six of their
               products are added (`_SIX`); or, where they are to be TF32, rounded by hand, so that the left one is
-              taken from registers (`ROUND`, and `ROUNDS` where the right one lies across)
+              taken from registers (`ROUNDED`)
     swapped   whether the right factor takes the place of the left
     """
 
@@ -226,7 +226,11 @@ def choose_tiles(
         if is_split:
             cut = _tiles_of_few_columns(depth, is_turned=is_turned)
         else:
-            cut = Tiles(128, 64, 64, 4, 3, split=ROUNDS) if is_turned else Tiles(64, 64, 64, 4, 3, split=ROUNDS, swapped=True)
+            cut = (
+                Tiles(128, 64, 64, 4, 3, split=ROUNDED)
+                if is_turned
+                else Tiles(64, 64, 64, 4, 3, split=ROUNDED, swapped=True)
+            )
     else:
         cut = _tiles_along_depth(rows, columns, depth) if along_depth else _tiles_across(rows, columns, depth)
         if not is_split:
@@ -313,9 +317,7 @@ def launch(
     cut = tiles
     if cut is None:
         is_turned = a.stride(1) == 1 and a.stride(2) != 1
-        cut = choose_tiles(
-            rows, columns, depth, along_depth=along_depth, precision=precision, is_turned=is_turned
-        )
+        cut = choose_tiles(rows, columns, depth, along_depth=along_depth, precision=precision, is_turned=is_turned)
     split = _split(cut, precision)
     c = torch.empty((jobs, cut.parts, rows, columns), device=a.device, dtype=a.dtype)
     part_depth = -(-depth // (cut.parts * cut.bk)) * cut.bk
@@ -335,7 +337,7 @@ def launch(
 
 
 def _split(cut: Tiles, precision: str) -> str:
-    assert cut.split in (("", _SIX) if precision == _THREE else ("", ROUND, ROUNDS))
+    assert cut.split in (("", _SIX) if precision == _THREE else ("", ROUNDED))
     return cut.split or precision
 
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-PAIR, ROUND, ROUNDS = "pair", "round", "rounds"
-"""Split in two by hand, which needs a right factor that was split before; the left factor, or both, rounded by hand.
-Other precisions are those that Triton knows."""
+PAIR, ROUNDED = "pair", "rounded"
+"""Split in two by hand, which needs a right factor that was split before; both factors rounded by hand. Other
+precisions are those that Triton knows."""
 
 
 @triton.jit
@@ -36,9 +36,7 @@ def to_tf32(x):
 @triton.jit
 def add_product(total, left, right, precision: tl.constexpr):
     """total + left right."""
-    if precision == "round":
-        total = tl.dot(to_tf32(left), right, total, input_precision="tf32")
-    elif precision == "rounds":
+    if precision == "rounded":
         total = tl.dot(to_tf32(left), to_tf32(right), total, input_precision="tf32")
     else:
         total = tl.dot(left, right, total, input_precision=precision)
