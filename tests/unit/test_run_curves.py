@@ -25,6 +25,7 @@ from flare.report.curves import (
     accuracy_against_time,
     accuracy_at,
     against_rounds,
+    along,
     common_place,
     estimate,
     over_seeds,
@@ -36,6 +37,7 @@ from flare.report.group_labels import PAPER_NAMES, differing, labels_of, paper_n
 from flare.report.run_figures import MAX_CURVES, ROUND, lines, looks
 from flare.report.run_groups import Group, group_runs, settings_table
 from flare.rounds import RoundRecord
+from flare.types import Floats
 from tests.made_up_runs import settings, write_run
 
 FORMAT_1 = Path(__file__).resolve().parents[1] / "golden" / "before" / "run-format-1"
@@ -124,13 +126,27 @@ def test_a_common_place_is_one_that_every_sound_run_reaches(tmp_path: Path) -> N
     assert math.isnan(common_place([each for each in groups if each.runs == (lost,)], times_of_tests))
 
 
-def test_a_diverged_run_has_no_final_accuracy(tmp_path: Path) -> None:
-    sound = read_run(write_run(tmp_path / "0", settings(seed=0), rounds=12))
-    lost = read_run(write_run(tmp_path / "1", settings(seed=1), rounds=12, diverge_at=8))
-    line = summarise(group(sound, lost))
-    assert line.final.count == 1
-    assert line.final.mean == sound.of_round["test_accuracy"][-1]
-    assert line.best.count == 2
+def test_a_run_that_diverged_guesses_from_where_it_ended(tmp_path: Path) -> None:
+    sound = read_run(write_run(tmp_path / "0", settings(seed=0, evaluate_every=1), rounds=12))
+    lost = read_run(write_run(tmp_path / "1", settings(seed=1, evaluate_every=1), rounds=12, diverge_at=8))
+    lost = replace(lost, manifest={**lost.manifest, "num_classes": 10})
+    line, both = summarise(group(sound, lost)), group(sound, lost)
+    end = (sound.of_round["test_accuracy"][-1] + 0.1) / 2.0
+    assert line.final.count == 2
+    assert math.isclose(line.final.mean, end)
+
+    def accuracy(run: RunNumbers) -> Floats:
+        return run.accuracies
+
+    for curve in (
+        accuracy_against_rounds(both),
+        against_rounds(both, accuracy, is_accuracy=True),
+        accuracy_against_time(both),
+        along(both, lambda run: run.round_energy_j().cumsum(), accuracy, is_accuracy=True),
+    ):
+        assert math.isclose(curve.mean[-1], end)
+        assert (curve.seeds[0], curve.seeds[-1]) == (2, 2)
+    assert against_rounds(both, accuracy).seeds[-1] == 1  # any other quantity ends
     assert line.status == "1\N{NO-BREAK SPACE}finished, 1\N{NO-BREAK SPACE}diverged"
 
 

@@ -35,9 +35,10 @@ def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence
     the place of the former."""
     if lead:
         first = escape(lead)
+    elif all(run.diverged for group in groups for run in group.runs):
+        first = "Every run diverged."
     elif all(math.isnan(line.final.mean) for line in lines):
-        all_lost = all(run.diverged for group in groups for run in group.runs)
-        first = "Every run diverged." if all_lost else "No run has a final test accuracy yet."
+        first = "No run has a final test accuracy yet."
     elif len(groups) == 1:
         reached = f"<b>{percent(lines[0].final)}</b> ({_mean_of(lines[0].final)})"
         whose = " on the nodes' own data" if any(run.tested_by_nodes for run in groups[0].runs) else ""
@@ -205,9 +206,8 @@ def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequ
     diverged = {group.label: sum(run.diverged for run in group.runs) for group in groups}
     if any(diverged.values()):
         names = ", ".join(f"{label} ({number})" for label, number in diverged.items() if number)
-        remarks.append(
-            f"{plural(sum(diverged.values()), 'run')} diverged, and {'counts' if sum(diverged.values()) == 1 else 'count'} as guessing from there: {names}."
-        )
+        counts = "counts" if sum(diverged.values()) == 1 else "count"
+        remarks.append(f"{plural(sum(diverged.values()), 'run')} diverged, and {counts} as guessing from there: {names}.")
     nobody, rounds = sum(line.without_sender for line in lines), sum(line.total_rounds for line in lines)
     if nobody:
         silent = sum(int((run.without_sender & (run.num_selected > 0)).sum()) for group in groups for run in group.runs)
