@@ -296,7 +296,7 @@ def report(results: dict[str, Any]) -> str:
         "",
         f"Batch {results['batch']}. Even: 3 steps for each device; uneven: exponential with mean 3. `grouped` is the",
         "same engine with vmap, which makes grouped convolutions. `plain` is PyTorch alone, `own` (the default) is our",
-        "own kernels; `tf32` rounds the factors of matrix products to 10 bits. Rows that say `earlier` are of an",
+        "own kernels; `tf32` keeps 10 bits of the factors of matrix products. Rows that say `earlier` are of an",
         "earlier run on the same machine; `compiled` was PyTorch's compiler, which is no longer used.",
         "",
         *_goals(results),

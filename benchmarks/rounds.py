@@ -185,7 +185,7 @@ def report(results: dict[str, Any]) -> str:
         "scheduling and records.",
         f"{PEER}.",
         "",
-        "With TF32, factors of products are rounded to 10 bits, as PyTorch does by itself in convolutions, so also for",
+        "With TF32, factors of products keep 10 bits, as PyTorch does by itself in convolutions, so also for",
         "pfl-research; the goals are for products of about the accuracy of float32.",
         "",
         "| runs in lockstep | products | ms a round for each run | goal | reached | first round |",

@@ -166,7 +166,7 @@ The service reads 40 devices, proves the optimum, explains every device and writ
 body and sends it back, as a FastAPI application of five lines does. The service answers **{results["ratio"]:.2f}**
 of the requests that the echo does.
 
-What it is built for: {WANTED_PER_S} rounds of 40 devices a second on two cores. Measured, beside all else that ran:
+What it is built for: {WANTED_PER_S} rounds of 40 devices a second on two cores. Measured:
 **{results["rows"][SERVICE]["per_s"]:,.0f}**. By the processor time that a round takes, two cores that do nothing else
 could answer **{results["by_processor"]:,.0f}** a second.
 """

@@ -11,8 +11,8 @@ for is left out, the same number of tiles for every pass. --quick runs tiny size
 (TRITON_INTERPRET=1), as a check that everything runs.
 
 Tiles are written as rows.columns.depth w warps s stages, then p and the number of parts, then how factors are split: t
-and b, by the compiler into two and three; +, into two by hand; c and C, the left factor or both cut off by hand; ~,
-factors are swapped; n, numbers are read two at a time.
+and b, by the compiler into two and three; r, both rounded by hand; ~, factors are swapped; n, numbers are read two at a
+time.
 """
 
 from __future__ import annotations

@@ -445,18 +445,18 @@ def test_other_suffix_is_refused_before_anything_is_drawn(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_folder_and_taken_name_raise_and_leave_nothing(tmp_path: Path) -> None:
+def test_a_missing_folder_is_made_and_a_taken_name_raises_and_leaves_nothing(tmp_path: Path) -> None:
     problem, _ = cell()
     schedule, names = solve(problem), names_of(problem)
-    with pytest.raises(FileNotFoundError):
-        draw_schedule(tmp_path / "absent" / "round.svg", schedule, names=names)
+    draw_schedule(tmp_path / "absent" / "deeper" / "round.svg", schedule, names=names)
+    assert (tmp_path / "absent" / "deeper" / "round.svg").stat().st_size > 0
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises((NotADirectoryError, FileExistsError)):
         draw_schedule(tmp_path / "file" / "round.svg", schedule, names=names)
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(IsADirectoryError):
         draw_schedule(tmp_path / "folder.svg", schedule, names=names)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.svg"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["absent", "file", "folder.svg"]
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="the superuser may write anywhere")

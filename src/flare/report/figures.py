@@ -86,13 +86,14 @@ def lay_out(figure: Figure) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as png, svg or pdf by the suffix of `path`, in the style of the moment."""
+    """Write a figure as png, svg or pdf by the suffix of `path`, in the style of the moment; its folder is made."""
     image, kind = io.BytesIO(), path.suffix.lower()
     if kind == ".png":
         _save_png(figure, image)
     else:
         figure.savefig(image, format=kind[1:], metadata=_NO_DATE[kind])
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, image.getvalue())
     except OSError as error:
         raise type(error)(f"{path}: the picture cannot be written: {error.strerror or error}") from None

@@ -206,8 +206,9 @@ def remarks_on(groups: Sequence[Group], lines: Sequence[Summary], left_out: Sequ
     diverged = {group.label: sum(run.diverged for run in group.runs) for group in groups}
     if any(diverged.values()):
         names = ", ".join(f"{label} ({number})" for label, number in diverged.items() if number)
-        counts = "counts" if sum(diverged.values()) == 1 else "count"
-        remarks.append(f"{plural(sum(diverged.values()), 'run')} diverged, and {counts} as guessing from there: {names}.")
+        number = sum(diverged.values())
+        counts = "counts" if number == 1 else "count"
+        remarks.append(f"{plural(number, 'run')} diverged, and {counts} as guessing from there: {names}.")
     nobody, rounds = sum(line.without_sender for line in lines), sum(line.total_rounds for line in lines)
     if nobody:
         silent = sum(int((run.without_sender & (run.num_selected > 0)).sum()) for group in groups for run in group.runs)

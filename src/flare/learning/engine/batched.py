@@ -61,7 +61,7 @@ class BatchedEngine:
 
     chunk         how many jobs at once, at most; by the memory at hand where None
     own_kernels   whether passes are kernels of our own, compiled at the first call; where None, on a GPU with Triton
-    tf32          whether matrix products may round their factors to 10 bits on a GPU; faster, no longer float32
+    tf32          whether matrix products may keep 10 bits of their factors on a GPU; faster, no longer float32
     """
 
     def __init__(

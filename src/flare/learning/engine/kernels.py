@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The matrix products of layers as one Triton kernel, for GPUs.
+"""Matrix products as one Triton kernel, for GPUs: of dense layers, and of the weights' gradient of convolutions.
 
 Factors in float32 are split, into two of TF32 (10 bits) or three of bfloat16 (7 bits), and three of the four or six of
 the nine products added on the tensor cores ("tf32x3", "bf16x6"): about the accuracy of float32 at several times its
