@@ -371,7 +371,10 @@ def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("ready_workers")
-def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_are_gone_then() -> None:
+def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_are_gone_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flare.sweeps.on_processes._num_cores", lambda: 2)
     before = set(multiprocessing.active_children())
     ended: list[str] = []
 
@@ -389,6 +392,16 @@ def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_a
     for process in started:
         process.join(timeout=60)
         assert not process.is_alive()
+
+
+@pytest.mark.usefixtures("ready_workers")
+def test_no_more_processes_are_started_before_there_is_an_order_than_there_are_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flare.sweeps.on_processes._num_cores", lambda: 2)
+    before = set(multiprocessing.active_children())
+    with staying(Place("cpu", 12), at_once=True):
+        assert len(set(multiprocessing.active_children()) - before) == 2
 
 
 def test_no_process_is_started_for_one_that_shares_with_nobody() -> None:
