@@ -441,6 +441,41 @@ def test_a_process_that_is_killed_changes_nothing_but_the_time(tmp_path: Path) -
     assert there == here
 
 
+class Hanging:
+    """Workers that never come to an end, unless they are killed."""
+
+    place, patience_s, killed, room = Place("cpu", 2), 0.0, (), 2
+
+    def __init__(self) -> None:
+        self.given: list[Future[Fault | None]] = []
+
+    def submit(self, order: Order) -> Future[Fault | None]:
+        self.given.append(Future())
+        return self.given[-1]
+
+    def kill(self) -> None:
+        for given in self.given:
+            given.cancel()
+
+
+def test_who_interrupts_a_second_time_does_not_wait_for_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_END_S", 5.0)
+    workers, begun_s = Hanging(), list[float]()
+
+    def interrupted(signal: Path) -> None:
+        begun_s.append(time.monotonic())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "keep_going", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(four(tmp_path), workers.place, hire=lambda tasks: workers)
+    assert time.monotonic() - begun_s[0] < 4.0
+    assert len(workers.given) == 2
+    assert all(given.cancelled() for given in workers.given)
+
+
 # --- where -----------------------------------------------------------------------------------------------------------
 
 
