@@ -26,7 +26,10 @@ from flare.config import Config, override
 from flare.experiments.trial import _Told
 from flare.extras import how_to_install
 from flare.records import RunFolder
+from flare.records.lines import first_mark, seal
 from flare.records.locking import lock
+from flare.records.manifest import read_manifest
+from flare.records.run import read_run
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
 from flare.sweeps import Place, Task, run_tasks, runner, staying
@@ -130,6 +133,44 @@ def test_by_seals_it_is_known_whether_what_was_told_is_what_the_file_holds(
     pairs = [(one.check, other.before) for one, other in itertools.pairwise(seals)]
     assert [check == before for check, before in pairs] == [number != told_before - 1 for number in range(5)]
     assert (seen.run() is None) == (told_before > 0)
+
+
+ODD_DEVICES = [(name, device) for name in ("selected", "sent") for device in (-3, 10**15)]
+
+
+def with_odd_device(run: Path, name: str, device: int, at: int) -> None:
+    """Put a device that no run has into a round, and seal it as if it were its own."""
+    told = [json.loads(line) for line in lines(run)]
+    told[at][name][0] = device
+    mark, written = first_mark(read_manifest(run)), list[bytes]()
+    for each in told:
+        line, mark = seal({key: value for key, value in each.items() if key != "check"}, mark)
+        written.append(line)
+    (run / "rounds.jsonl").write_bytes(b"".join(written))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["records"] = {"rounds": mark.rounds, "check": mark.check}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(("name", "device"), ODD_DEVICES)
+@pytest.mark.parametrize("at", [0, 2, 5])
+def test_rounds_that_reading_the_folder_refuses_are_not_told(
+    name: str, device: int, at: int, runs: list[Path], tmp_path: Path
+) -> None:
+    tail, seen = Tail(tmp_path / "run", NUM_DEVICES), _Told(tmp_path / "run")
+    shutil.copytree(runs[0], tmp_path / "run")
+    with_odd_device(tmp_path / "run", name, device, at)
+    with pytest.raises(ValueError, match=f"round {at + 1} of its records names device {device}"):
+        read_run(tmp_path / "run")
+    for last in (False, False, True):
+        for record, _ in tail.news(last=last):
+            assert record.round != at
+            seen.add(record, tail.seal_of(record))
+    assert seen.run() is None
+    whole = _Told(tmp_path / "run")  # also where nobody else has looked
+    for told in RunFolder.open(tmp_path / "run").records():
+        whole.add(RoundRecord.from_json(told))
+    assert whole.run() is None
 
 
 def test_a_tail_of_a_folder_that_is_not_there_yet(runs: list[Path], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from flare.config.names import MOVED
 from flare.records import RunFolder
 from flare.records.lines import Mark, first_mark, seal
 from flare.records.manifest import read_manifest
-from flare.records.run import Columns, RunNumbers, read_run
+from flare.records.run import Columns, RunNumbers, read_run, refuse_odd_devices
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Hire, Place, Task, anywhere, run_tasks
 from flare.sweeps.tail import Seal
@@ -190,10 +190,13 @@ class _Told:
         self._mark: Mark | None = None
 
     def add(self, record: RoundRecord, sealed: Seal | None = None) -> None:
-        """Take in a round, with its seal where that is known."""
+        """Take in a round, with its seal where that is known. One that is refused, as it would be in the folder, is
+        missing from then on, so that the folder is read."""
         with suppress(ValueError, OSError):  # where the folder cannot be read, the end says so
-            self._mark = self._after(record) if sealed is None else self._sealed(record, sealed)
+            refuse_odd_devices(record)
+            mark = self._after(record) if sealed is None else self._sealed(record, sealed)
             self._columns.add(record)
+            self._mark = mark
 
     def _after(self, record: RoundRecord) -> Mark:
         """The mark after this round; ValueError where it is not the next."""
