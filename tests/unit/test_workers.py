@@ -252,14 +252,24 @@ def test_long_runs_are_dealt_out_evenly_where_all_begin_at_once(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("runs", "processes"), [(1, 3), (9, 4), (40, 2), (48, 3), (49, 3), (120, 7), (33, 1), (200, 2)]
 )
-def test_every_process_gets_as_many_batches_of_about_the_same_size(tmp_path: Path, runs: int, processes: int) -> None:
+def test_batches_of_a_turn_differ_by_one_run_at_most_and_a_process_gets_one_or_none(
+    tmp_path: Path, runs: int, processes: int
+) -> None:
     tasks = [Task(str(number), SMALL, tmp_path / str(number)) for number in range(runs)]
     dealt = batches(tasks, Place("cpu", processes))
     assert sorted(int(task.key) for batch in dealt for task in batch) == list(range(runs))
     sizes = [len(batch) for batch in dealt]
     turns = -(-runs // (16 * processes))
+    in_turn = -(-runs // turns)  # the tasks cost the same, and are dealt out in their order
+    in_turns: dict[int, list[int]] = {}
+    for batch in dealt:
+        (turn,) = {int(task.key) // in_turn for task in batch}
+        in_turns.setdefault(turn, []).append(len(batch))
+    assert len(in_turns) == turns
+    for of_turn in in_turns.values():
+        assert max(of_turn) - min(of_turn) <= 1
+        assert len(of_turn) <= processes
     assert max(sizes) <= 16
-    assert len(sizes) <= turns * processes
     assert sum(sizes[::processes]) <= -(-runs // processes) + turns  # of the process with the most
 
 
