@@ -417,6 +417,25 @@ def test_a_run_that_is_damaged_again_and_again_is_named_and_the_others_are_kept(
     assert [each.curve for each in GRID if read_outcome(tmp_path / each.key, each)] == ["fedavg", "short", "planned"]
 
 
+def test_a_run_that_was_left_though_nobody_said_so_is_continued(
+    done: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As by workers that no longer see the file which says that they are to go on."""
+    seen: list[int] = []
+    calls: list[int] = []
+
+    def leaving(tasks: Sequence[Task], place: Place, **named: Any) -> None:
+        calls.append(len(tasks))
+        run_tasks(tasks, place, **named | {"stopping": lambda: len(calls) == 1 and 2 in seen})
+
+    monkeypatch.setattr("flare.experiments.trial.run_tasks", leaving)
+    outcomes = run_trials(GRID[:1], tmp_path, ON_CPU, callback=lambda one, rounds, _: seen.append(rounds))
+    assert list(outcomes) == [GRID[0].key]
+    assert calls == [1, 1]
+    assert seen == [1, 2, 3, 4]
+    assert rounds(tmp_path) == {GRID[0].key: rounds(done)[GRID[0].key]}
+
+
 def test_the_end_of_a_run_that_is_done_again_is_seen_once(tmp_path: Path) -> None:
     ends: list[str] = []
 

@@ -91,8 +91,9 @@ def run_trials(
     """The outcome of every trial by its key, fewer where `stopping` says so; run folders FOLDER/KEY keep them.
 
     Trials with the same key are one run. Those that are there are not run again; the callback sees them first. A run
-    that was carried out and cannot be read, since its folder was damaged before or meanwhile, is done anew, once;
-    ValueError where it still cannot be read. `hire` is that of `run_tasks`.
+    that was carried out and cannot be read, since its folder was damaged before or meanwhile, is done anew, once, and
+    one that workers left, though nobody told them to, is continued; ValueError where it still cannot be read. `hire`
+    is that of `run_tasks`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {trial.key: trial for trial in trials}
@@ -125,8 +126,12 @@ def run_trials(
         if ended:
             take_in(task.key)  # while other workers are still at it
 
-    for anew in (False, True):
-        tasks = [replace(task_of(trial, folder), anew=anew) for key, trial in missing.items() if key not in done]
+    for again in (False, True):
+        tasks = [
+            replace(task_of(trial, folder), anew=again and not _is_unfinished(folder / key))
+            for key, trial in missing.items()
+            if key not in done
+        ]
         if not tasks or stopping():
             break
         run_tasks(tasks, place, callback=tell, stopping=stopping, hire=hire, sealed=sealed)
@@ -166,6 +171,14 @@ def _read(folder: Path, trial: Trial, told: _Told | None = None) -> Outcome:
     if Trial("", "", run.config, not run.trained).key != trial.key:
         raise ValueError(f"{folder} holds a run of other settings")
     return outcome_of(run)
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """Whether a folder holds a run that has not come to its end, and is whole so far."""
+    try:
+        return not read_run(folder).ended
+    except (OSError, ValueError):
+        return False
 
 
 def _outcome(folder: Path, trial: Trial) -> Outcome:
