@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from flare.cli.place import place_of
-from flare.cli.reproduce import chosen, out_of, scale_of
-from flare.experiments import EXPERIMENTS, FIGURES
+from flare.cli.reproduce import NAMES, chosen, out_of, reproduce, scale_of
+from flare.experiments import EXPERIMENTS, FIGURES, LOTS
 from flare.records.run import read_run
 from flare.sweeps import Place
 from tests import ready_python
@@ -217,6 +217,26 @@ def test_an_unknown_experiment_is_refused_with_the_known_ones(tmp_path: Path) ->
     said = refused("reproduce", "fig3", "fig9", cwd=tmp_path)
     assert "fig9" in said
     assert all(re.search(rf"\b{name}\b", said) for name in (*EXPERIMENTS, "all", "beyond"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_process_is_started_for_experiments_that_there_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AskedError(Exception):
+        pass
+
+    def ready(_: Any) -> None:
+        raise AskedError
+
+    monkeypatch.setattr("flare.sweeps.on_processes.ProcessWorkers.get_ready", ready)
+    for names in (["nosuch"], ["fig3", "nosuch"]):
+        with pytest.raises(ValueError, match="there is no experiment 'nosuch'"):
+            reproduce(names, device="cpu", processes=2, out=tmp_path / "out")
+    for name in (*EXPERIMENTS, *LOTS):
+        with pytest.raises(AskedError):
+            reproduce([name], device="cpu", processes=2, out=tmp_path / "out")
+    assert {*EXPERIMENTS, *LOTS} == NAMES
     assert list(tmp_path.iterdir()) == []
 
 

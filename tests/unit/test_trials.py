@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import shutil
 import time
 from collections import Counter
@@ -338,6 +339,113 @@ def test_a_damaged_run_is_done_again_and_no_other(name: str, done: Path, built: 
     run_trials(GRID, tmp_path / "here", ON_CPU)
     assert built == {"flare": 1}
     assert rounds(tmp_path / "here") == rounds(done)
+
+
+def of_no_classes(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"num_classes"', b'"num_glasses"'))
+
+
+def with_a_comment(folder: Path) -> None:
+    path = folder / "config.toml"
+    path.write_bytes(path.read_bytes() + b"# a comment\n")
+
+
+def cut_short(folder: Path) -> None:
+    os.truncate(folder / "rounds.jsonl", 10)
+
+
+def without_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(b"{")
+
+
+DAMAGES = [of_no_classes, with_a_comment, cut_short, without_manifest, shutil.rmtree]
+
+
+def test_a_run_that_is_over_and_does_not_say_all_is_done_again(done: Path, built: Counter[str], tmp_path: Path) -> None:
+    shutil.copytree(done, tmp_path / "here")
+    of_no_classes(tmp_path / "here" / GRID[1].key)
+    assert len(run_trials(GRID, tmp_path / "here", ON_CPU)) == len(GRID)
+    assert built == {"flare": 1}
+    assert rounds(tmp_path / "here") == rounds(done)
+
+
+@pytest.fixture
+def damaging(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], None], int], None]:
+    """Has something done to the folder of one of the runs so many times, just when it has ended."""
+
+    def arrange(damage: Callable[[Path], None], times: int) -> None:
+        left = [damage] * times
+
+        def damaged(tasks: Sequence[Task], place: Place, **named: Any) -> None:
+            run_tasks(tasks, place, **named | {"callback": lambda task, record, status: None})
+            for task in tasks:
+                if task.key == GRID[1].key and left:
+                    left.pop()(task.folder)
+
+        monkeypatch.setattr("flare.experiments.trial.run_tasks", damaged)
+
+    return arrange
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_run_that_is_damaged_when_it_has_ended_is_done_again(
+    damage: Callable[[Path], None],
+    damaging: Callable[[Callable[[Path], None], int], None],
+    done: Path,
+    built: Counter[str],
+    tmp_path: Path,
+) -> None:
+    damaging(damage, 1)
+    outcomes = run_trials(GRID, tmp_path, ON_CPU)
+    assert list(outcomes) == [each.key for each in GRID]
+    assert built == {"fedavg": 1, "flare": 2, "short": 1, "planned": 1}
+    shutil.rmtree(tmp_path / f"{GRID[1].key}.aside-1", ignore_errors=True)  # what had no manifest
+    assert rounds(tmp_path) == rounds(done)
+    read = read_outcome(tmp_path / GRID[1].key, GRID[1])
+    assert read is not None
+    assert_same(outcomes[GRID[1].key], read)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_run_that_is_damaged_again_and_again_is_named_and_the_others_are_kept(
+    damage: Callable[[Path], None], damaging: Callable[[Callable[[Path], None], int], None], tmp_path: Path
+) -> None:
+    damaging(damage, 2)
+    with pytest.raises(ValueError, match=rf"the run in \S*{GRID[1].key} was carried out, and .* cannot be used"):
+        run_trials(GRID, tmp_path, ON_CPU)
+    assert [each.curve for each in GRID if read_outcome(tmp_path / each.key, each)] == ["fedavg", "short", "planned"]
+
+
+def test_a_run_that_was_left_though_nobody_said_so_is_continued(
+    done: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As by workers that no longer see the file which says that they are to go on."""
+    seen: list[int] = []
+    calls: list[int] = []
+
+    def leaving(tasks: Sequence[Task], place: Place, **named: Any) -> None:
+        calls.append(len(tasks))
+        run_tasks(tasks, place, **named | {"stopping": lambda: len(calls) == 1 and 2 in seen})
+
+    monkeypatch.setattr("flare.experiments.trial.run_tasks", leaving)
+    outcomes = run_trials(GRID[:1], tmp_path, ON_CPU, callback=lambda one, rounds, _: seen.append(rounds))
+    assert list(outcomes) == [GRID[0].key]
+    assert calls == [1, 1]
+    assert seen == [1, 2, 3, 4]
+    assert rounds(tmp_path) == {GRID[0].key: rounds(done)[GRID[0].key]}
+
+
+def test_the_end_of_a_run_that_is_done_again_is_seen_once(tmp_path: Path) -> None:
+    ends: list[str] = []
+
+    def damage_first(one: Trial, rounds: int, ended: bool) -> None:
+        ends.extend([one.curve] if ended else [])
+        if ended and one is GRID[1]:
+            with_a_comment(tmp_path / one.key)
+
+    assert len(run_trials(GRID, tmp_path, ON_CPU, callback=damage_first)) == len(GRID)
+    assert sorted(ends) == sorted(each.curve for each in GRID)
 
 
 @pytest.mark.parametrize("manifest", [None, b"", b"{}", b"\0" * 300])

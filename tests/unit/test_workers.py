@@ -26,7 +26,10 @@ from flare.config import Config, override
 from flare.experiments.trial import _Told
 from flare.extras import how_to_install
 from flare.records import RunFolder
+from flare.records.lines import first_mark, seal
 from flare.records.locking import lock
+from flare.records.manifest import read_manifest
+from flare.records.run import read_run
 from flare.rounds import RoundRecord, RunStatus
 from flare.scheduling import POLICIES
 from flare.sweeps import Place, Task, run_tasks, runner, staying
@@ -132,6 +135,44 @@ def test_by_seals_it_is_known_whether_what_was_told_is_what_the_file_holds(
     assert (seen.run() is None) == (told_before > 0)
 
 
+ODD_DEVICES = [(name, device) for name in ("selected", "sent") for device in (-3, 10**15)]
+
+
+def with_odd_device(run: Path, name: str, device: int, at: int) -> None:
+    """Put a device that no run has into a round, and seal it as if it were its own."""
+    told = [json.loads(line) for line in lines(run)]
+    told[at][name][0] = device
+    mark, written = first_mark(read_manifest(run)), list[bytes]()
+    for each in told:
+        line, mark = seal({key: value for key, value in each.items() if key != "check"}, mark)
+        written.append(line)
+    (run / "rounds.jsonl").write_bytes(b"".join(written))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["records"] = {"rounds": mark.rounds, "check": mark.check}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(("name", "device"), ODD_DEVICES)
+@pytest.mark.parametrize("at", [0, 2, 5])
+def test_rounds_that_reading_the_folder_refuses_are_not_told(
+    name: str, device: int, at: int, runs: list[Path], tmp_path: Path
+) -> None:
+    tail, seen = Tail(tmp_path / "run", NUM_DEVICES), _Told(tmp_path / "run")
+    shutil.copytree(runs[0], tmp_path / "run")
+    with_odd_device(tmp_path / "run", name, device, at)
+    with pytest.raises(ValueError, match=f"round {at + 1} of its records names device {device}"):
+        read_run(tmp_path / "run")
+    for last in (False, False, True):
+        for record, _ in tail.news(last=last):
+            assert record.round != at
+            seen.add(record, tail.seal_of(record))
+    assert seen.run() is None
+    whole = _Told(tmp_path / "run")  # also where nobody else has looked
+    for told in RunFolder.open(tmp_path / "run").records():
+        whole.add(RoundRecord.from_json(told))
+    assert whole.run() is None
+
+
 def test_a_tail_of_a_folder_that_is_not_there_yet(runs: list[Path], tmp_path: Path) -> None:
     tail = Tail(tmp_path / "later", NUM_DEVICES)
     assert told(tail, last=True) == []
@@ -211,14 +252,24 @@ def test_long_runs_are_dealt_out_evenly_where_all_begin_at_once(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("runs", "processes"), [(1, 3), (9, 4), (40, 2), (48, 3), (49, 3), (120, 7), (33, 1), (200, 2)]
 )
-def test_every_process_gets_as_many_batches_of_about_the_same_size(tmp_path: Path, runs: int, processes: int) -> None:
+def test_batches_of_a_turn_differ_by_one_run_at_most_and_a_process_gets_one_or_none(
+    tmp_path: Path, runs: int, processes: int
+) -> None:
     tasks = [Task(str(number), SMALL, tmp_path / str(number)) for number in range(runs)]
     dealt = batches(tasks, Place("cpu", processes))
     assert sorted(int(task.key) for batch in dealt for task in batch) == list(range(runs))
     sizes = [len(batch) for batch in dealt]
     turns = -(-runs // (16 * processes))
+    in_turn = -(-runs // turns)  # the tasks cost the same, and are dealt out in their order
+    in_turns: dict[int, list[int]] = {}
+    for batch in dealt:
+        (turn,) = {int(task.key) // in_turn for task in batch}
+        in_turns.setdefault(turn, []).append(len(batch))
+    assert len(in_turns) == turns
+    for of_turn in in_turns.values():
+        assert max(of_turn) - min(of_turn) <= 1
+        assert len(of_turn) <= processes
     assert max(sizes) <= 16
-    assert len(sizes) <= turns * processes
     assert sum(sizes[::processes]) <= -(-runs // processes) + turns  # of the process with the most
 
 
@@ -371,7 +422,10 @@ def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("ready_workers")
-def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_are_gone_then() -> None:
+def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_are_gone_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flare.sweeps.on_processes._num_cores", lambda: 2)
     before = set(multiprocessing.active_children())
     ended: list[str] = []
 
@@ -389,6 +443,16 @@ def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_a
     for process in started:
         process.join(timeout=60)
         assert not process.is_alive()
+
+
+@pytest.mark.usefixtures("ready_workers")
+def test_no_more_processes_are_started_before_there_is_an_order_than_there_are_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flare.sweeps.on_processes._num_cores", lambda: 2)
+    before = set(multiprocessing.active_children())
+    with staying(Place("cpu", 12), at_once=True):
+        assert len(set(multiprocessing.active_children()) - before) == 2
 
 
 def test_no_process_is_started_for_one_that_shares_with_nobody() -> None:
@@ -426,6 +490,41 @@ def test_a_process_that_is_killed_changes_nothing_but_the_time(tmp_path: Path) -
     here, there = (sorted(timeless(records), key=repr) for records in seen.values())
     assert len(here) == 40
     assert there == here
+
+
+class Hanging:
+    """Workers that never come to an end, unless they are killed."""
+
+    place, patience_s, killed, room = Place("cpu", 2), 0.0, (), 2
+
+    def __init__(self) -> None:
+        self.given: list[Future[Fault | None]] = []
+
+    def submit(self, order: Order) -> Future[Fault | None]:
+        self.given.append(Future())
+        return self.given[-1]
+
+    def kill(self) -> None:
+        for given in self.given:
+            given.cancel()
+
+
+def test_who_interrupts_a_second_time_does_not_wait_for_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_END_S", 5.0)
+    workers, begun_s = Hanging(), list[float]()
+
+    def interrupted(signal: Path) -> None:
+        begun_s.append(time.monotonic())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "keep_going", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(four(tmp_path), workers.place, hire=lambda tasks: workers)
+    assert time.monotonic() - begun_s[0] < 4.0
+    assert len(workers.given) == 2
+    assert all(given.cancelled() for given in workers.given)
 
 
 # --- where -----------------------------------------------------------------------------------------------------------

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from flare.sweeps import Hire, Place
 
 _MAX_PAGE_BYTES = 1 << 24
+NAMES = frozenset((
+    "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "all",
+    "rates", "gap", "rivals", "sensitivity", "bounds", "safe", "uplink", "systems-mnist", "systems-cifar10", "systems",
+    "beyond",
+))  # fmt: skip
+"""Of all experiments and lots, for who cannot wait until these are imported."""
 
 
 def reproduce(
@@ -60,16 +66,17 @@ def reproduce(
     load_named(plugin)
     place = place_of(processes, on, ray_address, device=device)
     with ExitStack() as workers:
-        hire = _hired(workers, place, out_of(out, quick))
+        hire = _hired(workers, place, names, out_of(out, quick))
         wanted, scale = chosen(names), scale_of(seeds, quick)
         _go(wanted, scale, out_of(out, quick), place, hire, workers.close, quiet=quiet, as_json=json_)
 
 
-def _hired(workers: ExitStack, place: Place, out: Path) -> Hire:
-    """Workers until the stack is closed. Where no run is done yet, they start now, while all else is imported."""
+def _hired(workers: ExitStack, place: Place, names: Sequence[str], out: Path) -> Hire:
+    """Workers until the stack is closed. Where there are such experiments and no run is done yet, they start now, while
+    all else is imported."""
     from flare.sweeps import staying
 
-    return workers.enter_context(staying(place, at_once=not (out / "trials").exists()))
+    return workers.enter_context(staying(place, at_once=NAMES.issuperset(names) and not out.exists()))
 
 
 def chosen(names: Sequence[str]) -> list[str]:

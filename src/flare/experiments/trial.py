@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, final
@@ -21,7 +21,7 @@ from flare.config.names import MOVED
 from flare.records import RunFolder
 from flare.records.lines import Mark, first_mark, seal
 from flare.records.manifest import read_manifest
-from flare.records.run import Columns, RunNumbers, read_run
+from flare.records.run import Columns, RunNumbers, read_run, refuse_odd_devices
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Hire, Place, Task, anywhere, run_tasks
 from flare.sweeps.tail import Seal
@@ -90,7 +90,9 @@ def run_trials(
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key, fewer where `stopping` says so; run folders FOLDER/KEY keep them.
 
-    Trials with the same key are one run. Those that are there are not run again; the callback sees them first. `hire`
+    Trials with the same key are one run. Those that are there are not run again; the callback sees them first. A run
+    that was carried out and cannot be read, since its folder was damaged before or meanwhile, is done anew, once, and
+    one that workers left, though nobody told them to, is continued; ValueError where it still cannot be read. `hire`
     is that of `run_tasks`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,6 +105,7 @@ def run_trials(
     missing = {key: trial for key, trial in wanted.items() if key not in done}
     told: dict[str, _Told] = {}
     seals: dict[str, Seal] = {}  # of the rounds that are told now
+    over: set[str] = set()  # of which the callback has seen the end: it does not see them done anew
 
     def sealed(task: Task, seal: Seal) -> None:
         seals[task.key] = seal
@@ -113,7 +116,9 @@ def run_trials(
 
     def tell(task: Task, record: RoundRecord, status: RunStatus) -> None:
         ended = status is not RunStatus.RUNNING
-        callback(wanted[task.key], record.round + 1, ended)
+        if task.key not in over:
+            callback(wanted[task.key], record.round + 1, ended)
+        over.update([task.key] if ended else [])
         if record.round == 0:
             told[task.key] = _Told(folder / task.key)
         if task.key in told:
@@ -121,10 +126,19 @@ def run_trials(
         if ended:
             take_in(task.key)  # while other workers are still at it
 
-    tasks = [task_of(trial, folder) for trial in missing.values()]
-    run_tasks(tasks, place, callback=tell, stopping=stopping, hire=hire, sealed=sealed)
-    for key in missing:
-        take_in(key)
+    for again in (False, True):
+        tasks = [
+            replace(task_of(trial, folder), anew=again and not _is_unfinished(folder / key))
+            for key, trial in missing.items()
+            if key not in done
+        ]
+        if not tasks or stopping():
+            break
+        run_tasks(tasks, place, callback=tell, stopping=stopping, hire=hire, sealed=sealed)
+        for key in missing:
+            take_in(key)
+    if not stopping():
+        done |= {key: _outcome(folder / key, trial) for key, trial in missing.items() if key not in done}
     return {key: done[key] for key in wanted if key in done}
 
 
@@ -144,12 +158,39 @@ def read_outcome(folder: Path, trial: Trial, told: _Told | None = None) -> Outco
     """What the run folder of a trial says; None where there is none that has ended and can be used. Its records are not
     read again where they are what was `told`."""
     try:
-        run = (None if told is None else told.run()) or read_run(folder)
-        if not run.ended or Trial("", "", run.config, not run.trained).key != trial.key:
-            return None
-        return outcome_of(run)
+        return _read(folder, trial, told)
     except (OSError, ValueError):
         return None
+
+
+def _read(folder: Path, trial: Trial, told: _Told | None = None) -> Outcome:
+    """What `read_outcome` gives; ValueError or OSError where there is none."""
+    run = (None if told is None else told.run()) or read_run(folder)
+    if not run.ended:
+        raise ValueError(f"{folder}: the run has not come to its end")
+    if Trial("", "", run.config, not run.trained).key != trial.key:
+        raise ValueError(f"{folder} holds a run of other settings")
+    return outcome_of(run)
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """Whether a folder holds a run that has not come to its end, and is whole so far."""
+    try:
+        return not read_run(folder).ended
+    except (OSError, ValueError):
+        return False
+
+
+def _outcome(folder: Path, trial: Trial) -> Outcome:
+    """The outcome of a run that was carried out, and anew when it could not be read; ValueError where it still cannot
+    be."""
+    try:
+        return _read(folder, trial)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"the run in {folder} was carried out, and its folder cannot be used ({error}): see that nothing else "
+            "writes or removes files there, and give the same command again; all other runs are kept"
+        ) from error
 
 
 @final
@@ -162,10 +203,13 @@ class _Told:
         self._mark: Mark | None = None
 
     def add(self, record: RoundRecord, sealed: Seal | None = None) -> None:
-        """Take in a round, with its seal where that is known."""
+        """Take in a round, with its seal where that is known. One that is refused, as it would be in the folder, is
+        missing from then on, so that the folder is read."""
         with suppress(ValueError, OSError):  # where the folder cannot be read, the end says so
-            self._mark = self._after(record) if sealed is None else self._sealed(record, sealed)
+            refuse_odd_devices(record)
+            mark = self._after(record) if sealed is None else self._sealed(record, sealed)
             self._columns.add(record)
+            self._mark = mark
 
     def _after(self, record: RoundRecord) -> Mark:
         """The mark after this round; ValueError where it is not the next."""

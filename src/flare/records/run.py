@@ -296,7 +296,7 @@ def round_of(opened: RunFolder, told: dict[str, Any], number: int) -> RoundRecor
         if opened.manifest["format_version"] == FORMAT_1:
             told = completed(told, opened.config.wireless.num_devices)
         record = RoundRecord.from_json(told)
-        _refuse_odd_devices(record)
+        refuse_odd_devices(record)
     except ValueError as error:
         raise ValueError(f"{opened.path}: round {number} of its records {error}; the run folder is damaged") from None
     return record
@@ -312,7 +312,8 @@ def run_of(
     return columns.run(folder, config, manifest)
 
 
-def _refuse_odd_devices(record: RoundRecord) -> None:
+def refuse_odd_devices(record: RoundRecord) -> None:
+    """ValueError where a round names a device that no run has: whoever takes in rounds asks this first."""
     devices = (*record.selected, *record.sent, *record.probed, *record.late, *record.tested, *record.clipped)
     for device in (min(devices, default=0), max(devices, default=0)):
         if not 0 <= device < MAX_DEVICES:

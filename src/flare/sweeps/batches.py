@@ -21,8 +21,9 @@ def expected_rounds(config: Config) -> float:
 
 
 def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
-    """Lockstep groups, the costliest first; where there are several processes, one or more for each. Of a kind that is
-    many, all processes get as many groups, of about the same runs: they are to end at about the same time."""
+    """Lockstep groups, the costliest first. The runs of a kind are dealt out in turns, as few as memory allows: in each
+    at most one group to a process, and groups that differ by one run at most, so that they end at about the same time.
+    A process may get none: 9 runs on 4 processes are 3 groups of 3."""
     kinds: dict[tuple[object, ...], list[Task]] = {}
     for task in tasks:
         kinds.setdefault((task.trained, task.config.data.name, task.config.learning.model), []).append(task)

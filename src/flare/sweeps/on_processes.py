@@ -47,9 +47,10 @@ class ProcessWorkers:
         return self.place.num_processes
 
     def get_ready(self) -> None:
-        """Start all processes, before there is an order for them: it takes each of them a while to import all."""
+        """Start processes before there is an order for them, as it takes each of them a while to import all: as many as
+        can do so at once. Where there are to be more, these start with the orders."""
         with _while_starting():
-            for _ in range(self.room):
+            for _ in range(min(self.room, _num_cores())):
                 self._pool.submit(_prepare, self.place.device)
 
     def submit(self, order: Order) -> Future[Fault | None]:
@@ -75,6 +76,11 @@ class ProcessWorkers:
         return ProcessPoolExecutor(
             self.place.num_processes, mp_context=multiprocessing.get_context("spawn"), initializer=_begin
         )
+
+
+def _num_cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -277,8 +277,8 @@ class _Dispatch:
         self._going: dict[Future[Fault | None], _Batch] = {}
 
     def carry_out(self, tell: Callable[..., None], stopping: Callable[[], bool]) -> None:
-        """Raises what a worker raised."""
-        stopped = False
+        """Raises what a worker raised. KeyboardInterrupt is of who does not want to wait: workers are ended at once."""
+        stopped, patience_s = False, _END_S
         try:
             while self._going or (self._waiting and not stopped):
                 while self._waiting and not stopped and self._has_room():
@@ -293,9 +293,12 @@ class _Dispatch:
                 if not stopped and stopping():
                     stopped = True
                     say_stop(self._signal)
+        except KeyboardInterrupt:
+            patience_s = 0.0
+            raise
         finally:
             say_stop(self._signal)
-            if wait(self._going, timeout=_END_S).not_done:
+            if wait(self._going, timeout=patience_s).not_done:
                 self._workers.kill()
 
     def _settle(self, future: Future[Fault | None], tell: Callable[..., None]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 from flare.records.following import Follower
 from flare.records.lines import max_line_bytes
 from flare.records.manifest import is_run_folder, read_manifest
-from flare.records.run import ENDED
+from flare.records.run import ENDED, refuse_odd_devices
 from flare.rounds import RoundRecord, RunStatus
 
 News = tuple[RoundRecord, RunStatus]
@@ -76,7 +76,9 @@ class Tail:
                 if after.rounds > self._rounds:
                     self._rounds = after.rounds
                     self._seals[after.rounds - 1] = seal
-                    yield RoundRecord.from_json(told)
+                    record = RoundRecord.from_json(told)
+                    refuse_odd_devices(record)
+                    yield record
         except (ValueError, OSError):
             self._follower.mark = None
 

@@ -59,6 +59,7 @@ class Task:
     trained            False: its rounds are drawn and scheduled, nothing is trained
     keep_checkpoints   also when the run has ended; many large models would fill a disk
     expendable         a run in the folder that is another one, or damaged, makes way for this one
+    anew               where it is expendable, also the very run in the folder makes way: of no use to who wants it
     own                data and model that are not those of the settings
     label              what the run is called in reports, where a user has named it
     allow_changed_plugins   the run is continued also where its plugins were changed since it began
@@ -71,6 +72,7 @@ class Task:
     trained: bool = True
     keep_checkpoints: bool = True
     expendable: bool = False
+    anew: bool = False
     own: Own = Own()
     label: str = ""
     allow_changed_plugins: bool = False
@@ -245,12 +247,14 @@ def opened(task: Task, place: Place) -> Member | None:
     """
     if task.folder is None:
         return Member(_simulation(task, placed(task, place)), key=task.key, pause_s=task.pause_s)
-    if _is_over(task, task.folder):
+    anew = task.expendable and task.anew
+    if not anew and _is_over(task, task.folder):
         return None
     simulation = _simulation(task, placed(task, place))
     if is_run_folder(task.folder):
         try:
-            return _continued(task, simulation, task.folder)
+            if not anew:
+                return _continued(task, simulation, task.folder)
         except ValueError:
             if not task.expendable:
                 raise
