@@ -57,7 +57,8 @@ class Reducer(Protocol):
         ...
 
     def end(self) -> tuple[Tensor, MethodState]:
-        """The new global weights and the new state, from what was added: one update at least."""
+        """The new global weights, a dense tensor of shape (weights,) and floating-point type, and the new state, from
+        what was added: one update at least. Called once."""
         ...
 
 
