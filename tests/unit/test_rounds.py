@@ -404,3 +404,71 @@ def test_a_reducer_ends_once(dtype: torch.dtype) -> None:
     assert state.weights is method.answer[0]
     assert state.method.keys() == {"x"}
     assert method.asked == 1
+
+
+# What a method is told is not its own
+
+
+class Writes(EndsIn):
+    """Writes into arrays that it is told, where it is asked for something."""
+
+    def __init__(self, where: str, name: str) -> None:
+        super().__init__((NEW, {}))
+        self.where, self.name = where, name
+
+    def steps(self, tau: Any) -> Any:
+        if self.where == "steps":
+            tau *= 0.5
+        return tau
+
+    def sizes(self, devices: Any, cpu_hz: Any) -> None:
+        if self.where == "sizes":
+            devices[:], cpu_hz[:] = 0, 1.0
+
+    def write(self, where: str, now: Round) -> None:
+        if where == self.where:
+            getattr(now, self.name)[:] = 0
+
+    def reference_steps(self, state: Any, now: Round) -> float:
+        self.write("reference_steps", now)
+        return 1.0
+
+    def rules(self, state: Any, now: Round, common_gradient: Any) -> list[LocalRule]:
+        rules = equal_rates(now)
+        self.write("rules", now)
+        return rules
+
+    def reducer(self, state: Any, now: Round) -> Any:
+        self.write("reducer", now)
+        return self
+
+
+@pytest.mark.parametrize("where", ["rules", "reference_steps"])
+@pytest.mark.parametrize("name", ["selected", "tau", "cpu_hz"])
+def test_a_method_that_writes_into_what_it_is_told_is_refused(where: str, name: str) -> None:
+    base = replace(station("learning.method=fedavg"), method=Writes(where, name))
+    plan = plan_round(base, start(base, 3), seen([1, 2], 3))
+    assert plan is not None
+    with pytest.raises(ValueError, match=rf"method 'fedavg': its rules\(\) or .* wrote into now.{name}, which"):
+        local_rules(base, plan)
+    assert plan.selected.tolist() == [1, 2]
+    assert plan.now.tau.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [("steps", ""), ("sizes", ""), ("reducer", "selected"), ("reducer", "tau"), ("reducer", "cpu_hz")],
+)
+def test_what_a_method_writes_elsewhere_nobody_reads(where: str, name: str) -> None:
+    base = replace(station("learning.method=fedavg"), method=Writes(where, name))
+    reported = seen([1, 2], 3)
+    tau = np.array([2.0, 4.0])
+    reported = replace(reported, tau=tau)
+    plan, arrivals = begun(base, start(base, 3), reported)
+    arrivals.add(1, sent(1.0))
+    _, record = arrivals.end()
+    assert record.selected == [1, 2] == reported.devices.tolist()
+    assert record.sent == [1]
+    assert tau.tolist() == [2.0, 4.0]
+    assert reported.cpu_hz.tolist() == [3e9, 3e9]
+    assert plan.now.tau[1:].tolist() == record.tau == ([1.0, 2.0] if where == "steps" else [2.0, 4.0])

@@ -74,7 +74,7 @@ class Arrivals:
             now = replace(now, new_mean=lambda: heard)
         elif now.new_mean is RunningMean and self._new_mean is not RunningMean:
             now = replace(now, new_mean=self._new_mean)
-        return method.reducer(plan.method, now)
+        return method.reducer(plan.method, now.own())
 
     @property
     def losses(self) -> dict[int, float]:
@@ -200,7 +200,7 @@ class Arrivals:
         """What the record says of the updates that have arrived, by its names."""
         measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
-        tau_bar = self._station.method.reference_steps(plan.method, plan.now) if self._rules else math.nan
+        tau_bar = self._station.method.reference_steps(plan.method, plan.now.own()) if self._rules else math.nan
         return {
             "tau_bar": json_number(tau_bar),
             "lr": [self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
