@@ -39,7 +39,9 @@ class Arrivals:
     but for what a robust reducer holds, and clipping of what looks too long (`flare.rounds.robust`).
 
     `rules` says how each selected device steps (`local_rules`); only those devices may send, each once. `new_mean`
-    makes what takes the plain mean of updates, where that is what they are to be taken in by.
+    makes what takes the plain mean of updates, where that is what they are to be taken in by. With that of
+    `flare.learning.together`, as simulated runs on a GPU have it for FLARE's own methods, updates are held until the
+    round is reduced, and are not to be changed before.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ from flare.rounds import (
 from flare.rounds.base_station import policy_options
 from flare.rounds.broadcast import outgoing_model, with_model
 from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
-from flare.rounds.identity import code_files, code_identity
+from flare.rounds.identity import code_files, code_identity, is_own_method
 from flare.rounds.plan import question_of
 from flare.rounds.probing import Answered, Question, asks
 from flare.rounds.residuals import Residuals
@@ -313,6 +313,11 @@ class Simulation:
     def updates_out(self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update]) -> list[Outgoing]:
         """The vectors of the updates that are to be coded on their way to the base station."""
         return outgoing_updates(self.station, state, work.rules, updates, plan.own_codecs)
+
+    @cached_property
+    def is_own_method(self) -> bool:
+        """Whether the method is a user's own."""
+        return is_own_method(self.station.method)
 
     def updates_heard(self, work: Jobs, updates: Sequence[Update], heard: Sequence[Incoming] = ()) -> list[Update]:
         """The updates as the base station takes them."""

@@ -64,7 +64,9 @@ class Sizes:
 
 
 class Reducer(Protocol):
-    """Takes in the updates of a round, one at a time and in any order; each can be forgotten when it was added."""
+    """Takes in the updates of a round, one at a time and in any order; each can be forgotten when it was added, and
+    changed. Only for FLARE's own methods are they held on a GPU, and added up at the end (`flare.learning.together`):
+    their reducers leave updates as they are."""
 
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
         """Take in the update of a selected device that stepped by `rule`."""
