@@ -184,8 +184,8 @@ def _applied(
     updates: Sequence[Sequence[Update]],
     heard: Sequence[Sequence[Incoming]],
 ) -> list[tuple[RunState, RoundRecord]]:
-    """What becomes of the round of each run; a GPU is waited for once. Updates of all runs are added up together, but
-    for those with a method of a user's own: it may change what it has added."""
+    """What becomes of the round of each run. A GPU is waited for once, and once more where updates are coded. Updates
+    of all runs are added up together, but for those with a method of a user's own: it may change what it has added."""
     taken = [
         member.simulation.updates_heard(own, made, told)
         for member, own, made, told in zip(members, work, updates, heard, strict=True)
