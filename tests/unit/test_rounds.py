@@ -472,3 +472,24 @@ def test_what_a_method_writes_elsewhere_nobody_reads(where: str, name: str) -> N
     assert tau.tolist() == [2.0, 4.0]
     assert reported.cpu_hz.tolist() == [3e9, 3e9]
     assert plan.now.tau[1:].tolist() == record.tau == ([1.0, 2.0] if where == "steps" else [2.0, 4.0])
+
+
+class Forgets(EndsIn):
+    """Uses the memory of updates for something else."""
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        update.delta.zero_()
+
+
+def test_what_is_known_of_an_update_is_that_of_the_update_as_it_came() -> None:
+    base, kept = station("learning.method=fedavg", "scheduling.policy=divfl"), []
+    for method in (EndsIn((NEW, {})), Forgets((NEW, {}))):
+        own = replace(base, method=method)
+        plan, arrivals = begun(own, start(own, 3), seen([0, 1, 2], 3))
+        for device in plan.selected.tolist():
+            arrivals.add(device, sent(1.0))
+        kept.append(arrivals.end()[0].history)
+    assert kept[0].sketch is not None
+    assert kept[0].sketch.any()
+    assert np.array_equal(kept[0].sketch, kept[1].sketch, equal_nan=True)
+    assert np.array_equal(kept[0].update_norm, kept[1].update_norm, equal_nan=True)

@@ -110,8 +110,8 @@ class Arrivals:
         """Take in an update as it is believed."""
         assert self._reducer is not None
         device, update, _ = heard
+        sketch = self._sketched(device, update)  # before a reducer of a user's own may change it
         self._reducer.add(device, self._rules[device], update)
-        sketch = self._sketched(device, update)
         self._sent[device] = Told(update.loss, update.squared_loss, self._decoded_norm[device], sketch)
 
     def _heard_norm(self, device: int, update: Update, known: float | None) -> float:
