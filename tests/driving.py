@@ -11,11 +11,15 @@ import numpy as np
 from torch import Tensor
 
 from flare.config import Config, LearningConfig
+from flare.learning.job import Update
 from flare.learning.methods import make_method
 from flare.records import RunFolder
-from flare.rounds import RunState
+from flare.rounds import Plan, RunState
+from flare.rounds.coding import Incoming
 from flare.rounds.state import to_tensors
 from flare.simulation import Member, RoundRecord, Simulation, drive, resume
+from flare.simulation.drive import _applied
+from flare.simulation.run import Jobs
 
 
 def settings_of_method(name: str) -> tuple[str, ...]:
@@ -32,6 +36,21 @@ def followed(members: Sequence[Member]) -> list[list[RoundRecord]]:
         seen[member.key] = []
     drive(members, callback=lambda member, record: seen[member.key].append(replace(record, wall_s=None)))
     return list(seen.values())
+
+
+def applied(
+    simulation: Simulation,
+    state: RunState,
+    plan: Plan,
+    work: Jobs,
+    updates: Sequence[Update],
+    heard: Sequence[Incoming] = (),
+) -> tuple[RunState, RoundRecord]:
+    """What becomes of a round of one run whose updates were computed by hand, as where runs are driven."""
+    member = Member(simulation)
+    member.state = state
+    (done,) = _applied([member], [plan], [work], [updates], [heard])
+    return done
 
 
 def stop_after(config: Config, folder: Path, rounds: int) -> None:

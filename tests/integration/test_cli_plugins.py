@@ -486,6 +486,27 @@ class Bad(PlainMethod):
     def rules(self, state, now, common_gradient):
         return []
 """
+ENDLESS = """
+import flare
+from dataclasses import dataclass
+from flare.learning.methods import PlainMethod, equal_rates
+
+class Reducer:
+    def add(self, device, rule, update):
+        pass
+
+    def end(self):
+        pass
+
+@flare.method("bad")
+@dataclass(frozen=True)
+class Bad(PlainMethod):
+    def rules(self, state, now, common_gradient):
+        return equal_rates(now)
+
+    def reducer(self, state, now):
+        return Reducer()
+"""
 DATA = """
 import numpy as np
 import flare
@@ -511,6 +532,11 @@ def bad():
             METHOD + "\n    def reference_steps(self, state, now):\n        return float('nan')\n",
             "learning.method=bad",
             "method 'bad': its reference_steps() answered nan; it must answer a finite number greater than 0",
+        ),
+        (
+            ENDLESS,
+            "learning.method=bad",
+            "method 'bad': the end() of its reducer answered None; it must answer a pair: the new global weights, a",
         ),
         (DATA, "data.name=bad", "data set 'bad': train_x: sample 0 has a value that is not finite"),
     ],

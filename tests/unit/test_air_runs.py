@@ -30,7 +30,7 @@ from flare.scheduling import POLICIES, policy
 from flare.simulation import Member, Simulation
 from flare.sweeps.entries import policies_in_vain
 from flare.uplink.air import AIR_SCHEMES, AirScheme, Precoding, air_key, air_objective, air_scheme, normal
-from tests.driving import followed
+from tests.driving import applied, followed
 from tests.hostile import flare as command
 from tests.plugin_files import registries_as_they_were
 
@@ -66,7 +66,8 @@ class OneRound:
         self.seen = self.simulation.observe(0)
 
     def applied(self, updates: list[Update] | None = None) -> tuple[Any, RoundRecord]:
-        return self.simulation.apply(self.state, self.plan, self.work, self.updates if updates is None else updates)
+        sent = self.updates if updates is None else updates
+        return applied(self.simulation, self.state, self.plan, self.work, sent)
 
 
 # --- what arrives ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import POLICIES, Choice, RoundProblem, admit, policy
 from flare.simulation import Member, Simulation, drive, plan_rounds, resume
 from tests.asynchronous import ASYNC, ages, ended, small
-from tests.driving import followed
+from tests.driving import applied, followed
 from tests.tiny import job, tiny_data, tiny_module
 
 RUNS = {
@@ -244,7 +244,7 @@ def test_fedbuff_over_the_air_discounts_what_devices_send() -> None:
         assert plan.selected.tolist() == record.selected
         factor = [(1.0 + age) ** -0.5 for age in record.age]
         wanted = state.weights + sum(f * u.delta for f, u in zip(factor, updates, strict=True)) / len(updates)
-        state, _ = exact.apply(state, plan, work, updates)
+        state, _ = applied(exact, state, plan, work, updates)
         torch.testing.assert_close(state.weights, wanted, rtol=0.0, atol=1e-5)
     torch.testing.assert_close(over.state.weights, state.weights, rtol=0.0, atol=1e-5)
 

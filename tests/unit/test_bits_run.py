@@ -22,7 +22,7 @@ from flare.simulation import Member, Simulation
 from flare.theory.conditions import STEP_LIMIT
 from flare.uplink import arrive, keys, make_codec
 from flare.uplink.choices import normal_noise
-from tests.driving import followed
+from tests.driving import applied, followed
 from tests.hostile import flare as command
 
 SETTINGS = (
@@ -51,7 +51,7 @@ def test_each_device_sends_with_the_bits_that_are_chosen_for_it_and_the_clock_is
     for device, update, each in zip(plan.selected.tolist(), updates, bits, strict=True):
         alone = arrive(make_codec("qsgd", {"bits": each}), update.delta.unsqueeze(0), keys(0, 1, [device]))
         assert torch.equal(heard.vectors[device], alone.received[0])
-    _, record = simulation.apply(state, plan, work, updates, [heard])
+    _, record = applied(simulation, state, plan, work, updates, [heard])
     assert record.payload_bits == plan.payload_bits.tolist()
     assert record.objective == record.lower_bound == plan.schedule.objective
 

@@ -33,7 +33,7 @@ from flare.simulation import Member, Simulation, drive, resume
 from flare.simulation.run import Jobs
 from flare.uplink import Codec, keys, make_codec
 from flare.wireless.rate import upload_s
-from tests.driving import followed, same_state, same_tensors, stop_after
+from tests.driving import applied, followed, same_state, same_tensors, stop_after
 from tests.hostile import flare as command
 from tests.method_rounds import OF_ANY_MODEL
 from tests.plugin_files import registries_as_they_were
@@ -103,7 +103,8 @@ class OneByOne:
         own = dict(zip(devices, gradients, strict=False))
         jobs = [replace(job, rule=resolved(rules[i], own.get(i))) for i, job in zip(devices, jobs, strict=True)]
         updates = [self.sent(i, rules[i], each) for i, each in zip(devices, self.engine.train(jobs), strict=True)]
-        self.state, _ = self.simulation.apply(self.state, plan, Jobs(rules, jobs, self.state.residuals), updates)
+        work = Jobs(rules, jobs, self.state.residuals)
+        self.state, _ = applied(self.simulation, self.state, plan, work, updates)
 
     def sent(self, device: int, rule: LocalRule, update: Update) -> Update:
         change = None

@@ -28,7 +28,7 @@ from flare.rounds.residuals import Part
 from flare.simulation import Member, Simulation
 from flare.uplink import Codec, arrive, keys, make_codec
 from flare.wireless.rate import downlink_snr_hz
-from tests.driving import followed, same_state, settings_of_method
+from tests.driving import applied, followed, same_state, settings_of_method
 from tests.hostile import flare as command
 from tests.method_rounds import OF_ANY_MODEL
 from tests.plugin_files import registries_as_they_were
@@ -189,7 +189,7 @@ class OneByOne:
                 for each, job in zip(updates, work.jobs, strict=True)
             ]
             updates = [replace(each, control_change=change) for each, change in zip(updates, changes, strict=True)]
-        self.state, _ = simulation.apply(self.state, plan, work, updates)
+        self.state, _ = applied(simulation, self.state, plan, work, updates)
 
 
 @pytest.mark.parametrize("name", ["flare", "scaffold", "fedlin"])

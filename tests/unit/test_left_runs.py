@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import flare
 from flare.learning.methods.base import PlainMethod
 from flare.learning.methods.steps import equal_rates
 from flare.records import RunFolder
+from flare.rounds import Arrivals
 from flare.rounds.memory import PolicyMemory
 from flare.scheduling import Choice, RoundProblem
 from flare.simulation import Member, Simulation, drive
@@ -91,23 +93,38 @@ class InPlace(PlainMethod):
         return [replace(rule, lr=rule.lr * (1.0 + float(state["momentum"][0]))) for rule in equal_rates(now)]
 
 
+@pytest.mark.parametrize(
+    ("of", "step"),
+    [(Simulation, "updates_made"), (Simulation, "arrived"), (Arrivals, "reduce"), (Simulation, "applied")],
+)
+@pytest.mark.parametrize("which", [0, 1])  # all runs are at the same step before the first goes on to the next
 def test_a_method_that_changes_its_state_in_place_is_not_left_in_the_middle_of_a_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of: type, step: str, which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flare.method("in-place")(InPlace)
-    config = small("learning.method=in-place", "run.rounds=6", "run.checkpoint_every=2")
-    (wanted,) = followed([Member(Simulation(config))])
-    apply, asked = Simulation.apply, itertools.count()
+    settings = ("run.rounds=6", "run.checkpoint_every=2", "learning.device=cpu")
+    configs = [small(*settings, f"learning.method={name}") for name in ("in-place", "fedavg")]
+    wanted = followed([Member(Simulation(config)) for config in configs])
+    plain, begun = getattr(of, step), itertools.count()
 
-    def interrupted(self: Simulation, *given: Any) -> Any:
-        if next(asked) == 3:
+    def interrupted(self: Any, *given: Any, **named: Any) -> Any:
+        if next(begun) == at:
             raise KeyboardInterrupt
-        return apply(self, *given)
+        return plain(self, *given, **named)
 
+    calls = 2 * 2 if step == "reduce" else 2  # in a round: it is asked for again when the round is applied
+    at = 3 * calls + which
     with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "apply", interrupted)
-        with RunFolder.create(tmp_path / "run", config) as folder, pytest.raises(KeyboardInterrupt):
-            drive([Member(Simulation(config), folder)])
-    _, records, done = continued(config, tmp_path / "run")
-    assert done == 2
-    assert records == wanted
+        patch.setattr(of, step, interrupted)
+        with ExitStack() as stack:
+            made = [RunFolder.create(tmp_path / str(number), config) for number, config in enumerate(configs)]
+            folders = [stack.enter_context(each) for each in made]
+            members = [Member(Simulation(config), each) for config, each in zip(configs, folders, strict=True)]
+            with pytest.raises(KeyboardInterrupt):
+                drive(members)
+    left_at = []
+    for number, config in enumerate(configs):
+        _, records, done = continued(config, tmp_path / str(number))
+        assert records == wanted[number]
+        left_at.append(done)
+    assert left_at == [2, 3]  # where it was last kept, and where its last round ended

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import json
 import math
+import re
 import weakref
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from flare.config import Config, override
-from flare.learning.job import Update
-from flare.learning.methods import make_method
+from flare.learning.job import LocalRule, Update
+from flare.learning.methods import PlainMethod, equal_rates, make_method
+from flare.learning.methods.base import Round
 from flare.rounds import (
     Arrivals,
     BaseStation,
@@ -325,3 +328,168 @@ def test_a_record_says_what_is_wrong_with_it() -> None:
     del told["sent"]
     with pytest.raises(ValueError, match="has no sent"):
         RoundRecord.from_json(told)
+
+
+# What a method ends in
+
+
+class EndsIn(PlainMethod):
+    """A method whose reducer ends in what is given, and counts how often it is asked."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.asked = answer, 0
+
+    def rules(self, state: Any, now: Round, common_gradient: Any) -> list[LocalRule]:
+        return equal_rates(now)
+
+    def reducer(self, state: Any, now: Round) -> Any:
+        return self
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        """Nothing is added."""
+
+    def end(self) -> Any:
+        self.asked += 1
+        return self.answer
+
+
+def round_that_ends_in(answer: Any) -> tuple[EndsIn, Arrivals]:
+    base, method = station("learning.method=fedavg"), EndsIn(answer)
+    base = replace(base, method=method)
+    _, arrivals = begun(base, start(base, 2), seen([0, 1], 2))
+    arrivals.add(0, sent(1.0))
+    return method, arrivals
+
+
+NEW = torch.ones(WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "None;"),
+        (NEW, "a tensor of float32 and shape (3,);"),
+        ((NEW, {}, {}), "a tuple of 3;"),
+        ((None, {}), "None for the weights;"),
+        ((NEW.numpy(), {}), "a NumPy array of shape (3,) for the weights;"),
+        ((NEW.tolist(), {}), "a list of 3 for the weights;"),
+        ((NEW[:2], {}), "a tensor of float32 and shape (2,) for the weights;"),
+        ((NEW[:0], {}), "a tensor of float32 and shape (0,) for the weights;"),
+        ((NEW.sum(), {}), "a tensor of float32 and shape () for the weights;"),
+        ((NEW.reshape(1, -1), {}), "a tensor of float32 and shape (1, 3) for the weights;"),
+        ((NEW.long(), {}), "a tensor of int64 and shape (3,) for the weights;"),
+        ((NEW.to(torch.complex64), {}), "a tensor of complex64 and shape (3,) for the weights;"),
+        ((NEW.to_sparse(), {}), "a sparse tensor of float32 and shape (3,) for the weights;"),
+        ((NEW.to("meta"), {}), "a meta tensor of float32 and shape (3,) for the weights;"),
+        ((NEW, None), "None for the state;"),
+        ((NEW, [NEW]), "a list of 1 for the state;"),
+        ((NEW, {"x": 3}), "a state with 3 for 'x';"),
+        ((NEW, {3: NEW}), "a state with a tensor of float32 and shape (3,) for 3;"),
+        ((NEW, {"x": NEW.to_sparse()}), "a state with a sparse tensor of float32 and shape (3,) for 'x';"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_what_a_reducer_ends_in_is_checked(answer: Any, words: str) -> None:
+    _, arrivals = round_that_ends_in(answer)
+    with pytest.raises(ValueError, match=re.escape(f"method 'fedavg': the end() of its reducer answered {words}")) as e:
+        arrivals.reduce()
+    assert "it must answer a pair: the new global weights, a dense tensor of 3 floating-point numbers" in str(e.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_reducer_ends_once(dtype: torch.dtype) -> None:
+    method, arrivals = round_that_ends_in((NEW.to(dtype), {"x": NEW}))
+    assert arrivals.reduce() is arrivals.reduce() is method.answer[0]
+    state, _ = arrivals.end()
+    assert state.weights is method.answer[0]
+    assert state.method.keys() == {"x"}
+    assert method.asked == 1
+
+
+# What a method is told is not its own
+
+
+class Writes(EndsIn):
+    """Writes into arrays that it is told, where it is asked for something."""
+
+    def __init__(self, where: str, name: str) -> None:
+        super().__init__((NEW, {}))
+        self.where, self.name = where, name
+
+    def steps(self, tau: Any) -> Any:
+        if self.where == "steps":
+            tau *= 0.5
+        return tau
+
+    def sizes(self, devices: Any, cpu_hz: Any) -> None:
+        if self.where == "sizes":
+            devices[:], cpu_hz[:] = 0, 1.0
+
+    def write(self, where: str, now: Round) -> None:
+        if where == self.where:
+            getattr(now, self.name)[:] = 0
+
+    def reference_steps(self, state: Any, now: Round) -> float:
+        self.write("reference_steps", now)
+        return 1.0
+
+    def rules(self, state: Any, now: Round, common_gradient: Any) -> list[LocalRule]:
+        rules = equal_rates(now)
+        self.write("rules", now)
+        return rules
+
+    def reducer(self, state: Any, now: Round) -> Any:
+        self.write("reducer", now)
+        return self
+
+
+@pytest.mark.parametrize("where", ["rules", "reference_steps"])
+@pytest.mark.parametrize("name", ["selected", "tau", "cpu_hz"])
+def test_a_method_that_writes_into_what_it_is_told_is_refused(where: str, name: str) -> None:
+    base = replace(station("learning.method=fedavg"), method=Writes(where, name))
+    plan = plan_round(base, start(base, 3), seen([1, 2], 3))
+    assert plan is not None
+    with pytest.raises(ValueError, match=rf"method 'fedavg': its rules\(\) or .* wrote into now.{name}, which"):
+        local_rules(base, plan)
+    assert plan.selected.tolist() == [1, 2]
+    assert plan.now.tau.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [("steps", ""), ("sizes", ""), ("reducer", "selected"), ("reducer", "tau"), ("reducer", "cpu_hz")],
+)
+def test_what_a_method_writes_elsewhere_nobody_reads(where: str, name: str) -> None:
+    base = replace(station("learning.method=fedavg"), method=Writes(where, name))
+    reported = seen([1, 2], 3)
+    tau = np.array([2.0, 4.0])
+    reported = replace(reported, tau=tau)
+    plan, arrivals = begun(base, start(base, 3), reported)
+    arrivals.add(1, sent(1.0))
+    _, record = arrivals.end()
+    assert record.selected == [1, 2] == reported.devices.tolist()
+    assert record.sent == [1]
+    assert tau.tolist() == [2.0, 4.0]
+    assert reported.cpu_hz.tolist() == [3e9, 3e9]
+    assert plan.now.tau[1:].tolist() == record.tau == ([1.0, 2.0] if where == "steps" else [2.0, 4.0])
+
+
+class Forgets(EndsIn):
+    """Uses the memory of updates for something else."""
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        update.delta.zero_()
+
+
+def test_what_is_known_of_an_update_is_that_of_the_update_as_it_came() -> None:
+    base, kept = station("learning.method=fedavg", "scheduling.policy=divfl"), []
+    for method in (EndsIn((NEW, {})), Forgets((NEW, {}))):
+        own = replace(base, method=method)
+        plan, arrivals = begun(own, start(own, 3), seen([0, 1, 2], 3))
+        for device in plan.selected.tolist():
+            arrivals.add(device, sent(1.0))
+        kept.append(arrivals.end()[0].history)
+    assert kept[0].sketch is not None
+    assert kept[0].sketch.any()
+    assert np.array_equal(kept[0].sketch, kept[1].sketch, equal_nan=True)
+    assert np.array_equal(kept[0].update_norm, kept[1].update_norm, equal_nan=True)

@@ -6,6 +6,7 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
@@ -13,12 +14,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from flare import method
 from flare.learning import together
-from flare.learning.aggregate import RunningMean
-from flare.learning.job import all_finite, which_are_finite
+from flare.learning.aggregate import RunningMean, move
+from flare.learning.job import LocalRule, Update, all_finite, which_are_finite
+from flare.learning.methods import PlainMethod, equal_rates
+from flare.learning.methods.base import MethodState, Round
 from flare.learning.together import MeansTogether
 from flare.simulation import Member, Simulation, drive
 from tests.driving import followed
+from tests.plugin_files import registries_as_they_were
 from tests.unit.test_simulation import small
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
@@ -184,3 +189,52 @@ def test_runs_whose_updates_are_added_up_together_are_the_same(
     for mine, wanted in zip(at_once, one_by_one_, strict=True):
         assert torch.equal(mine.state.weights.view(torch.int32), wanted.state.weights.view(torch.int32))
         assert mine.state.status is wanted.state.status
+
+
+class ChangesLater:
+    """Adds each update, and uses its memory for something else."""
+
+    def __init__(self, now: Round) -> None:
+        self.now, self.mean = now, now.new_mean()
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        self.mean.add(update.delta, device)
+        update.delta.zero_()
+
+    def end(self) -> tuple[Tensor, MethodState]:
+        return move(self.now.weights, 1.0, self.mean.end()), {}
+
+
+@dataclass(frozen=True)
+class Careless(PlainMethod):
+    """The mean of updates, none of which is left as it was."""
+
+    def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
+        return equal_rates(now)
+
+    def reducer(self, state: MethodState, now: Round) -> ChangesLater:
+        return ChangesLater(now)
+
+
+@pytest.mark.parametrize("inner", [(), ("learning.options.inner=careless",)], ids=["itself", "within another"])
+def test_a_method_of_a_users_own_may_change_what_it_has_added(
+    monkeypatch: pytest.MonkeyPatch, inner: tuple[str, ...]
+) -> None:
+    added: list[int] = []
+
+    def add(groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        added.extend(map(len, groups))
+        return plain_sums(groups)
+
+    with registries_as_they_were():
+        method("careless")(Careless)
+        names = ("fedavgm" if inner else "careless", "fedavg")
+        configs = [small("run.rounds=3", f"learning.method={name}", *inner * (name == "fedavgm")) for name in names]
+        alone = [Member(Simulation(config)) for config in configs]
+        records = followed(alone)
+        monkeypatch.setattr(sys.modules[drive.__module__], "MeansTogether", partial(MeansTogether, add=add))
+        in_company = [Member(Simulation(config)) for config in configs]
+        assert followed(in_company) == records
+    for mine, wanted in zip(in_company, alone, strict=True):
+        assert torch.equal(mine.state.weights, wanted.state.weights)
+    assert added == [len(record.sent) for record in records[1] if record.sent]  # the other run is added up as before

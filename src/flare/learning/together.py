@@ -2,7 +2,8 @@
 
 A mean adds one vector after the other: few numbers, for which a GPU waits longer than it computes. Of runs in lockstep
 the vectors of a round are all there when the first of them is to be added. So they are only noted, and all sums are
-made by one kernel when the first mean is asked for, in the order and to the bits of `RunningMean`.
+made by one kernel when the first mean is asked for, in the order and to the bits of `RunningMean`. Until then they are
+held, and nobody may change them: this is for FLARE's own methods, whose reducers do not.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from flare.learning.aggregate import Mean, RunningMean
@@ -38,7 +39,9 @@ class Arrivals:
     but for what a robust reducer holds, and clipping of what looks too long (`flare.rounds.robust`).
 
     `rules` says how each selected device steps (`local_rules`); only those devices may send, each once. `new_mean`
-    makes what takes the plain mean of updates, where that is what they are to be taken in by.
+    makes what takes the plain mean of updates, where that is what they are to be taken in by. With that of
+    `flare.learning.together`, as simulated runs on a GPU have it for FLARE's own methods, updates are held until the
+    round is reduced, and are not to be changed before.
     """
 
     def __init__(
@@ -53,7 +56,8 @@ class Arrivals:
         self._station, self._state, self._plan, self._rules = station, state, plan, rules
         self._air: AirMean | None = None
         self._new_mean = new_mean
-        self._reduced: tuple[Tensor, MethodState] | None = None
+        self._open = True  # whether updates may still come
+        self._reduced: tuple[Tensor, MethodState] | None = None  # None: nobody has sent, or updates may still come
         self._reducer = self._new_reducer(plan) if plan is not None and rules else None
         self._clipping = Clipping(
             station.clip, state.history, station.max_held, None if plan is None else plan.seen.voters
@@ -72,7 +76,7 @@ class Arrivals:
             now = replace(now, new_mean=lambda: heard)
         elif now.new_mean is RunningMean and self._new_mean is not RunningMean:
             now = replace(now, new_mean=self._new_mean)
-        return method.reducer(plan.method, now)
+        return method.reducer(plan.method, now.own())
 
     @property
     def losses(self) -> dict[int, float]:
@@ -106,8 +110,8 @@ class Arrivals:
         """Take in an update as it is believed."""
         assert self._reducer is not None
         device, update, _ = heard
+        sketch = self._sketched(device, update)  # before a reducer of a user's own may change it
         self._reducer.add(device, self._rules[device], update)
-        sketch = self._sketched(device, update)
         self._sent[device] = Told(update.loss, update.squared_loss, self._decoded_norm[device], sketch)
 
     def _heard_norm(self, device: int, update: Update, known: float | None) -> float:
@@ -129,12 +133,14 @@ class Arrivals:
 
     def reduce(self) -> Tensor | None:
         """The new global weights when no more updates will come, on which a GPU may still be at work; None: nobody has
-        sent."""
-        if self._reduced is None:
+        sent. ValueError where the method answered something else."""
+        if self._open:
+            self._open = False
             for each in self._clipping.rest():
                 self._take(each)
             if self._reducer is not None and self._sent:
-                self._reduced = self._reducer.end()
+                method = self._station.config.learning.method
+                self._reduced = _checked_end(method, self._reducer.end(), self._station.num_weights)
         return None if self._reduced is None else self._reduced[0]
 
     def end(
@@ -196,7 +202,7 @@ class Arrivals:
         """What the record says of the updates that have arrived, by its names."""
         measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
-        tau_bar = self._station.method.reference_steps(plan.method, plan.now) if self._rules else math.nan
+        tau_bar = self._station.method.reference_steps(plan.method, plan.now.own()) if self._rules else math.nan
         return {
             "tau_bar": json_number(tau_bar),
             "lr": [self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],
@@ -218,6 +224,43 @@ class Arrivals:
         if all(each is None for pair in times for each in pair):
             return [], []
         return [compute_s for compute_s, _ in times], [upload_s for _, upload_s in times]
+
+
+def _checked_end(method: str, answer: Any, num_weights: int) -> tuple[Tensor, MethodState]:
+    """What the reducer of a method ended in; ValueError where that is no pair of weights and a state. Numbers are not
+    looked at: a GPU may still be at work on them."""
+    told = None
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        told = _told(answer)
+    elif not _is_dense(answer[0]) or answer[0].shape != (num_weights,) or not answer[0].is_floating_point():
+        told = f"{_told(answer[0])} for the weights"
+    elif not isinstance(answer[1], Mapping):
+        told = f"{_told(answer[1])} for the state"
+    else:
+        odd = next((item for item in answer[1].items() if not (isinstance(item[0], str) and _is_dense(item[1]))), None)
+        if odd is not None:
+            told = f"a state with {_told(odd[1])} for {odd[0]!r:.80}"
+    if told is not None:
+        raise ValueError(
+            f"method '{method}': the end() of its reducer answered {told}; it must answer a pair: the new global "
+            f"weights, a dense tensor of {num_weights} floating-point numbers, and the new state, a dictionary of "
+            "tensors by name, {} where nothing is remembered"
+        )
+    return answer[0], dict(answer[1])
+
+
+def _is_dense(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
+
+
+def _told(value: Any) -> str:
+    """What a value is, in words; of a tensor not its numbers, of a list or tuple its length."""
+    if isinstance(value, Tensor):
+        kind = "" if _is_dense(value) else "meta " if value.is_meta else "sparse "
+        return f"a {kind}tensor of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array of shape {value.shape}"
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else f"{value!r:.80}"
 
 
 def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple[RunState, RoundRecord]:

@@ -345,7 +345,13 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
 
 
 def _rules(station: BaseStation, method: MethodState, now: Round, common: Tensor | None) -> list[LocalRule]:
-    """What the method says, checked."""
-    name = station.config.learning.method
-    checked_reference(name, station.method.reference_steps(method, now))
-    return checked_rules(name, station.method.rules(method, now, common), len(now.selected))
+    """What the method says, checked; ValueError also where it wrote into what it was told."""
+    name, told = station.config.learning.method, now.own()
+    checked_reference(name, station.method.reference_steps(method, told))
+    rules = station.method.rules(method, told, common)
+    if changed := told.changed_from(now):
+        raise ValueError(
+            f"method '{name}': its rules() or reference_steps() wrote into now.{changed[0]}, which others read; write "
+            f"into a copy, now.{changed[0]}.copy()"
+        )
+    return checked_rules(name, rules, len(now.selected))

@@ -83,8 +83,8 @@ def goes_by_the_cell(station: BaseStation) -> bool:
 def problem_of(station: BaseStation, seen: Observation) -> Known:
     """The problem of the devices that are there."""
     wireless, link = station.config.wireless, link_of(station, seen)
-    tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau), seen.tau)
-    sizes = station.method.sizes(seen.devices, seen.cpu_hz)
+    tau = checked_steps(station.config.learning.method, station.method.steps(seen.tau.copy()), seen.tau)
+    sizes = station.method.sizes(seen.devices.copy(), seen.cpu_hz.copy())
     bits: float | Floats = station.payload_bits
     if sizes is not None:
         counts, which = np.unique(sizes.num_weights, return_inverse=True)

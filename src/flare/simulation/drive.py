@@ -16,6 +16,7 @@ from functools import partial
 
 import torch
 
+from flare.learning.aggregate import RunningMean
 from flare.learning.engine import compute_device, make_engine
 from flare.learning.engine.base import Engine
 from flare.learning.job import Update, norm_of, which_are_finite
@@ -24,7 +25,6 @@ from flare.records import RunFolder, Snapshot
 from flare.records.run_keeper import RunKeeper
 from flare.rounds import Plan, RoundRecord, RunState, RunStatus
 from flare.rounds.coding import Incoming, transmit
-from flare.rounds.identity import is_own_method
 from flare.rounds.restored import restored_state
 from flare.simulation.dealing import dealt
 from flare.simulation.probing import planned
@@ -184,16 +184,23 @@ def _applied(
     updates: Sequence[Sequence[Update]],
     heard: Sequence[Sequence[Incoming]],
 ) -> list[tuple[RunState, RoundRecord]]:
-    """What becomes of the round of each run. Updates of all are added up together, and a GPU is waited for once."""
+    """What becomes of the round of each run. A GPU is waited for once, and once more where updates are coded. Updates
+    of all runs are added up together, but for those with a method of a user's own: it may change what it has added."""
     taken = [
         member.simulation.updates_heard(own, made, told)
         for member, own, made, told in zip(members, work, updates, heard, strict=True)
     ]
-    means = MeansTogether(update.delta for each in taken for update in each)
+    plain = [not member.simulation.is_own_method for member in members]
+    means = MeansTogether(
+        update.delta for each, is_plain in zip(taken, plain, strict=True) if is_plain for update in each
+    )
+    new_means = [means.new if is_plain else RunningMean for is_plain in plain]
     coded = [each if member.simulation.station.codes else [] for member, each in zip(members, taken, strict=True)]
     arrived = [
-        member.simulation.arrived(member.state, plan, own, each, means.new, norms)
-        for member, plan, own, each, norms in zip(members, plans, work, taken, dealt(_norms, coded), strict=True)
+        member.simulation.arrived(member.state, plan, own, each, new_mean, norms)
+        for member, plan, own, each, new_mean, norms in zip(
+            members, plans, work, taken, new_means, dealt(_norms, coded), strict=True
+        )
     ]
     weights = {at: made for at, each in enumerate(arrived) if (made := each.reduce()) is not None}
     finite = dict(zip(weights, which_are_finite(list(weights.values())), strict=True))
@@ -229,7 +236,7 @@ def _leave(members: Sequence[Member]) -> None:
     is done again. A method of a user's own may have changed its state in place: its run keeps the last checkpoint."""
     for member in members:
         with suppress(Exception):
-            member.keeper.suspend(member.state, saves=not is_own_method(member.simulation.station.method))
+            member.keeper.suspend(member.state, saves=not member.simulation.is_own_method)
 
 
 def _engine_groups(members: Sequence[Member]) -> list[tuple[Engine, list[Member]]]:

@@ -9,7 +9,9 @@ lockstep and a batched engine sees the devices of all runs at once:
     received(plan, heard)           the weights as they reach the devices, where the broadcast is coded
     jobs(state, plan, gradients)    what the selected devices are to compute
     updates_made(plan, jobs, updates)   what they send for it, which is something else where they attack
-    apply(state, plan, jobs, updates)   the new global weights, the clock and the record of the round
+    updates_heard(jobs, updates)    them as the base station takes them
+    arrived(state, plan, jobs, updates) the round with them taken in (`flare.rounds.Arrivals`)
+    applied(arrivals, jobs)         the new global weights, the clock and the record of the round
 
 What is sent is coded in between, that of many runs together (`model_out`, `gradients_out`, `updates_out`, then
 `flare.rounds.coding.transmit`).
@@ -61,7 +63,7 @@ from flare.rounds import (
 from flare.rounds.base_station import policy_options
 from flare.rounds.broadcast import outgoing_model, with_model
 from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
-from flare.rounds.identity import code_files, code_identity
+from flare.rounds.identity import code_files, code_identity, is_own_method
 from flare.rounds.plan import question_of
 from flare.rounds.probing import Answered, Question, asks
 from flare.rounds.residuals import Residuals
@@ -312,13 +314,10 @@ class Simulation:
         """The vectors of the updates that are to be coded on their way to the base station."""
         return outgoing_updates(self.station, state, work.rules, updates, plan.own_codecs)
 
-    def apply(
-        self, state: RunState, plan: Plan, work: Jobs, updates: Sequence[Update], heard: Sequence[Incoming] = ()
-    ) -> tuple[RunState, RoundRecord]:
-        """The state after the round, and its record without the test scores; `heard` is what the base station took for
-        the updates, where they were coded."""
-        arrivals = self.arrived(state, plan, work, self.updates_heard(work, updates, heard))
-        return self.applied(arrivals, work, heard)
+    @cached_property
+    def is_own_method(self) -> bool:
+        """Whether the method is a user's own."""
+        return is_own_method(self.station.method)
 
     def updates_heard(self, work: Jobs, updates: Sequence[Update], heard: Sequence[Incoming] = ()) -> list[Update]:
         """The updates as the base station takes them."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, cast, final
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast, final
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ MethodState = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What the base station knows when the devices have been selected."""
+    """What the base station knows when the devices have been selected. None of it is written to."""
 
     weights: Tensor  # (weights,), the global model; never written to
     selected: Indices  # (selected,), ascending
@@ -38,6 +38,20 @@ class Round:
     age: Floats | None = None  # (devices,), steps of the global model since a device received it; None: all are fresh
     new_mean: Callable[[], Mean] = RunningMean  # what adds the updates up: the base station, or the channel with noise
     cpu_hz: Floats | None = None  # (devices,), speed of each processor this round; 0 of a device that did not report
+
+    def own(self) -> Round:
+        """The same in arrays of its own: what a method writes there nobody else reads. They can be written to, as
+        PyTorch warns of others when a tensor is indexed by them."""
+        return replace(self, **{name: each.copy() for name, each in self._arrays().items()})
+
+    def changed_from(self, before: Round) -> list[str]:
+        """The names of the arrays that are not what they were."""
+        was = before._arrays()
+        return [name for name, each in self._arrays().items() if each.tobytes() != was[name].tobytes()]
+
+    def _arrays(self) -> dict[str, Any]:
+        arrays = {"selected": self.selected, "tau": self.tau, "age": self.age, "cpu_hz": self.cpu_hz}
+        return {name: each for name, each in arrays.items() if each is not None}
 
 
 @final
@@ -50,14 +64,17 @@ class Sizes:
 
 
 class Reducer(Protocol):
-    """Takes in the updates of a round, one at a time and in any order; each can be forgotten when it was added."""
+    """Takes in the updates of a round, one at a time and in any order; each can be forgotten when it was added, and
+    changed. Only for FLARE's own methods are they held on a GPU, and added up at the end (`flare.learning.together`):
+    their reducers leave updates as they are."""
 
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
         """Take in the update of a selected device that stepped by `rule`."""
         ...
 
     def end(self) -> tuple[Tensor, MethodState]:
-        """The new global weights and the new state, from what was added: one update at least."""
+        """The new global weights, a dense tensor of shape (weights,) and floating-point type, and the new state, from
+        what was added: one update at least. Called once."""
         ...
 
 
