@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -238,6 +238,12 @@ def test_no_process_is_started_for_experiments_that_there_are_not(
             reproduce([name], device="cpu", processes=2, out=tmp_path / "out")
     assert {*EXPERIMENTS, *LOTS} == NAMES
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_names_every_experiment() -> None:
+    told = get_type_hints(reproduce, include_extras=True)["names"].__metadata__[0].help
+    told = told.replace("fig3 to fig8", " ".join(FIGURES))
+    assert NAMES <= set(re.findall(r"[a-z][\w-]*", told))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ def reproduce(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...", help="fig3 to fig8, or all of them; rates, gap, ..., or all that goes beyond."
+            metavar="NAME...",
+            help="fig3 to fig8, or all for these; rates, gap, rivals, sensitivity, bounds, safe, uplink, "
+            "systems-mnist, systems-cifar10, or systems for both, or beyond for all that is not in the paper.",
         ),
     ],
     seeds: Annotated[
