@@ -52,7 +52,7 @@ def test_a_deadline_of_seconds_needs_no_unit(capsys: pytest.CaptureFixture[str])
 
 def test_an_error_is_one_line_also_beside_bare_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     radio = ["--bandwidth", "10", "--payload", "10", "--deadline", "400"]
-    for wrong in (["--noise=-174dB"], ["--noise=-400"], ["--policy", "exakt"], ["--plot", "no/such/folder/x.png"]):
+    for wrong in (["--noise=-174dB"], ["--noise=-400"], ["--policy", "exakt"], ["--plot", f"{DEVICES}/x.png"]):
         code, out, err = flare(capsys, "schedule", DEVICES, *radio, *wrong)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert err.startswith("error: ")
