@@ -27,7 +27,6 @@ IMPORTED = {
     "hypothesis": "hypothesis",
     "sqlalchemy": "sqlalchemy",
     "scipy": "scipy.optimize, scipy.stats",
-    "pytest": "pytest",
     "playwright": "playwright.sync_api",
     "jedi": "jedi",
     "torch": "torch",
@@ -41,11 +40,12 @@ IMPORTED = {
     "ray": "ray",
     "nbformat": "nbformat",
     "nbclient": "nbclient",
-    "pytest_xdist": "xdist.plugin, xdist.workermanage",
+    "pytest_xdist": "pytest, xdist.plugin, xdist.workermanage",
     "uvicorn": "uvicorn",
     "flwr": "flwr.app, flwr.clientapp, flwr.serverapp",
 }
 """By the name of what is installed, those first that are there first."""
+AT_ONCE = 2
 _WHOLE: set[str] = set()
 
 
@@ -88,18 +88,19 @@ def main() -> None:
         compile_own()
         return
     parent = os.getppid()
-    left = dict(IMPORTED)
+    left = {"pytest": [__file__, "own"]} | {name: ["-c", f"import {modules}"] for name, modules in IMPORTED.items()}
+    running: list[subprocess.Popen[bytes]] = []
     while left and os.getppid() == parent:
+        running = [each for each in running if each.poll() is None]
         is_over = any(Path(sysconfig.get_path("purelib")).glob("flare_wfl-*.dist-info/RECORD"))
-        there = next((name for name in left if is_over or is_whole(name)), None)
+        there = next((name for name in left if is_over or is_whole(name)), None) if len(running) < AT_ONCE else None
         if there is None:
-            time.sleep(0.3)
+            time.sleep(0.2)
             continue
-        works = [["-c", f"import {left.pop(there)}"]]
-        if there == "pytest":
-            works.append([__file__, "own"])
-        for words in works:
-            subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        words = [sys.executable, *left.pop(there)]
+        running.append(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    for each in running:
+        each.wait()
 
 
 if __name__ == "__main__":
