@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flare.config import DataConfig
 from flare.data import Dataset, label_counts, partition
+from flare.data.partition import _sorting
 from flare.rng import stream
 
 DRAWN = ("iid", "shards", "dirichlet", "quantity")
@@ -123,7 +124,7 @@ def test_natural_is_as_the_data_come() -> None:
     assert all((owner[part] == device).all() for device, part in enumerate(parts))
     assert [len(part) for part in parts] == [1, 5, 10, 4]
     for wrong in (3, 5):
-        with pytest.raises(ValueError, match=f"among 4 devices, 0 to 3, but there are {wrong}"):
+        with pytest.raises(ValueError, match=f"among 4 devices, 0 to 3, but there must be {wrong}, 0 to {wrong - 1}, "):
             divide(DataConfig(partition="natural"), data, wrong)
     with pytest.raises(ValueError, match="does not come divided"):
         divide(DataConfig(partition="natural"), BALANCED, 4)
@@ -139,3 +140,16 @@ def test_more_devices_than_samples_is_an_error(kind: str) -> None:
     if kind == "shards":
         with pytest.raises(ValueError, match="11 devices with 2 shards each need 22 shards"):
             divide(DataConfig(partition=kind, shards_per_device=2), data, 11)
+
+
+@pytest.mark.parametrize("most", [0, 9, 2**16 - 1, 2**16, 2**40])
+def test_numbers_are_sorted_as_they_are_whatever_their_size(most: int) -> None:
+    numbers = stream(0, "numbers").integers(0, most, size=500, endpoint=True)
+    numbers[7] = most
+    for each in (numbers, -numbers, numbers[:0]):
+        assert _sorting(each).tolist() == sorted(range(len(each)), key=lambda at: int(each[at]))
+
+
+def test_labels_that_are_no_whole_numbers_are_sorted_as_they_are() -> None:
+    assert _sorting(np.array([0.9, 0.1, 0.5, 0.3])).tolist() == [1, 3, 2, 0]
+    assert _sorting(np.array(["b", "a"])).tolist() == [1, 0]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import flare
 from flare.config import Config, LearningConfig, override
-from flare.learning.engine import make_engine
+from flare.learning.engine import make_engine, make_engines
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update
 from flare.learning.methods import PlainMethod, make_method, method
@@ -29,7 +29,7 @@ from flare.rounds import RoundRecord, RunState, RunStatus, coding, local_rules
 from flare.rounds.coding import decoded, encoded
 from flare.rounds.residuals import Part, Residuals
 from flare.rounds.state import to_tensors
-from flare.simulation import Member, Simulation, drive, resume
+from flare.simulation import Member, Simulation, drive, lanes, resume, turn
 from flare.simulation.run import Jobs
 from flare.uplink import Codec, keys, make_codec
 from flare.wireless.rate import upload_s
@@ -200,26 +200,25 @@ def test_what_is_held_back_is_read_row_by_row() -> None:
 def test_gradients_are_gone_while_devices_train(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[weakref.ref[Tensor]] = []
     alive: list[int] = []
-    module = sys.modules["flare.simulation.drive"]  # the package has a function of that name
 
     def transmit(outgoing: Any) -> Any:
         heard = coding.transmit(outgoing)
         sent.extend(weakref.ref(each) for one in heard if one.part is Part.GRADIENT for each in one.vectors.values())
         return heard
 
-    def engine(*given: Any) -> Any:
-        made = make_engine(*given)
-        train = made.train
+    def engines(*given: Any) -> Any:
+        (made,) = make_engines(*given)
+        launch = made.launch
 
-        def watched(jobs: Any, **named: Any) -> Any:
+        def watched(jobs: Any) -> Any:
             alive.append(sum(each() is not None for each in sent))
-            return train(jobs, **named)
+            return launch(jobs)
 
-        monkeypatch.setattr(made, "train", watched)
-        return made
+        monkeypatch.setattr(made, "launch", watched)
+        return [made]
 
-    monkeypatch.setattr(module, "transmit", transmit)
-    monkeypatch.setattr(module, "make_engine", engine)
+    monkeypatch.setattr(turn, "transmit", transmit)
+    monkeypatch.setattr(lanes, "make_engines", engines)
     drive([Member(Simulation(small("learning.method=fedlin", "uplink.codec=qsgd", "run.rounds=2")))])
     assert sent
     assert alive == [0, 0]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES = 8
 """That share a GPU, where nothing else is said."""
+_GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # that a driver makes, on Linux and in Linux on Windows
 Processes = Annotated[
     int | None,
     typer.Option(
@@ -45,5 +46,14 @@ def place_of(processes: int | None, on: str, ray_address: str | None, *, device:
     if device is None:
         return Place(None, processes, LOCAL, ray_address)
     where = compute_device(LearningConfig(device=device))
-    shared = min(MAX_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if where == "cuda" else 1
-    return Place(where, processes or shared, LOCAL, ray_address)
+    return Place(where, processes or _usual_processes(where), LOCAL, ray_address)
+
+
+def _usual_processes(device: str) -> int:
+    return min(MAX_PROCESSES, max(1, (os.cpu_count() or 2) // 2)) if device == "cuda" else 1
+
+
+def expected_place(processes: int | None, on: str, device: str) -> tuple[str, int]:
+    """The device and the number of processes that `place_of` will probably say, before torch is there to be asked."""
+    where = device if device != "auto" else "cuda" if any(map(os.path.exists, _GPU_FILES)) else "cpu"
+    return where, (processes or _usual_processes(where)) if on == "local" else 1

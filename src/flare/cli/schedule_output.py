@@ -75,6 +75,8 @@ def comparison(
         screen = console()
         proven = any(row["status"] == "optimal" for row in rows)
         screen.print(_comparison_table(rows, options, proven=proven, narrow=screen.width < 112))
+        if later := [row["policy"] for row in rows if _ends_otherwise(row)]:
+            say(f"Not compared, since they set the end of the round themselves: {', '.join(later)}.")
         if not problem.possible:
             say(f"Nobody sends: {this.why_nobody(answers[0][0], _OPTIONS)}.")
 
@@ -214,8 +216,12 @@ def _compared(answer: Schedule, took_s: float, bound: float, asked: RoundProblem
 
 def _best_first(row: dict[str, Any]) -> tuple[bool, float, int]:
     """By objective; last those of rounds to which the policy gave another end."""
-    other = math.isnan(row["gap"]) and row["num_selected"] > 0
-    return (other, row["objective"], list(POLICIES).index(row["policy"]))
+    return (_ends_otherwise(row), row["objective"], list(POLICIES).index(row["policy"]))
+
+
+def _ends_otherwise(row: dict[str, Any]) -> bool:
+    """Whether the policy gave the round another end, so that its objective is that of another problem."""
+    return math.isnan(row["gap"]) and row["num_selected"] > 0
 
 
 def _comparison_table(

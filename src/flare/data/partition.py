@@ -14,6 +14,7 @@ from flare.types import Indices
 Counts = NDArray[np.intp]
 
 _MIN_ALPHA, _MAX_ALPHA = 1e-6, 1e9  # beyond these a Dirichlet draw is one-hot, or even, to the last digit
+_MAX_SMALL = np.iinfo(np.uint16).max
 
 
 def partition(config: DataConfig, dataset: Dataset, num_devices: int, *, rng: np.random.Generator) -> list[Indices]:
@@ -69,7 +70,7 @@ def _shards(labels: Labels, num_devices: int, shards_per_device: int, rng: np.ra
         )
     holder = rng.permutation(num_shards) // shards_per_device  # (shards,)
     owner = np.empty(len(labels), dtype=np.intp)
-    for device, shard in zip(holder, np.array_split(np.argsort(labels, kind="stable"), num_shards), strict=True):
+    for device, shard in zip(holder, np.array_split(_sorting(labels), num_shards), strict=True):
         owner[shard] = device
     return owner
 
@@ -115,11 +116,20 @@ def _natural(dataset: Dataset, num_devices: int) -> Indices:
     if not np.array_equal(holders, np.arange(num_devices)):
         raise ValueError(
             f"data set '{dataset.name}' comes divided among {len(holders)} devices, {holders[0]} to {holders[-1]}, but "
-            f"there are {num_devices}; set wireless.num_devices so, or choose another data.partition"
+            f"there must be {num_devices}, 0 to {num_devices - 1}, each with a sample: number the owners from 0, set "
+            "wireless.num_devices to how many there are, or choose another data.partition"
         )
     return dataset.owner
 
 
 def _grouped(owner: Indices, num_devices: int) -> list[Indices]:
-    by_device = np.argsort(owner, kind="stable").astype(np.intp)
+    by_device = _sorting(owner)
     return np.split(by_device, np.cumsum(np.bincount(owner, minlength=num_devices))[:-1])
+
+
+def _sorting(numbers: Labels | Indices) -> Indices:
+    """The places of numbers from the smallest on, equal ones in their order. Numbers of two bytes are sorted by their
+    digits, in a fraction of the time."""
+    is_whole = len(numbers) > 0 and numbers.dtype.kind in "iub"
+    is_small = is_whole and numbers.min() >= 0 and numbers.max() <= _MAX_SMALL
+    return np.argsort(numbers.astype(np.uint16) if is_small else numbers, kind="stable").astype(np.intp)

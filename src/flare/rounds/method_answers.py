@@ -39,11 +39,17 @@ def checked_reference(method: str, answer: Any) -> None:
 
 
 def checked_rules(method: str, answer: Any, number: int) -> list[LocalRule]:
-    """The rules that a method gives; ValueError where there is not one for each of so many selected devices."""
+    """The rules that a method gives; ValueError where there is not one for each of so many selected devices,
+    or one has a device do no step."""
     if not isinstance(answer, list) or len(answer) != number:
         told = f"{len(answer)} rules" if isinstance(answer, list) else f"{answer!r:.80}"
         raise ValueError(
             f"method '{method}': its rules() answered {told}; it must answer a list with a LocalRule for each of the "
             f"{number} selected devices, in their order"
         )
+    for rule in answer:
+        if isinstance(rule, LocalRule) and isinstance(rule.steps, int | np.integer) and rule.steps < 1:
+            raise ValueError(
+                f"method '{method}': its rules() answered one of {rule.steps} steps; a selected device does 1 or more"
+            )
     return answer

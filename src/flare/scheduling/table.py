@@ -129,9 +129,13 @@ class DeviceTable:
             deadline_s = float(self.due_s.max())
         if payload is None or deadline_s is None:
             raise ValueError("payload_bits and deadline_s must be given where the table has no such column")
+        if not deadline_s > 0.0:
+            raise ValueError(f"the deadline is {human(deadline_s, 's')}; it must be greater than 0")
         due_s, usable_s = self._due_before(guard), guard.left_of(deadline_s)
         if usable_s <= 0.0:
-            raise ValueError(f"guard: nothing of the deadline of {human(deadline_s, 's')} is left; it must be shorter")
+            raise ValueError(
+                f"guard: nothing of the deadline of {human(deadline_s, 's')} is left; the guard must be shorter"
+            )
         return RoundProblem(
             *(self.tau, self.compute_s, self.snr_hz, payload, total_bandwidth_hz, usable_s, gamma),
             weight=self.weight,
