@@ -5,24 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 import flare
-from flare.learning.methods.base import PlainMethod
-from flare.learning.methods.steps import equal_rates
 from flare.records import RunFolder
 from flare.rounds import Arrivals
 from flare.rounds.memory import PolicyMemory
 from flare.scheduling import Choice, RoundProblem
 from flare.simulation import Member, Simulation, drive
-from tests.driving import continued, followed, stop_after
+from tests.driving import InPlace, continued, followed, stop_after
 from tests.plugin_files import registries_as_they_were
 from tests.unit.test_simulation import small
 
@@ -79,18 +74,6 @@ def test_a_policy_finds_its_memory_in_the_same_order_after_a_resume(tmp_path: Pa
     assert continued(config, tmp_path / "run")[1] == wanted
     table = np.asfortranarray(np.ones((2, 3)))
     assert PolicyMemory({"z": table, "a": np.array(1.0)}).arrays["z"].flags["C_CONTIGUOUS"]
-
-
-@dataclass(frozen=True)
-class InPlace(PlainMethod):
-    """A momentum that is changed in place."""
-
-    def start(self, num_weights: int, num_devices: int) -> dict[str, Tensor]:
-        return {"momentum": torch.zeros(num_weights)}
-
-    def rules(self, state: Any, now: Any, common_gradient: Any) -> Any:
-        state["momentum"].mul_(0.9).add_(1e-3)
-        return [replace(rule, lr=rule.lr * (1.0 + float(state["momentum"][0]))) for rule in equal_rates(now)]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import pytest
 from flare.cli.report import report
 from flare.config import Config, Options, override
 from flare.experiments import EXPERIMENTS
+from flare.experiments.claims import Claim
 from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.reproduce import reproduce
 from flare.experiments.trial import Outcome, Trial, _Told, read_outcome, run_trials, task_of
@@ -323,6 +324,21 @@ def test_trials_and_those_chosen_by_them_have_the_same_workers_and_are_read_whil
     said.clear()
     reproduce(["own"], Scale((0,)), ON_TWO, tmp_path)
     assert said == ["1", "2", "3", "4"]  # nobody is hired where nothing is missing: a cluster may be gone
+
+
+def test_experiments_are_written_side_by_side_also_before_one_whose_claims_cannot_be_decided(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def undecided(results: Results) -> list[Claim]:
+        raise ZeroDivisionError("no claim")
+
+    monkeypatch.setattr("flare.report.side_by_side.num_cores", lambda: 4)
+    for name, claims in {"one": lambda results: [], "two": lambda results: [], "three": undecided}.items():
+        own = Experiment(name, "title", lambda scale: [GRID[0]], claims, lambda results: {})
+        monkeypatch.setitem(EXPERIMENTS, name, own)
+    with pytest.raises(ZeroDivisionError, match="no claim"):
+        reproduce(["one", "two", "three"], Scale((0,)), ON_CPU, tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["one.json", "two.json"]
 
 
 def test_equal_trials_are_one_run(built: Counter[str], tmp_path: Path) -> None:

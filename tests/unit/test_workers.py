@@ -7,12 +7,13 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import time
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ from flare import plugins
 from flare.config import Config, override
 from flare.experiments.trial import _Told
 from flare.extras import how_to_install
+from flare.pools import end, get_ready, new_pool
 from flare.records import RunFolder
 from flare.records.lines import first_mark, seal
 from flare.records.locking import lock
@@ -273,6 +275,28 @@ def test_batches_of_a_turn_differ_by_one_run_at_most_and_a_process_gets_one_or_n
     assert sum(sizes[::processes]) <= -(-runs // processes) + turns  # of the process with the most
 
 
+@pytest.mark.parametrize(("model", "most"), [("cifar-cnn", 40), ("mnist-cnn", 80)])
+def test_a_gpu_gets_fewer_runs_at_once_of_a_large_network(tmp_path: Path, model: str, most: int) -> None:
+    config = override(SMALL, [f"learning.model={model}"])
+    tasks = [Task(str(number), config, tmp_path / str(number)) for number in range(440)]
+    sizes = [len(batch) for batch in batches(tasks, Place("cuda", 6))]
+    turns = -(-440 // (6 * most))
+    assert len(sizes) == 6 * turns
+    assert max(sizes) == -(-440 // (6 * turns)) <= most
+
+
+def test_every_batch_has_runs_of_all_policies_and_all_seeds(tmp_path: Path) -> None:
+    policies, seeds = ("greedy", "cm", "dm", "cp", "random", "all"), range(3)
+    tasks = [
+        Task(f"{policy}-{seed}", override(SMALL, [f"scheduling.policy={policy}", f"seed={seed}"]), tmp_path / policy)
+        for policy in policies
+        for seed in seeds
+    ]
+    for batch in batches(tasks, Place("cpu", 3)):
+        assert sorted(task.config.scheduling.policy for task in batch) == sorted(policies)
+        assert sorted(task.config.seed for task in batch) == [0, 0, 1, 1, 2, 2]
+
+
 # --- memory that runs out -----------------------------------------------------------------------------------------
 
 
@@ -421,18 +445,25 @@ def test_a_plugin_travels_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
+def ready_pool(number: int) -> ProcessPoolExecutor:
+    """A pool whose processes begin to start."""
+    pool = new_pool(number)
+    get_ready(pool, number, "flare.sweeps.on_processes", "prepare", "cpu")
+    return pool
+
+
 @pytest.mark.usefixtures("ready_workers")
 def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_are_gone_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flare.sweeps.on_processes._num_cores", lambda: 2)
+    monkeypatch.setattr("flare.pools.num_cores", lambda: 2)
     before = set(multiprocessing.active_children())
     ended: list[str] = []
 
     def callback(task: Task, record: RoundRecord, status: RunStatus) -> None:
         ended.extend([task.key] if status is FINISHED else [])
 
-    with staying(Place("cpu", 2), at_once=True) as hire:
+    with staying(Place("cpu", 2), pool=ready_pool(2)) as hire:
         started = set(multiprocessing.active_children()) - before
         assert len(started) == 2
         for turn in ("one", "two"):
@@ -449,15 +480,31 @@ def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_a
 def test_no_more_processes_are_started_before_there_is_an_order_than_there_are_processors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flare.sweeps.on_processes._num_cores", lambda: 2)
+    monkeypatch.setattr("flare.pools.num_cores", lambda: 2)
     before = set(multiprocessing.active_children())
-    with staying(Place("cpu", 12), at_once=True):
+    with staying(Place("cpu", 12), pool=ready_pool(12)):
         assert len(set(multiprocessing.active_children()) - before) == 2
 
 
-def test_no_process_is_started_for_one_that_shares_with_nobody() -> None:
+def test_a_process_that_cannot_get_ready_tells_when_it_is_needed() -> None:
+    pool = new_pool(1)
+    get_ready(pool, 1, "flare.nosuch", "prepare")
+    with pytest.raises(ValueError, match="invalid literal"):
+        pool.submit(int, "one").result()
+    end(pool, wait=True)
+
+
+def test_processes_import_nothing_that_takes_long_before_they_are_told() -> None:
+    """Nor does who starts them."""
+    code = "import sys, flare.pools, flare.cli; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "flare.pools" in modules
+    assert not {"torch", "matplotlib", "flare.sweeps"} & set(modules)
+
+
+def test_no_process_is_started_before_there_is_something_to_do() -> None:
     before = multiprocessing.active_children()
-    with staying(Place("cpu", 1), at_once=True), staying(Place("cpu", 2)):
+    with staying(Place("cpu", 1)), staying(Place("cpu", 2)):
         assert multiprocessing.active_children() == before
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,8 +19,9 @@ from rich.table import Table
 from flare.atomic import write_whole
 from flare.cli.console import add_row, console, say, say_json
 from flare.cli.guard import INTERRUPTED
-from flare.cli.place import On, Processes, RayAddress, place_of
+from flare.cli.place import On, Processes, RayAddress, expected_place, place_of
 from flare.cli.plugins import Plugins, load_named
+from flare.pools import end, get_ready, new_pool
 from flare.reading import read_small
 
 if TYPE_CHECKING:
@@ -66,19 +68,32 @@ def reproduce(
 ) -> None:
     """Reproduce figures of the paper and put its claims to the test. Started again, it does what is missing."""
     load_named(plugin)
-    place = place_of(processes, on, ray_address, device=device)
     with ExitStack() as workers:
-        hire = _hired(workers, place, names, out_of(out, quick))
+        where, number = expected_place(processes, on, device)
+        known = NAMES.issuperset(names) and not out_of(out, quick).exists()
+        pool = _started(workers, where, number) if known and number > 1 else None
+        place = place_of(processes, on, ray_address, device=device)
+        if pool is not None and place.num_processes != number:
+            end(pool, wait=False)
+            pool = None
+        hire = _hired(workers, place, pool)
         wanted, scale = chosen(names), scale_of(seeds, quick)
         _go(wanted, scale, out_of(out, quick), place, hire, workers.close, quiet=quiet, as_json=json_)
 
 
-def _hired(workers: ExitStack, place: Place, names: Sequence[str], out: Path) -> Hire:
-    """Workers until the stack is closed. Where there are such experiments and no run is done yet, they start now, while
-    all else is imported."""
+def _started(workers: ExitStack, device: str, number: int) -> ProcessPoolExecutor:
+    """Processes that import what runs need, while this one does; they end when the stack is closed."""
+    pool = new_pool(number)
+    workers.callback(end, pool, wait=False)
+    get_ready(pool, number, "flare.sweeps.on_processes", "prepare", device)
+    return pool
+
+
+def _hired(workers: ExitStack, place: Place, pool: ProcessPoolExecutor | None) -> Hire:
+    """Workers until the stack is closed, the processes of a pool where one was started."""
     from flare.sweeps import staying
 
-    return workers.enter_context(staying(place, at_once=NAMES.issuperset(names) and not out.exists()))
+    return workers.enter_context(staying(place, pool=pool))
 
 
 def chosen(names: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.trial import Callback, Outcome, Trial, run_trials
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
+from flare.report.side_by_side import side_by_side
 from flare.sweeps import Hire, Place, staying
 
 MEASURES = {
@@ -89,12 +90,14 @@ def reproduce(
         then = {name: experiments[name].then for name in first}
         counting = first | results_of({name: more(first[name]) for name, more in then.items() if more is not None})
     dismiss()
-    made = []
-    for name, one in experiments.items():
-        if name in counting and (one.then is None or counting[name] is not first[name]):
-            results, before = counting[name], None if one.then is None else first[name]
-            made.append(Reproduced(one, results, tuple(one.claims(results)), before))
-            write(made[-1], out)
+    made: list[Reproduced] = []
+    try:
+        for name, one in experiments.items():
+            if name in counting and (one.then is None or counting[name] is not first[name]):
+                results, before = counting[name], None if one.then is None else first[name]
+                made.append(Reproduced(one, results, tuple(one.claims(results)), before))
+    finally:  # also where the claims of a later one cannot be decided
+        side_by_side([partial(write, each, out) for each in made])
     return made
 
 

@@ -2,9 +2,9 @@
 
 A system is a method with a policy: every policy with `fedavg`, every method with `exact`, and a few pairs more, among
 them policies that ask devices before they select, as in their papers, beside those that go by what was last heard.
-Which rate is its best is decided in each cell by other seeds than those it is judged by, over a part of the rounds;
-then it is run at that rate alone. What a system needs of the settings stands beside its name; all else is the default.
-Each data set is an experiment of its own, with its own claims and pictures.
+Which rate is its best is decided in each cell by other seeds than those it is judged by, on MNIST over a part of the
+rounds; then it is run at that rate alone. What a system needs of the settings stands beside its name; all else is the
+default. Each data set is an experiment of its own, with its own claims and pictures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from flare.experiments.trial import Outcome, Trial
 RATES = {"mnist": (0.005, 0.02, 0.08), "cifar10": (0.01, 0.04, 0.16)}
 """Local rates; the first is the paper's, and in experiment `rates` nobody's best is below it."""
 TUNING_SEEDS = (100,)
-TUNING_ROUNDS = {"mnist": 100, "cifar10": 200}
+TUNING = {"mnist": ("run.rounds=100",), "cifar10": ("run.evaluate_every=50",)}
+"""What is otherwise while rates are chosen. On CIFAR-10 runs go over all rounds: after 200, most systems on i.i.d. data
+are best at a rate at which they diverge later. There the last five tests are of rounds 300 to 500."""
 TEST_EVERY = {"mnist": 10, "cifar10": 20}
 TARGETS = {"mnist": 0.9, "cifar10": 0.5}
 """Test accuracies whose time on the clock is told."""
@@ -128,8 +130,8 @@ SYSTEMS = tuple(one for kind in KINDS for one in kind)
 
 
 def is_run(cell: Cell, one: System) -> bool:
-    """Whether a system is run in a cell: on CIFAR-10, which takes a GPU long, without those that ask everybody. They go
-    through all samples in every round."""
+    """Whether a system is run in a cell: on CIFAR-10, which takes a GPU long, policies go by what was last heard. Those
+    that ask everybody go through all samples in every round."""
     return cell.dataset == "mnist" or one not in ASKING
 
 
@@ -170,12 +172,12 @@ def cells_in(results: Results) -> list[Cell]:
 
 
 def tuning(dataset: str, scale: Scale) -> list[Trial]:
-    """Every system at every rate, over a part of the rounds; nothing where there is one rate."""
+    """Every system at every rate, on MNIST over a part of the rounds; nothing where there is one rate."""
     made, seeds = [], Scale(TUNING_SEEDS, scale.quick)
     for cell in cells_with(dataset):
         tried = rates(cell, scale)
         if len(tried) > 1:
-            part = () if scale.quick else (f"run.rounds={TUNING_ROUNDS[cell.dataset]}",)
+            part = () if scale.quick else TUNING[cell.dataset]
             curves = [at_rate(cell, one, rate) for one in SYSTEMS if is_run(cell, one) for rate in tried]
             made += grid(seeds, cell.name, override(base(cell, scale), part), curves)
     return made

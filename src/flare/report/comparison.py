@@ -14,7 +14,7 @@ from flare.report.paired import By, Ranking, Standing
 from flare.report.panels import Panel, Section, nothing, spoken
 from flare.report.run_groups import Group, runs_of
 from flare.report.run_words import percent, points
-from flare.text import json_number
+from flare.text import cut, json_number
 
 ABOUT = (
     "Runs with the same seed saw the same cell, the same data on the same devices and the same draws, so they are "
@@ -57,7 +57,7 @@ def _panel(groups: Sequence[Group], ranking: Ranking) -> Panel:
         f"To {best}, over paired seeds. Bar: 95 % interval; one that reaches 0 leaves open who is ahead.",
         spoken([each.group for each in shown], [mean for mean, _ in rows], lambda mean: f"{mean:+.2f} points"),
         lambda: draw.differences(
-            f"test accuracy less that of {best} (points)",
+            f"test accuracy (points) less that of\n{cut(best, 48)}",
             [each.group.label for each in shown],
             rows,
             [draw.looks(len(groups))[place] for place in places],

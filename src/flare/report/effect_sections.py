@@ -18,6 +18,7 @@ from flare.report.panels import Panel, Section, nothing
 from flare.report.run_words import percent, points
 from flare.sweeps.grid import level_text, value_text
 from flare.sweeps.sweep_file import Factor
+from flare.text import cut
 from flare.types import Floats
 from flare.units import human
 
@@ -138,7 +139,7 @@ def _difference_panel(name: str, effect: Effect) -> Panel:
         f"To {best}, over pairs of runs. Bar: 95 % interval; one that reaches 0 leaves open which is better.",
         "; ".join(f"{each.label} {mean:+.2f} points" for each, (mean, _) in zip(shown, rows, strict=True)) + ".",
         lambda: draw.differences(
-            f"final test accuracy less that of {best} (points)",
+            f"final test accuracy (points) less that of\n{cut(best, 48)}",
             [each.label for each in shown],
             rows,
             draw.looks(len(shown)),

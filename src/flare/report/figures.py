@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from PIL import Image
 from flare.atomic import write_whole
 from flare.colours import BLUE, EDGE, FAINT, GREY, INK, ORANGE, PALE, PAPER
 from flare.report import FIGURE_FORMATS
+from flare.report.side_by_side import side_by_side
 
 _STYLE = {
     "figure.figsize": (5.6, 3.3),
@@ -70,10 +72,14 @@ def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
 def write_figures(folder: Path, draw: Callable[[], dict[str, Figure]]) -> None:
     """Draw several figures, by name, and write each in every format; as `write_figure` otherwise."""
     with house_style():
-        for name, figure in draw().items():
-            lay_out(figure)
-            for kind in FIGURE_FORMATS:
-                save(figure, folder / f"{name}{kind}")
+        side_by_side([partial(_write_formats, figure, folder / name) for name, figure in draw().items()])
+
+
+def _write_formats(figure: Figure, path: Path) -> None:
+    """Write a figure in every format; `path` is that of the files without suffix."""
+    lay_out(figure)
+    for kind in FIGURE_FORMATS:
+        save(figure, path.with_name(f"{path.name}{kind}"))
 
 
 def lay_out(figure: Figure) -> None:

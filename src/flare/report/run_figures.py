@@ -257,7 +257,7 @@ def differences(
         if math.isfinite(half):
             axes.plot([mean - half, mean + half], [place, place], color=colour, linewidth=2.0)
         axes.plot(mean, place, look.marker or "o", color=colour, markersize=6.0, markeredgewidth=0.0)
-    axes.set_xlabel(x_label)
+    figure.supxlabel(x_label, fontsize=matplotlib.rcParams["axes.labelsize"])  # below the names of the rows, too
     return figure
 
 

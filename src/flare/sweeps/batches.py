@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from flare.config import OTA, Config
@@ -9,6 +10,7 @@ from flare.learning.engine import compute_device
 from flare.sweeps.task import Place, Task, placed
 
 _MAX_ON_GPU, _MAX_ON_CPU = 80, 16  # runs in a batch: a GPU wants many devices at once; all their models are in memory
+_MAX_LARGE = 40  # of the network for CIFAR-10: with six processes, 44 filled the memory of an H200, and 73 did not fit
 _WEIGHTS = {"cifar-cnn": 3.0, "mnist-cnn": 1.0}  # of a round, against that of mnist-cnn
 _SMALL_MODEL, _NOT_TRAINED = 0.1, 0.02
 _BITS_PER_S = 1.3e8  # about what all devices of a cell together send
@@ -31,13 +33,35 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
     for kind in kinds.values():
         kind.sort(key=cost, reverse=True)
         on_gpu = (place.device or compute_device(placed(kind[0], place).learning)) == "cuda"
-        largest, processes = _MAX_ON_GPU if on_gpu else _MAX_ON_CPU, place.num_processes
+        largest, processes = _max_on_gpu(kind[0]) if on_gpu else _MAX_ON_CPU, place.num_processes
         in_turn = -(-len(kind) // -(-len(kind) // (largest * processes)))  # runs of all processes at a time
         for begin in range(0, len(kind), in_turn):
             turn = kind[begin : begin + in_turn]
             count = -(-len(turn) // -(-len(turn) // processes))
-            made += [turn[first::count] for first in range(count)]
+            made += _dealt(turn, count)
     return sorted(made, key=lambda batch: sum(map(cost, batch)), reverse=True)
+
+
+def _max_on_gpu(task: Task) -> int:
+    """How many runs like this one are in a batch at most."""
+    return _MAX_LARGE if task.config.learning.model == "cifar-cnn" else _MAX_ON_GPU
+
+
+def _dealt(turn: Sequence[Task], count: int) -> list[list[Task]]:
+    """Runs dealt out in rounds, one to each group: to the one that has the fewest of its policy, or of several such to
+    the one that has the fewest of its seed. How many devices train depends on both, on the policy more. The last one of
+    a round has no choice, so that shares are about even, not more."""
+    groups: list[list[Task]] = [[] for _ in range(count)]
+    held: list[Counter[object]] = [Counter() for _ in range(count)]  # by group: runs with a policy, and with a seed
+    for begin in range(0, len(turn), count):
+        free = list(range(count))
+        for task in turn[begin : begin + count]:
+            policy, seed = (task.config.scheduling, cost(task)), task.config.seed
+            to = min(free, key=lambda group: (held[group][policy], held[group][seed]))
+            free.remove(to)
+            groups[to].append(task)
+            held[to].update((policy, seed))
+    return groups
 
 
 def cost(task: Task) -> float:

@@ -49,7 +49,7 @@ def _run_in_lockstep(
             if member is not None:
                 members.append(member)
         if batch[0].trained:
-            drive(members, callback=tell, stopping=stopping)
+            drive(members, callback=tell, stopping=stopping, shares_gpu=place.num_processes > 1)
         else:
             for member in members:
                 plan_rounds(member, callback=tell, stopping=stopping)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,15 +94,14 @@ def run_tasks(
 
 
 @contextmanager
-def staying(place: Place, *, at_once: bool = False) -> Iterator[Hire]:
+def staying(place: Place, *, pool: ProcessPoolExecutor | None = None) -> Iterator[Hire]:
     """Workers for several calls of `run_tasks`, since it takes time to start them: who is first asked for stays.
-    `at_once`: processes of this machine begin to start now, while the caller is still busy with something else."""
+    `pool`: as many processes of this machine as the place has, which the caller began to start while it was still busy
+    with something else (`flare.pools`), and which end with this."""
     with ExitStack() as stack:
         hired: list[Workers] = []
-        if at_once and place.on == LOCAL and place.num_processes > 1:
-            started = stack.enter_context(processes(place))
-            started.get_ready()
-            hired.append(started)
+        if pool is not None:
+            hired.append(stack.enter_context(processes(place, pool)))
 
         def hire(tasks: Sequence[Task]) -> Workers:
             if not hired:
