@@ -197,7 +197,7 @@ def report(results: dict[str, Any]) -> str:
         f"{row['goal_ms'] or '-'} | {_reached(row)} | {row['first_s']:.1f} s |"
         for row in results["rows"]
     ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *(["", results["note"]] if "note" in results else []), ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

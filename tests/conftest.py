@@ -128,4 +128,4 @@ def ready_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert method == "spawn"
         return ready
 
-    monkeypatch.setattr("flare.sweeps.on_processes.multiprocessing", SimpleNamespace(get_context=get_context))
+    monkeypatch.setattr("flare.pools.multiprocessing", SimpleNamespace(get_context=get_context))

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from flare.config import Config, LearningConfig
 from flare.learning.job import Update
-from flare.learning.methods import make_method
+from flare.learning.methods import PlainMethod, equal_rates, make_method
 from flare.records import RunFolder
 from flare.rounds import Plan, RunState
 from flare.rounds.coding import Incoming
 from flare.rounds.state import to_tensors
 from flare.simulation import Member, RoundRecord, Simulation, drive, resume
-from flare.simulation.drive import _applied
 from flare.simulation.run import Jobs
+from flare.simulation.turn import applied as applied_together
 
 
 def settings_of_method(name: str) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ def applied(
     """What becomes of a round of one run whose updates were computed by hand, as where runs are driven."""
     member = Member(simulation)
     member.state = state
-    (done,) = _applied([member], [plan], [work], [updates], [heard])
+    (done,) = applied_together([member], [plan], [work], [updates], [heard])
     return done
 
 
@@ -79,3 +81,15 @@ def same_tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool
     return one.keys() == other.keys() and all(
         np.array_equal(one[name].numpy(), other[name].numpy(), equal_nan=one[name].is_floating_point()) for name in one
     )
+
+
+@dataclass(frozen=True)
+class InPlace(PlainMethod):
+    """A user's method with a momentum that it changes in place when a round is begun."""
+
+    def start(self, num_weights: int, num_devices: int) -> dict[str, Tensor]:
+        return {"momentum": torch.zeros(num_weights)}
+
+    def rules(self, state: Any, now: Any, common_gradient: Any) -> Any:
+        state["momentum"].mul_(0.9).add_(1e-3)
+        return [replace(rule, lr=rule.lr * (1.0 + float(state["momentum"][0]))) for rule in equal_rates(now)]

@@ -64,7 +64,8 @@ def interrupted_after(rounds: int) -> Callable[..., None]:
 
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every round takes no real time, so that the same run is the same bytes."""
-    monkeypatch.setattr(sys.modules["flare.simulation.drive"], "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    for module in ("flare.simulation.drive", "flare.simulation.turn"):
+        monkeypatch.setattr(sys.modules[module], "time", SimpleNamespace(perf_counter=lambda: 0.0))
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

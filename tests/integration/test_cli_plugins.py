@@ -53,6 +53,7 @@ def manifest(folder: Path) -> dict[str, object]:
     [
         ("patient.py", ["--set", "scheduling.policy=patient", "-o", "patience=3"]),
         ("capped.py", ["--set", "learning.method=capped", "-o", "max_steps=2", "-o", "pull=0.1"]),
+        ("by_loss.py", ["--set", "learning.method=by-loss", "-o", "share=0.25"]),
         ("deep.py", ["--set", "learning.model=deep", "-o", "width=8"]),
         ("rings.py", ["--set", "data.name=rings", "-o", "noise=0.2", "--set", "wireless.batch_size=10"]),
     ],
@@ -523,6 +524,13 @@ def bad():
     ("text", "setting", "words"),
     [
         (METHOD, "learning.method=bad", "method 'bad': its rules() answered 0 rules; it must answer a list with"),
+        (
+            ENDLESS.replace("return equal_rates(now)", "return [LocalRule(0.1, 0) for _ in now.selected]").replace(
+                "import flare", "import flare\nfrom flare.learning.job import LocalRule", 1
+            ),
+            "learning.method=bad",
+            "method 'bad': its rules() answered one of 0 steps; a selected device does 1 or more",
+        ),
         (
             METHOD + "\n    def steps(self, tau):\n        return []\n",
             "learning.method=bad",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from flare.cli.place import place_of
+from flare.cli.place import expected_place, place_of
 from flare.cli.reproduce import NAMES, chosen, out_of, reproduce, scale_of
 from flare.experiments import EXPERIMENTS, FIGURES, LOTS
 from flare.records.run import read_run
@@ -226,10 +227,10 @@ def test_no_process_is_started_for_experiments_that_there_are_not(
     class AskedError(Exception):
         pass
 
-    def ready(_: Any) -> None:
+    def ready(*_: Any) -> None:
         raise AskedError
 
-    monkeypatch.setattr("flare.sweeps.on_processes.ProcessWorkers.get_ready", ready)
+    monkeypatch.setattr(sys.modules["flare.cli.reproduce"], "get_ready", ready)
     for names in (["nosuch"], ["fig3", "nosuch"]):
         with pytest.raises(ValueError, match="there is no experiment 'nosuch'"):
             reproduce(names, device="cpu", processes=2, out=tmp_path / "out")
@@ -238,6 +239,43 @@ def test_no_process_is_started_for_experiments_that_there_are_not(
             reproduce([name], device="cpu", processes=2, out=tmp_path / "out")
     assert {*EXPERIMENTS, *LOTS} == NAMES
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("processes", "kept"), [(1, False), (2, True), (3, False)])
+def test_processes_that_were_started_are_kept_where_they_are_as_many_as_there_are_to_be(
+    processes: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, alive = set(multiprocessing.active_children()), []
+
+    def go(*_: Any, **__: Any) -> None:
+        for process in set(multiprocessing.active_children()) - before:
+            process.join(timeout=0.0 if kept else 60.0)
+            alive.append(Path(f"/proc/{process.pid}").exists())  # the pool may have seen its end before the object
+
+    monkeypatch.setattr(sys.modules["flare.cli.reproduce"], "expected_place", lambda *_: ("cpu", 2))
+    monkeypatch.setattr("flare.pools.num_cores", lambda: 1)
+    monkeypatch.setattr(sys.modules["flare.cli.reproduce"], "_go", go)
+    reproduce(["fig3"], device="cpu", processes=processes, out=tmp_path / "out")
+    assert any(alive) == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu", "expected"),
+    [
+        ((None, "local", "auto"), True, ("cuda", 4)),
+        ((None, "local", "auto"), False, ("cpu", 1)),
+        ((3, "local", "auto"), True, ("cuda", 3)),
+        ((None, "local", "cpu"), True, ("cpu", 1)),
+        ((3, "local", "cpu"), False, ("cpu", 3)),
+        ((3, "ray", "cuda"), True, ("cuda", 1)),
+    ],
+)
+def test_how_many_processes_there_will_be_is_known_before_torch_is(
+    given: tuple[int | None, str, str], gpu: bool, expected: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flare.cli.place._GPU_FILES", ("/nosuch", "/dev/null" if gpu else "/nosuch"))
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert expected_place(*given) == expected
 
 
 def test_the_help_names_every_experiment() -> None:

@@ -42,7 +42,6 @@ TRAINS = re.compile(r"flare (run|compare|sweep|tune) ")
 def workplace(tmp_path: Path) -> Path:
     """An empty folder with the examples in it, for commands that write files."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "out").mkdir()
     return tmp_path
 
 

@@ -294,7 +294,8 @@ def test_tests_over_more_samples_than_pass_at_once() -> None:
 
 def test_only_devices_still_at_work_are_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, _, model = small()
-    jobs, rows, gradient = every_kind_of_job(model, 60), [], engine._program.gradient
+    rows, gradient = [], engine._program.gradient
+    jobs = [replace(job, rule=LocalRule(0.1, job.rule.steps)) for job in every_kind_of_job(model, 60)]
 
     def counted(weights: Tensor, *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
         rows.append(len(weights))
@@ -325,7 +326,7 @@ def run_out_of_memory_above(
 @pytest.mark.parametrize("after_calls", [0, 2], ids=["at once", "in the third step"])
 def test_where_memory_runs_out_the_chunk_is_halved(monkeypatch: pytest.MonkeyPatch, after_calls: int) -> None:
     engine, reference, model = small()
-    jobs = [job for _ in range(3) for job in every_kind_of_job(model, 60)]
+    jobs = [job for _ in range(9) for job in every_kind_of_job(model, 60)]
     failed = run_out_of_memory_above(engine, 4, monkeypatch, after_calls=after_calls)
     assert max(apart(deltas(engine.train(jobs)), deltas(reference.train(jobs)))) < 1e-5
     assert failed
@@ -443,6 +444,24 @@ def test_the_maximum_of_a_window_of_many_places_is_learned_from() -> None:
     assert max(apart(deltas(engine.train([own])), deltas(reference.train([own])))) < 1e-5
 
 
+def test_a_job_is_refused_also_where_others_share_its_start_and_rule() -> None:
+    module, data = tiny.tiny_module("mlp"), tiny.tiny_data()
+    start, rule, uphill = FlatModel(module).flatten(), LocalRule(0.1, 2), LocalRule(0.1, 2, ascent=0.1)
+    sound = [tiny.job(start, each, 0) for each in (rule, uphill)]
+    engine = BatchedEngine(module, data, device="cpu")
+    for job, words in (
+        (replace(sound[0], batches=sound[0].batches[:1]), "asks for 2 steps and has 1 batches"),
+        (replace(sound[1], batches=sound[1].batches[:1]), "asks for 2 steps and has 1 batches"),
+        (replace(sound[0], start=start[1:]), r"starts from weights of shape \(682,\)"),
+        (replace(sound[1], rule=replace(uphill, ascent=-1.0)), "ascent of a job's rule is -1.0"),
+        (replace(sound[1], rule=replace(rule, subtract_own_gradient=True)), "still says subtract_own_gradient"),
+        (replace(sound[0], batches=sound[0].batches[:, 0]), r"job 2 has batches of shape \(2,\)"),
+        (replace(sound[0], batches=np.array([[1], [60]])), "asks for training sample 60: there are 0 to 59"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            engine.train([*sound, job])
+
+
 def test_bad_input_is_refused_with_a_word_on_it() -> None:
     engine, _, model = small()
     start, batches = model.flatten(), np.zeros((2, 4), dtype=np.int64)
@@ -511,9 +530,10 @@ def test_on_a_gpu_nobody_waits_before_all_jobs_are_under_way() -> None:
         warnings.simplefilter("ignore")  # PyTorch says that it may miss some
         torch.cuda.set_sync_debug_mode("error")
     try:
-        updates = engine.train(jobs, lambda: torch.cuda.set_sync_debug_mode(before))
+        launched = engine.launch(jobs)
     finally:
         torch.cuda.set_sync_debug_mode(before)
+    updates = launched.read()
     assert all(torch.equal(a.delta, b.delta) and a.loss == b.loss for a, b in zip(updates, wanted, strict=True))
 
 

@@ -89,6 +89,22 @@ def test_convolutions_run_on_the_tensor_cores_of_hopper_from_registers_that_suff
         assert copied <= ({"0x10"} if samples % 4 == 0 else {"0x8", "0x10"})  # numbers are read several at a time
 
 
+@pytest.mark.parametrize("precision", ["tf32x3", "tf32"])
+@pytest.mark.parametrize("channels", [4, 8])
+def test_the_way_back_of_few_channels_runs_on_the_tensor_cores_too_and_in_half_the_steps(
+    channels: int, precision: str, compiled: Callable[[Callable[[], object]], dict[str, Any]]
+) -> None:
+    from flare.learning.engine import convolutions
+
+    windows = Windows((5, 5), (1, 1), (0, 0), (12, 12))  # of mnist-cnn, a quarter and half as wide
+    weight, dy = torch.empty(1, 2 * channels, 25 * channels), torch.empty(1, 2 * channels, *windows.out_side, 40)
+    made = compiled(lambda: convolutions.convolve_back(weight, dy, windows, precision))
+    assert made["_convolve_back"]["stack"] == 0
+    assert "wgmma.mma_async" in made["_convolve_back"]["ptx"]
+    cut = convolutions.choose_place_tiles(channels, 2 * channels, 25, back=True, precision=precision)
+    assert cut.bk == 16
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_products_that_are_rounded_by_hand_spill_nothing(
     swapped: bool, compiled: Callable[[Callable[[], object]], dict[str, Any]]

@@ -102,6 +102,23 @@ def test_narrower_models_keep_all_that_their_rules_have_in_the_batched_engine() 
         assert rule.mask is None or not ours.delta[rule.mask == 0.0].any()
 
 
+def test_rules_that_say_the_same_are_cut_once_and_others_are_told_apart() -> None:
+    module, data = tiny_module("cnn"), tiny_data()
+    weights, widths = FlatModel(module).flatten(), read_widths(module, (1, 8, 8))
+    halves = [widths.numbers(widths.at(0.5), scale) for scale in (2.0, 3.0)]
+    said = [(0.1, 2, halves[0], 0.0, 0.0), (0.2, 2, halves[0], 0.0, 0.0), (0.1, 3, halves[0], 0.0, 0.0)]
+    said += [(0.1, 2, halves[1], 0.0, 0.0), (0.1, 2, halves[0], 0.5, 0.0), (0.1, 2, halves[0], 0.0, 0.1)]
+    rules = [
+        LocalRule(lr, steps, mask=mask, widths=widths.at(0.5), mu=mu, ascent=ascent)
+        for lr, steps, mask, mu, ascent in said * 2  # two of each
+    ]
+    starts = [weights, 1.1 * weights]
+    jobs = [job(starts[i // len(said)], rule, i) for i, rule in enumerate(rules)]
+    mine, theirs = ENGINES["batched"](module, data).train(jobs), ReferenceEngine(module, data).train(jobs)
+    for ours, wanted in zip(mine, theirs, strict=True):
+        assert ours.delta.numpy() == pytest.approx(wanted.delta.numpy(), abs=2e-6)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("own_kernels", [False, True])

@@ -216,14 +216,14 @@ def test_a_comparison_that_was_interrupted_goes_on(tmp_path: Path, compared: tup
 def test_own_models_of_several_seeds_share_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     driving = sys.modules["flare.simulation.drive"]
     groups: list[int] = []
-    made = driving._engine_groups  # type: ignore[attr-defined]
+    made = driving.lanes_of  # type: ignore[attr-defined]
 
-    def counted(members: Any) -> Any:
-        found = made(members)
+    def counted(*given: Any) -> Any:
+        found = made(*given)
         groups.append(len(found))
         return found
 
-    monkeypatch.setattr(driving, "_engine_groups", counted)
+    monkeypatch.setattr(driving, "lanes_of", counted)
     runs = flare.compare(["flare:greedy", "fedavg:cp"], 2, config=SMALL, **own_data())
     assert groups == [1]
     alone = flare.simulate(SMALL | {"seed": 1}, policy="cp", method="fedavg", **own_data())

@@ -6,7 +6,8 @@ import gc
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ import flare
 from flare.config import Config
 from flare.learning.batches import draw_batches
 from flare.learning.engine import SequentialEngine
+from flare.learning.engine.base import Launched
 from flare.learning.job import Job, Update
+from flare.rounds import RunState
 from flare.rounds.scheduled import goes_by_the_cell
 from flare.scheduling import POLICIES
-from flare.simulation import Member, RoundRecord, Simulation, drive
+from flare.simulation import Member, RoundRecord, Simulation, drive, plan_rounds
 from flare.simulation import rounds_ahead as module
 from flare.simulation.rounds_ahead import RoundsAhead
 from flare.uplink.air.schemes import LeastError
@@ -68,35 +71,46 @@ def test_a_round_is_the_same_where_it_is_scheduled_while_a_gpu_is_at_work(
     coded = ("uplink.codec=qsgd", "run.payload=model") if method == "fedpaq" else ()
     named = (f"scheduling.policy={policy}", f"learning.method={method}")
     config = small(*named, "wireless.fading=rayleigh", "run.rounds=6", *coded)
-    wanted, train, asked = simulated(config), SequentialEngine.train, []
+    wanted, launch, look_ahead, asked = simulated(config), SequentialEngine.launch, Simulation.look_ahead, []
 
-    def busy(engine: SequentialEngine, jobs: Sequence[Job], meanwhile: Callable[[], None]) -> list[Update]:
-        asked.append(meanwhile())
-        return train(engine, jobs)
+    def busy(engine: SequentialEngine, jobs: Sequence[Job]) -> Launched:
+        return replace(launch(engine, jobs), under_way=True)
 
-    monkeypatch.setattr(SequentialEngine, "train", busy)
+    def counted(simulation: Simulation, state: RunState) -> None:
+        asked.append(look_ahead(simulation, state))
+
+    monkeypatch.setattr(SequentialEngine, "launch", busy)
+    monkeypatch.setattr(Simulation, "look_ahead", counted)
     monkeypatch.setattr(module, "MAX_ROUNDS", 1)
     assert simulated(config) == wanted
     assert len(asked) == 6
 
 
 def test_batches_are_drawn_while_a_gpu_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, draw, drawn, idle = SequentialEngine.train, draw_batches, [], [True]
+    launch, draw, drawn, idle = SequentialEngine.launch, draw_batches, [], [True]
 
-    def busy(engine: SequentialEngine, jobs: Sequence[Job], meanwhile: Callable[[], None]) -> list[Update]:
+    def busy(engine: SequentialEngine, jobs: Sequence[Job]) -> Launched:
+        launched = launch(engine, jobs)
+
+        def read() -> list[Update]:
+            idle[0] = True
+            return launched.read()
+
         idle[0] = False
-        meanwhile()
-        idle[0] = True
-        return train(engine, jobs)
+        return Launched(read, under_way=True)
 
     def counted(*given: Any, **named: Any) -> Any:
         drawn.append(idle[0])
         return draw(*given, **named)
 
-    monkeypatch.setattr(SequentialEngine, "train", busy)
+    monkeypatch.setattr(SequentialEngine, "launch", busy)
     monkeypatch.setattr("flare.simulation.run.draw_batches", counted)
     records = simulated(small("scheduling.policy=exact", "run.rounds=6"))
     sent = [len(record.selected) for record in records]
+    assert drawn == [True] * sent[0] + [False] * sum(sent[1:])
+    drawn.clear()
+    monkeypatch.setattr("flare.simulation.run._FEW_SAMPLES", 0)  # for the next round alone, then
+    assert simulated(small("scheduling.policy=exact", "run.rounds=6")) == records
     assert drawn == [True] * sent[0] + [False] * sum(sent[1:])
     drawn.clear()
     monkeypatch.setattr("flare.simulation.run._MAX_DRAWN_AHEAD", 0)
@@ -104,6 +118,32 @@ def test_batches_are_drawn_while_a_gpu_is_at_work(monkeypatch: pytest.MonkeyPatc
         record.loss for record in records
     ]
     assert drawn == [True] * sum(sent)
+
+
+def test_batches_are_drawn_with_the_rounds_that_are_prepared_but_not_where_nothing_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw, drawn, config = draw_batches, [], small("scheduling.policy=exact", "run.rounds=6")
+
+    def counted(*given: Any, **named: Any) -> Any:
+        drawn[-1] += 1
+        return draw(*given, **named)
+
+    monkeypatch.setattr(module, "_MAX_S", math.inf)
+    monkeypatch.setattr(module, "_turns", itertools.count(2))
+    monkeypatch.setattr("flare.simulation.run.draw_batches", counted)
+    drawn.append(0)
+    sent: list[int] = []
+
+    def after(_: Member, record: RoundRecord) -> None:
+        sent.append(len(record.selected))
+        drawn.append(0)
+
+    drive([Member(Simulation(config))], callback=after)
+    assert drawn[:6] == [sent[0], sum(sent[1:4]), 0, 0, sum(sent[4:]), 0]
+    drawn[:] = [0]
+    plan_rounds(Member(Simulation(config)))
+    assert drawn == [0]
 
 
 def test_runs_do_not_all_need_new_rounds_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +221,9 @@ def test_rounds_that_take_long_are_made_one_at_a_time(monkeypatch: pytest.Monkey
     assert len(made) == module.MAX_ROUNDS
     ahead.round(39, make)
     assert made[module.MAX_ROUNDS :] == [39]
+    ahead.prepare(20, make, alone=True)
+    assert made[module.MAX_ROUNDS + 1 :] == [20]
+    made.pop()
     monkeypatch.setattr(module, "_MAX_S", -1.0)
     ahead.round(0, make)
     assert made[module.MAX_ROUNDS + 1 :] == [0]

@@ -14,7 +14,7 @@ from torch.nn import functional
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.operations import made
+from flare.learning.engine.operations import Outer, made
 from flare.learning.engine.programs import VmapProgram
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
@@ -270,6 +270,23 @@ def test_plain_rules_need_no_more_passes_than_ever(monkeypatch):
     monkeypatch.setattr(engine._program, "gradient", seen)
     engine.train([job(weights, LocalRule(0.1, 3, 0.2, numbers(len(weights), 1)), seed) for seed in range(4)])
     assert asked == [4, 4, 4]  # once a step, without anchors
+
+
+def test_gradients_of_plain_rules_are_never_written_down_for_the_sake_of_others(monkeypatch):
+    """Those of dense layers are added onto the weights as they are made, also beside FedProx and SCAFFOLD."""
+    module, data = tiny_module("mlp"), tiny_data()
+    engine, weights = BatchedEngine(module, data, device="cpu"), FlatModel(module).flatten()
+    added, written = [], []
+    add_to, make = Outer.add_to_, Outer.made
+    monkeypatch.setattr(Outer, "add_to_", lambda self, *others: added.append(len(self.dy)) or add_to(self, *others))
+    monkeypatch.setattr(Outer, "made", lambda self: written.append(len(self.dy)) or make(self))
+    drift = numbers(len(weights), 1)
+    rules = [LocalRule(0.1, 1), LocalRule(0.1, 1, mu=0.2), LocalRule(0.1, 1, drift=drift), LocalRule(0.2, 1)]
+    rules += [LocalRule(0.1, 1, mu=0.2, drift=drift), LocalRule(0.3, 1)]
+    engine.train([job(weights, rule, seed) for seed, rule in enumerate(rules)])
+    layers = sum(isinstance(layer, torch.nn.Linear) for layer in module)
+    assert added == [3] * layers  # the three plain ones
+    assert written == [1] * (3 * layers)  # and the others, each kind by itself
 
 
 @every_engine

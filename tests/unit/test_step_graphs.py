@@ -41,12 +41,13 @@ def step_of(jobs: int, *, with_all: bool) -> Step:
     extras = (numbers(64), numbers(WEIGHTS), numbers(WEIGHTS) > 1.0) if with_all else (None, None, None)
     descent = Descent([1, WEIGHTS - 1], 0.1 * numbers(1), numbers(1), *extras)
     seams = Seams([1, WEIGHTS - 1], numbers(1), None, None, None, None, None) if with_all else None
-    return Step(numbers(64), torch.zeros(jobs, 2, dtype=torch.float64), descent, seams)
+    shares = torch.rand(jobs, WIDTH, generator=draw)
+    return Step(numbers(64), torch.zeros(jobs, 2, dtype=torch.float64), shares, descent, seams)
 
 
-def samples_of(counts: list[int]) -> list[tuple[int, Tensor, Tensor]]:
+def samples_of(counts: list[int]) -> list[tuple[int, Tensor]]:
     draw = torch.Generator().manual_seed(1)
-    return [(n, torch.randint(50, (n, WIDTH), generator=draw), torch.rand(n, WIDTH, generator=draw)) for n in counts]
+    return [(n, torch.randint(50, (n, WIDTH), generator=draw)) for n in counts]
 
 
 def at_once(work: Callable[[], None]) -> Callable[[], None]:
@@ -60,8 +61,8 @@ def test_steps_by_graphs_are_the_plain_steps_whatever_was_done_before(with_all: 
     graphs = StepGraphs(step_of(2, with_all=with_all), WIDTH, 12, gradients_of, record=at_once)
     for counts in ([11, 11, 5, 5, 4, 1], [3], [12, 2, 2, 2, 1, 1, 1], [1, 1]):
         plain, by_graphs = (step_of(counts[0] + 2, with_all=with_all) for _ in range(2))  # two that are done already
-        for count, indices, shares in samples_of(counts):
-            plain(gradients_of, count, indices, shares)
+        for count, indices in samples_of(counts):
+            plain(gradients_of, count, indices)
         graphs.run(by_graphs, samples_of(counts))
         assert torch.equal(plain.weights, by_graphs.weights)
         assert torch.equal(plain.sums, by_graphs.sums)
@@ -149,6 +150,30 @@ def test_what_cannot_be_recorded_may_still_be_launched(monkeypatch: pytest.Monke
         assert_alike(made, plain)
     assert made._kernels is made._program
     assert not made._records
+
+
+def test_graphs_have_room_for_the_jobs_that_there_are_and_the_kinds_used_last_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batched, "_MIN_GRAPH_HEIGHT", 4)
+    made, plain = recording(monkeypatch, at_once)
+    few = jobs_of(FlatModel(tiny_module("mlp")).flatten())
+    kinds = len({(*each.rule.kind, *each.rule.added) for each in few})
+
+    def heights(number: int) -> set[int]:
+        for mine, other in zip(made.train(few * number), plain.train(few * number), strict=True):
+            torch.testing.assert_close(mine.delta, other.delta)
+        return {graphs.max_height for graphs in made._graphs.values()}
+
+    assert heights(1) == {4}
+    assert min(heights(5)) >= 8
+    before = list(made._graphs.values())
+    assert heights(5) == heights(1)  # smaller ones do not take their place
+    assert all(any(each is other for other in before) for each in made._graphs.values())
+    monkeypatch.setattr(batched, "_MAX_GRAPH_KINDS", 2)
+    made.give_up_graphs()
+    heights(1)
+    assert kinds > 2 == len(made._graphs)
 
 
 @NEEDS_CUDA

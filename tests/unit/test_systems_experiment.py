@@ -237,16 +237,20 @@ def test_what_is_not_run_is_neither_claimed_nor_drawn(monkeypatch: pytest.Monkey
     assert "`fedavg:greedy`" not in systems.survey(results)
 
 
-def test_on_cifar10_nobody_asks_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_are_run_on_either_data_set_and_on_cifar10_who_asks_does_so_on_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.undo()
     trials = EXPERIMENTS["systems-cifar10"].trials(Scale((0,)))
     assert {trial.config.data.name for trial in trials} == {"cifar10"}
     assert {trial.config.wireless.deadline_s for trial in trials} == {1.5, 5.0}
+    assert {trial.config.run.rounds for trial in trials} == {500}  # also those by which rates are chosen
     run = {trial.curve.rpartition(", lr ")[0] for trial in trials}
     assert run == {one.label for one in SYSTEMS} - {one.label for one in systems.ASKING}
     horizons = [trial.config.scheduling.options.get("horizon") for trial in trials if "fedavg:xu" in trial.curve]
     assert set(horizons) == {None}
     mnist = EXPERIMENT.trials(Scale((0,)))
+    assert {trial.config.run.rounds for trial in mnist} == {100}
     horizons = [trial.config.scheduling.options.get("horizon") for trial in mnist if "fedavg:xu" in trial.curve]
     assert set(horizons) == {100}
 

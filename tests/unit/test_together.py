@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from flare.learning.job import LocalRule, Update, all_finite, which_are_finite
 from flare.learning.methods import PlainMethod, equal_rates
 from flare.learning.methods.base import MethodState, Round
 from flare.learning.together import MeansTogether
-from flare.simulation import Member, Simulation, drive
+from flare.simulation import Member, Simulation, turn
 from tests.driving import followed
 from tests.plugin_files import registries_as_they_were
 from tests.unit.test_simulation import small
@@ -183,7 +182,7 @@ def test_runs_whose_updates_are_added_up_together_are_the_same(
         return list(followed(members)), members
 
     alone, one_by_one_ = runs()
-    monkeypatch.setattr(sys.modules[drive.__module__], "MeansTogether", partial(MeansTogether, add=plain_sums))
+    monkeypatch.setattr(turn, "MeansTogether", partial(MeansTogether, add=plain_sums))
     together_, at_once = runs()
     assert together_ == alone
     for mine, wanted in zip(at_once, one_by_one_, strict=True):
@@ -232,7 +231,7 @@ def test_a_method_of_a_users_own_may_change_what_it_has_added(
         configs = [small("run.rounds=3", f"learning.method={name}", *inner * (name == "fedavgm")) for name in names]
         alone = [Member(Simulation(config)) for config in configs]
         records = followed(alone)
-        monkeypatch.setattr(sys.modules[drive.__module__], "MeansTogether", partial(MeansTogether, add=add))
+        monkeypatch.setattr(turn, "MeansTogether", partial(MeansTogether, add=add))
         in_company = [Member(Simulation(config)) for config in configs]
         assert followed(in_company) == records
     for mine, wanted in zip(in_company, alone, strict=True):

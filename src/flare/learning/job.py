@@ -87,9 +87,26 @@ class LocalRule:
     control: Tensor | None = None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing beyond `lr` and `steps`."""
+        return (
+            self.drift is None
+            and self.mask is None
+            and self.contrast is None
+            and self.mu == 0.0 == self.ascent
+            and self.widths is None
+            and not self.subtract_own_gradient
+        )
+
+    @property
     def kind(self) -> tuple[bool, bool, bool]:
         """Whether it has an ascent, a mask and a contrast that counts."""
         return self.ascent != 0.0, self.mask is not None, self.contrast is not None and self.contrast.mu != 0.0
+
+    @property
+    def added(self) -> tuple[bool, bool]:
+        """Whether a pull back to the start and a drift are added to its gradients."""
+        return self.mu != 0.0, self.drift is not None
 
     def on(self, device: torch.device) -> LocalRule:
         """The same rule with its tensors as float32 on a device, and without a contrast that does not count."""
@@ -141,6 +158,13 @@ class Score:
 
 def check_job(job: Job, model: FlatModel) -> None:
     """Refuse a job that cannot be carried out as it is written; engines ask before they begin."""
+    _check_numbers(job, model)
+    if job.rule.contrast is not None:
+        last_linear(model.module)
+
+
+def _check_numbers(job: Job, model: FlatModel) -> None:
+    """All but that the model has features that a contrast can compare."""
     rule, contrast = job.rule, job.rule.contrast
     if rule.steps < 1 or len(job.batches) != rule.steps:
         raise ValueError(
@@ -167,9 +191,22 @@ def check_job(job: Job, model: FlatModel) -> None:
         raise ValueError("a job's rule has the widths of a narrower model and no mask: give the mask that marks it")
     if not 0.0 <= rule.ascent < math.inf:
         raise ValueError(f"the ascent of a job's rule is {rule.ascent}; it is a distance: zero or more, and finite")
-    if contrast is not None:
-        if not contrast.temperature > 0.0:
-            raise ValueError(f"the contrast of a job's rule has the temperature {contrast.temperature}; it must be > 0")
+    if contrast is not None and not contrast.temperature > 0.0:
+        raise ValueError(f"the contrast of a job's rule has the temperature {contrast.temperature}; it must be > 0")
+
+
+def check_jobs(jobs: Sequence[Job], model: FlatModel) -> None:
+    """`check_job` of each; what jobs share is looked at once."""
+    starts: set[int] = set()  # the ids of those that are sound, which the jobs keep alive
+    rules: set[int] = set()
+    for job in jobs:
+        rule = job.rule
+        has_sound_rule = rule.is_plain or id(rule) in rules
+        if not (has_sound_rule and id(job.start) in starts and len(job.batches) == rule.steps > 0):
+            _check_numbers(job, model)
+            starts.add(id(job.start))
+            rules.add(id(rule))
+    if any(job.rule.contrast is not None for job in jobs):
         last_linear(model.module)
 
 

@@ -27,8 +27,8 @@ from flare.simulation.dealing import dealt
 from flare.simulation.run import Simulation
 from flare.types import Floats
 
-_MAX_NUMBERS = 2**30
-"""Numbers of gradients that are held at once (4 GB), where the distances of a single run do not need more."""
+_MAX_NUMBERS = 2**28
+"""Numbers of gradients that are held at once (1 GB), where the distances of a single run do not need more."""
 _COLUMNS = 2**16
 """Weights of which products are summed at once."""
 

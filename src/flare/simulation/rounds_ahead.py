@@ -1,20 +1,19 @@
-"""Rounds of a run that are drawn and scheduled a few at once, before their time."""
+"""Rounds of a run that are prepared a few at once, before their time: what is drawn and scheduled for them."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import final
+from typing import Generic, TypeVar, final
 
-from flare.rounds.scheduled import Ahead
-
+MADE = TypeVar("MADE")
 MAX_ROUNDS, _MAX_S = 32, 0.02
 _turns = itertools.count()
 
 
 @final
-class RoundsAhead:
+class RoundsAhead(Generic[MADE]):
     """Hands out the rounds of a run by their number; with the one that is asked for it makes those that come next, as
     many as take little time together, but for the first time: a round may be all that somebody wants. The second time
     it makes more or fewer than the last run did: runs in lockstep shall not all need new ones in the same round. What
@@ -22,27 +21,28 @@ class RoundsAhead:
 
     def __init__(self, num_rounds: int) -> None:
         self._num_rounds = num_rounds
-        self._made: dict[int, Ahead] = {}
+        self._made: dict[int, MADE] = {}
         self._at_once = iter((1, 1 + next(_turns) % MAX_ROUNDS))
 
-    def round(self, index: int, make: Callable[[int], Ahead]) -> Ahead:
+    def round(self, index: int, make: Callable[[int], MADE]) -> MADE:
         """The round of this number; `make` makes one of any number."""
         self.prepare(index, make)
         if index not in self._made:  # it could not be made: this says why
             self._made = {index: make(index)}
         return self._made[index]
 
-    def prepare(self, index: int, make: Callable[[int], Ahead]) -> None:
-        """Make the round of this number, and some that come next, unless it is made."""
+    def prepare(self, index: int, make: Callable[[int], MADE], *, alone: bool = False) -> None:
+        """Make the round of this number, and some that come next, unless it is made; `alone`: none that come next."""
         if index not in self._made:
-            self._made = dict(self._from(index, make))
+            rounds = 1 if alone else min(MAX_ROUNDS, next(self._at_once, MAX_ROUNDS))
+            self._made = dict(self._from(index, make, rounds))
 
-    def made(self, index: int) -> Ahead | None:
+    def made(self, index: int) -> MADE | None:
         """The round of this number, where it is made."""
         return self._made.get(index)
 
-    def _from(self, index: int, make: Callable[[int], Ahead]) -> Iterator[tuple[int, Ahead]]:
-        begin, rounds = time.perf_counter(), min(MAX_ROUNDS, next(self._at_once, MAX_ROUNDS))
+    def _from(self, index: int, make: Callable[[int], MADE], rounds: int) -> Iterator[tuple[int, MADE]]:
+        begin = time.perf_counter()
         for number in range(index, min(index + rounds, self._num_rounds)):
             try:
                 made = make(number)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,9 +79,15 @@ from flare.types import Floats, Indices
 from flare.wireless.cell import Cell, CellRound
 
 _TUNING_ROUNDS = 20  # rounds of the cell on which the number of devices of policy `ps` is tuned
-_MAX_DRAWN_AHEAD = 10**6  # samples
-_Place = tuple[int, int, int]
-"""Whose batches these are: the round, the device, and how many steps it takes."""
+_MAX_DRAWN_AHEAD = 10**6  # samples, for the next round
+_FEW_SAMPLES = 2 * 10**4  # a round with at most so many has its batches drawn when several rounds are prepared
+
+
+class _Prepared(NamedTuple):
+    """A round that was scheduled before its time, and the batches that were drawn for it, by device."""
+
+    ahead: Ahead
+    batches: dict[int, Indices]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +143,9 @@ class Simulation:
         smoothness = estimated_smoothness(config, method, self.module, self.dataset, self.held, own=own)
         self.station = BaseStation(config, method, self.model.num_weights, smoothness=smoothness)
         self.station = replace(self.station, policy_options=self._policy_options())
-        self._ahead = RoundsAhead(config.run.rounds) if goes_by_the_cell(self.station) else None
-        self._drawn: dict[_Place, Indices] = {}  # batches, before their time
+        by_the_cell = goes_by_the_cell(self.station)
+        self._ahead: RoundsAhead[_Prepared] | None = RoundsAhead(config.run.rounds) if by_the_cell else None
+        self._trains = False  # whether batches are asked for: some only plan
         self.download = Download()
         if len(self.shared):
             self.download = download_of(config, self.dataset, self.shared, self.observe(0))
@@ -214,7 +221,7 @@ class Simulation:
 
     def plan(self, state: RunState, answered: Answered | None = None) -> Plan:
         """Draw the next round and select its devices; `answered` is what they said to the question, if there is one."""
-        ahead = None if self._ahead is None else self._ahead.round(state.rounds_done, self._scheduled)
+        ahead = None if self._ahead is None else self._ahead.round(state.rounds_done, self._prepared).ahead
         if ahead is not None:
             seen = ahead.seen
         else:
@@ -225,16 +232,18 @@ class Simulation:
 
     def look_ahead(self, state: RunState) -> None:
         """While devices train in the round of this state, schedule the one after it, where it does not depend on it,
-        and draw its batches."""
+        and draw its batches: of all runs in lockstep one round each, so that no turn takes longer than others."""
         if self._ahead is not None:
             index = state.rounds_done + 1
-            self._ahead.prepare(index, self._scheduled)
-            ahead = self._ahead.made(index)
-            self._drawn = {} if ahead is None else self._batches_of(index, ahead)
+            self._ahead.prepare(index, self._prepared, alone=True)
+            made = self._ahead.made(index)
+            if made is not None and not made.batches:
+                made.batches.update(self._batches_of(index, made.ahead, _MAX_DRAWN_AHEAD))
 
-    def _scheduled(self, index: int) -> Ahead:
+    def _prepared(self, index: int) -> _Prepared:
         """A round that is scheduled without what those before it show."""
-        return ahead_of(self.station, index, self.observe(index))
+        ahead = ahead_of(self.station, index, self.observe(index))
+        return _Prepared(ahead, self._batches_of(index, ahead, _FEW_SAMPLES) if self._trains else {})
 
     def model_out(self, plan: Plan) -> list[Outgoing]:
         """The global weights, where they are coded on their way to the devices."""
@@ -261,6 +270,7 @@ class Simulation:
         own_of = dict(zip(plan.selected.tolist(), gradients, strict=False))
         sent = heard[0].vectors if heard else self._sent_gradients(plan, gradients)
         rules = local_rules(self.station, plan, sent.items())
+        self._trains = True
         batches = self._batches(plan, {device: rule.steps for device, rule in rules.items()})
         jobs = []
         for device, rule in rules.items():
@@ -274,27 +284,27 @@ class Simulation:
         if plan.underway is not None:
             rngs = {each: stream(self.config.seed, "batch", plan.began(each), each) for each in steps}
             return {device: self._draw(device, steps[device], rng) for device, rng in rngs.items()}
-        drawn, self._drawn = self._drawn, {}
-        places = {device: (plan.index, device, number) for device, number in steps.items()}
-        left = {device: steps[device] for device, place in places.items() if place not in drawn}
-        drawn = drawn | self._batches_at(plan.index, left)
-        return {device: drawn[place] for device, place in places.items()}
+        made = None if self._ahead is None else self._ahead.made(plan.index)
+        drawn = {} if made is None else {device: each for device, each in made.batches.items() if device in steps}
+        left = {
+            device: number for device, number in steps.items() if device not in drawn or len(drawn[device]) != number
+        }
+        return drawn | self._batches_at(plan.index, left)
 
-    def _batches_of(self, index: int, ahead: Ahead) -> dict[_Place, Indices]:
+    def _batches_of(self, index: int, ahead: Ahead, max_samples: int) -> dict[int, Indices]:
         """The batches that a scheduled round asks for, if its method has devices take the steps that they are scheduled
-        with; none where they are many."""
+        with; none where they are more samples."""
         schedule, size = ahead.answer.schedule, self.config.wireless.batch_size
         tau = schedule.problem.tau[schedule.selected]
-        if not tau.sum() * size <= _MAX_DRAWN_AHEAD or (tau < 1.0).any():
+        if not tau.sum() * size <= max_samples or (tau < 1.0).any():
             return {}
         devices = ahead.seen.devices[schedule.selected].tolist()
         return self._batches_at(index, dict(zip(devices, map(int, tau.tolist()), strict=True)))
 
-    def _batches_at(self, index: int, steps: Mapping[int, int]) -> dict[_Place, Indices]:
+    def _batches_at(self, index: int, steps: Mapping[int, int]) -> dict[int, Indices]:
         """The batches of devices that received the model in a round."""
         rngs = streams(self.config.seed, "batch", index, numbers=list(steps)) if steps else []
-        asked = zip(steps.items(), rngs, strict=True)
-        return {(index, device, number): self._draw(device, number, rng) for (device, number), rng in asked}
+        return {device: self._draw(device, steps[device], rng) for device, rng in zip(steps, rngs, strict=True)}
 
     def _draw(self, device: int, steps: int, rng: np.random.Generator) -> Indices:
         return draw_batches(self.held[device], steps, self.config.wireless.batch_size, rng=rng)

@@ -14,6 +14,7 @@ from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.kernel_program import has_kernels
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
+from flare.learning.engine.tensor_data import TensorData
 
 
 def compute_device(config: LearningConfig) -> str:
@@ -34,8 +35,9 @@ def prepare_gpu() -> None:
         import_module("flare.learning.engine.rows")
 
 
-def make_engine(module: nn.Module, dataset: Dataset, config: LearningConfig) -> Engine:
-    """The engine that the settings name, for one model and one data set; "auto" is batched on a GPU."""
+def make_engine(module: nn.Module, dataset: Dataset | TensorData, config: LearningConfig) -> Engine:
+    """The engine that the settings name, for one model and one data set, which may lie on its device; "auto" is batched
+    on a GPU."""
     device = compute_device(config)
     name = config.engine
     if name == "auto":
@@ -47,6 +49,17 @@ def make_engine(module: nn.Module, dataset: Dataset, config: LearningConfig) -> 
     return BatchedEngine(module, dataset, device=device, tf32=config.precision == "tf32")
 
 
+def make_engines(module: nn.Module, dataset: Dataset, config: LearningConfig, number: int) -> list[Engine]:
+    """So many engines, each of which a GPU can be at work for while the others are asked for something; the data are on
+    it once."""
+    data = TensorData(dataset, compute_device(config))
+    engines = [make_engine(module, data, config) for _ in range(number)]
+    batched = [each for each in engines if isinstance(each, BatchedEngine)]
+    for engine in batched:
+        engine.lanes, engine.beside = number, [each for each in batched if each is not engine]
+    return engines
+
+
 __all__ = [
     "BatchedEngine",
     "Engine",
@@ -54,5 +67,6 @@ __all__ = [
     "SequentialEngine",
     "compute_device",
     "make_engine",
+    "make_engines",
     "prepare_gpu",
 ]

@@ -7,22 +7,41 @@ in whatever order and company (`batched` says where float arithmetic on a GPU li
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, final
 
 from torch import Tensor
 
 from flare.learning.job import GradientJob, Job, Score, Update
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Launched:
+    """Jobs that an engine was given.
+
+    read         gives the updates, in the order of the jobs; waits where a GPU is still at work on them
+    under_way    whether one may be: what is done before they are read costs no time then
+    """
+
+    read: Callable[[], list[Update]]
+    under_way: bool
+
+    @classmethod
+    def done(cls, updates: list[Update]) -> Launched:
+        """Jobs that were carried out at once."""
+        return cls(lambda: updates, under_way=False)
+
+
 class Engine(Protocol):
     """Computes what devices would compute."""
 
-    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
-        """Carry out every job; answers in the order of the jobs.
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
+        """Carry out every job; answers in the order of the jobs."""
+        ...
 
-        An engine that has to wait for a GPU calls `meanwhile` before: what that does costs no time then. Others never
-        call it.
-        """
+    def launch(self, jobs: Sequence[Job]) -> Launched:
+        """Begin with every job. A GPU goes on by itself, and is not waited for here; on a CPU they are carried out."""
         ...
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:

@@ -3,11 +3,11 @@
 The jobs are sorted by their number of steps, most first, so that those still at work in step j are the first rows of
 the stack: a step is one pass over that prefix. The data lie on the device once; batches are gathered by index. A stack
 is cut into chunks that fit the memory, and where memory runs out after all, the chunk is halved and tried again. Rules
-with an ascent, a mask or a contrast are stacked with others that have the same of them (`seams`), so that plain rules
-pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it (`narrow`). What
-is large goes through the memory as seldom as can be: gradients of dense layers are added onto the weights as they are
-made (`operations.Outer`), where no rule of the stack adds anything to them; updates and their lengths come of one pass
-(`rows.moved`).
+with an ascent, a mask, a contrast, a pull or a drift are stacked with others that have the same of them, so that plain
+rules pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it
+(`narrow`). What is large goes through the memory as seldom as can be: gradients of dense layers are added onto the
+weights as they are made (`operations.Outer`), where no rule of the stack adds anything to them; updates and their
+lengths come of one pass (`rows.moved`).
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
 whose weights are no longer finite. By kernels of our own (`KernelProgram`), that holds to the last bit. By PyTorch's,
@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from flare.data.dataset import Dataset
+from flare.learning.engine.base import Launched
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.chunks import MAX_JOBS, Chunks
 from flare.learning.engine.graphs import Samples, StepGraphs, largest_height
@@ -39,19 +40,21 @@ from flare.learning.engine.narrow import NarrowModels
 from flare.learning.engine.operations import Gradient, made
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Run, Seams
-from flare.learning.engine.stack import Descent, Feed, Figures, Starts, Unread, copy_into
+from flare.learning.engine.stack import Descent, Feed, Figures, Starts, Unread, batches_by_step, copy_into
 from flare.learning.engine.step import Step
-from flare.learning.engine.tensor_data import TensorData, onto
+from flare.learning.engine.tensor_data import TensorData, data_on, onto
 from flare.learning.flat import own_copy
-from flare.learning.job import GradientJob, Job, Score, Update, check_job
+from flare.learning.job import GradientJob, Job, Score, Update, check_jobs
 
 ANY = TypeVar("ANY")
 DONE = TypeVar("DONE")
 
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
 _TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
-_GRAPH_BYTES = 3 * 10**9  # for the graphs of a kind of steps, by an estimate of about twice what they hold
-_MAX_GRAPH_KINDS = 4
+_GRAPH_BYTES = 3 * 10**9  # for the graphs of a kind of steps, by an estimate of about twice what they hold, at most
+_MAX_GRAPH_KINDS = 8
+_MIN_GRAPH_HEIGHT = 16  # jobs that there is room for at least
+_PLAIN = (False,) * 5  # what a rule has that says nothing beyond its rate and steps: `kind` and `added`
 _MAX_SHORTAGES = 3  # of memory when steps were recorded; then they are not any more
 
 
@@ -62,6 +65,9 @@ class BatchedEngine:
     chunk         how many jobs at once, at most; by the memory at hand where None
     own_kernels   whether passes are kernels of our own, compiled at the first call; where None, on a GPU with Triton
     tf32          whether matrix products may keep 10 bits of their factors on a GPU; faster, no longer float32
+
+    `lanes` is how many engines with this model are at work on the device at the same time: memory is left to the
+    others. Where it runs out, those `beside` give up their graphs, too.
     """
 
     def __init__(
@@ -75,42 +81,56 @@ class BatchedEngine:
         tf32: bool = False,
     ) -> None:
         self._model = own_copy(module, device)
-        self._data = dataset if isinstance(dataset, TensorData) else TensorData(dataset, device)
+        self._data = data_on(device, dataset)
         self._device = self._data.device
         self._program = make_program(self._model, self._data.train_x[0])
         self._tf32 = tf32
         self._kernels: Program | None = None  # the program by kernels of our own
         self._graphs: dict[tuple[object, ...], StepGraphs] = {}
-        self._chunks = Chunks(self._device, chunk, self._bytes_for_a_job, self.give_up_graphs)
+        self.lanes, self.beside = 1, list[BatchedEngine]()
+        self._chunks = Chunks(self._device, chunk, self._bytes_in_lanes, self._make_room)
         self._records = self._device.type == "cuda"  # whether steps are recorded as graphs
         self._shortages = 0  # of memory, when they were
         sample_shape = tuple(self._data.train_x.shape[1:])
         wanted = has_kernels(self._device) if own_kernels is None else own_kernels
-        alike = partial(BatchedEngine, dataset=self._data, device=device, chunk=chunk, tf32=tf32)
-        self._narrow = NarrowModels(self._model, sample_shape, partial(alike, own_kernels=own_kernels))
+        self._like_this = partial(BatchedEngine, device=device, chunk=chunk, own_kernels=own_kernels, tf32=tf32)
+        self._narrow = NarrowModels(self._model, sample_shape, self._with_model)
         if wanted and isinstance(self._program, LayerProgram):
             try:
                 self._kernels = KernelProgram(self._model, sample_shape, tf32=tf32)
             except Exception as why:  # as of a Triton that is too old: it costs speed, not the run
                 self._do_without_kernels(why)
 
-    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
+    def _with_model(self, module: nn.Module) -> BatchedEngine:
+        """An engine of a narrower model, with the same data and neighbours."""
+        made = self._like_this(module, self._data)
+        made.lanes, made.beside = self.lanes, [self, *self.beside]
+        return made
+
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13, for all jobs; deltas are on the engine's device."""
-        for i, job in enumerate(jobs):
-            check_job(job, self._model)
-            if not isinstance(job.batches, np.ndarray) or job.batches.ndim != 2 or job.batches.size == 0:
-                raise ValueError(f"job {i} has batches of shape {np.shape(job.batches)}: give (steps, samples) indices")
+        return self.launch(jobs).read()
+
+    def launch(self, jobs: Sequence[Job]) -> Launched:
+        """The same, begun; a GPU is not waited for."""
+        check_jobs(jobs, self._model)
+        for i, batches in enumerate([job.batches for job in jobs]):
+            if not isinstance(batches, np.ndarray) or batches.ndim != 2 or batches.size == 0:
+                raise ValueError(f"job {i} has batches of shape {np.shape(batches)}: give (steps, samples) indices")
         begun = self._narrow.train(jobs, self.train_checked)
-        if meanwhile is not None and self._device.type == "cuda":
-            meanwhile()
-        return [unread.read() for unread in begun]
+        return Launched(lambda: [unread.read() for unread in begun], under_way=self._device.type == "cuda")
 
     def train_checked(self, jobs: Sequence[Job], laid: Callable[[Tensor], Tensor] | None = None) -> list[Unread]:
         """Jobs that were checked, all with the whole model, with or without masks; `laid` makes the updates that are
         handed back of those in the rows of a stack. A GPU may still be at work on them."""
-        widths = {size: self._width(size) for size in {job.batches.shape[1] for job in jobs}}
-        kinds = [(widths[job.batches.shape[1]], *job.rule.kind) for job in jobs]
-        return self._by_kind(jobs, kinds, [-job.rule.steps for job in jobs], partial(self._train, laid=laid))
+        rules, sizes = [job.rule for job in jobs], [job.batches.shape[1] for job in jobs]
+        widths = {size: self._width(size) for size in set(sizes)}
+        plain = {size: (width, *_PLAIN) for size, width in widths.items()}
+        kinds = [
+            plain[size] if rule.is_plain else (widths[size], *rule.kind, *rule.added)
+            for rule, size in zip(rules, sizes, strict=True)
+        ]
+        return self._by_kind(jobs, kinds, [-rule.steps for rule in rules], partial(self._train, laid=laid))
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of each job's mean loss, on the engine's device."""
@@ -139,44 +159,39 @@ class BatchedEngine:
 
     def _train(self, jobs: Sequence[Job], width: int, laid: Callable[[Tensor], Tensor] | None = None) -> list[Unread]:
         stack, starts = self._stack([job.start for job in jobs])
-        feed = Feed.of_batches([job.batches for job in jobs], width, self._data)
+        samples, shares = batches_by_step([job.batches for job in jobs], width, self._data)
         seams = Seams.of(jobs, starts, lambda vectors: self._stack(vectors)[0], self._model.sizes, self._device)
         descent = Descent.of(jobs, starts, self._model.sizes, self._device, None if seams is None else seams.masks)
         sums = torch.zeros(len(jobs), 2, dtype=torch.float64, device=self._device)
-        steps = onto(torch.tensor([job.rule.steps for job in jobs]), self._device)
-        self._take_steps(Step(stack, sums, descent, seams), width, list(feed.steps()))
+        self._take_steps(Step(stack, sums, shares, descent, seams), width, samples)
         moved, norms = self._run(lambda program: program.moved(stack, starts))
-        figures = Figures(torch.cat([sums / steps[:, None], norms[:, None]], dim=1))
+        figures = Figures(sums, norms, [job.rule.steps for job in jobs])
         deltas = list(moved if laid is None else laid(moved))  # while a GPU is still at work
         return [Unread(delta, figures, row) for row, delta in enumerate(deltas)]
 
     def _take_steps(self, step: Step, width: int, samples: Sequence[Samples]) -> None:
         """All steps of a stack: as graphs from where few enough jobs are at work, where there are graphs."""
         highest = self._max_graph_height(width)
-        before = next((i for i, (count, _, _) in enumerate(samples) if count <= highest), len(samples))
+        before = next((i for i, (count, _) in enumerate(samples) if count <= highest), len(samples))
         self._take_plain_steps(step, samples[:before])
         if before < len(samples) and not self._run_graphs(step, width, highest, samples[before:]):
             self._take_plain_steps(step, samples[before:])
 
     def _take_plain_steps(self, step: Step, samples: Sequence[Samples]) -> None:
-        for count, indices, shares in samples:
-            step(self._loss_and_gradients, count, indices, shares)
+        for count, indices in samples:
+            step(self._loss_and_gradients, count, indices)
 
     def _run_graphs(self, step: Step, width: int, highest: int, samples: Sequence[Samples]) -> bool:
         """Take steps as graphs; False: none was taken. After that there are no graphs any more, but that memory may be
         short a few times."""
-        kind = (width, *step.kind)
         try:
-            if kind not in self._graphs:
-                if len(self._graphs) == _MAX_GRAPH_KINDS:
-                    self._graphs.clear()  # what they hold is better used by those that are needed now
-                gradients_of = partial(self._loss_and_gradients, run=self._run_kernels)
-                self._graphs[kind] = StepGraphs(step, width, highest, gradients_of)
-            self._graphs[kind].run(step, samples)
+            self._graphs_for(step, width, highest, samples[0][0]).run(step, samples)
         except Exception as why:  # whatever recording may run into: it costs speed, not the run
-            self.give_up_graphs()
             is_short = isinstance(why, torch.cuda.OutOfMemoryError)
             self._shortages += is_short
+            if is_short:
+                self._make_room()
+            self.give_up_graphs()
             if not is_short or self._shortages == _MAX_SHORTAGES:
                 words = f"steps could not be recorded as CUDA graphs and run without, slower: {why}"
                 warnings.warn(words, stacklevel=2)
@@ -184,10 +199,31 @@ class BatchedEngine:
             return False
         return True
 
+    def _graphs_for(self, step: Step, width: int, highest: int, count: int) -> StepGraphs:
+        """Those of steps of this kind with room for so many jobs, and up to twice as many: what they hold grows with
+        it. Where there are many kinds, those that were used last are kept."""
+        kind = (width, *step.kind)
+        graphs = self._graphs.pop(kind, None)
+        if graphs is None or graphs.max_height < count:
+            graphs = None  # its memory is better used by the new ones
+            if len(self._graphs) == _MAX_GRAPH_KINDS:
+                del self._graphs[next(iter(self._graphs))]
+            room = min(highest, max(_MIN_GRAPH_HEIGHT, 1 << (count - 1).bit_length()))
+            graphs = StepGraphs(step, width, room, partial(self._loss_and_gradients, run=self._run_kernels))
+        self._graphs[kind] = graphs
+        return graphs
+
     def give_up_graphs(self) -> None:
         """Let go of the memory that graphs hold, also those of narrower models; they are recorded anew when needed."""
         self._graphs.clear()
         self._narrow.give_up_graphs()
+
+    def _make_room(self) -> None:
+        """Let go of what graphs hold, also those of the engines beside, when none of them is at work."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        for engine in (self, *self.beside):
+            engine.give_up_graphs()
 
     def _max_graph_height(self, width: int) -> int:
         """The number of jobs up to which a step is a graph: as many as fit into the memory that is kept for them."""
@@ -197,7 +233,7 @@ class BatchedEngine:
 
     def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
         stack, _ = self._stack([job.at for job in jobs])
-        feed = Feed.of_samples([job.samples for job in jobs], width, self._data)
+        feed = Feed.of([job.samples for job in jobs], width, self._data)
         total = torch.zeros_like(stack)
         for count, indices, shares in feed.steps():
             _, gradients = self._loss_and_gradients(stack[:count], indices, shares)
@@ -207,7 +243,7 @@ class BatchedEngine:
 
     def _losses(self, jobs: Sequence[GradientJob], width: int) -> list[float]:
         stack, _ = self._stack([job.at for job in jobs])
-        feed = Feed.of_samples([job.samples for job in jobs], width, self._data)
+        feed = Feed.of([job.samples for job in jobs], width, self._data)
         total = torch.zeros(len(jobs), dtype=torch.float64, device=self._device)
         for count, indices, shares in feed.steps():
             x, y = self._run(partial(_batch, self._data, indices))
@@ -273,6 +309,10 @@ class BatchedEngine:
     def _bytes_for_a_job(self, width: int) -> int:
         return 4 * (7 * self._model.num_weights + width * (self._kernels or self._program).floats_per_sample)
 
+    def _bytes_in_lanes(self, width: int) -> int:
+        """What a job takes together with one of each engine that is at work at the same time."""
+        return self.lanes * self._bytes_for_a_job(width)
+
     def _parts(self, stack: Tensor) -> tuple[Tensor, ...]:
         return torch.split(stack[:, : self._model.num_weights], self._model.sizes, dim=1)
 
@@ -281,7 +321,8 @@ class BatchedEngine:
 
         Rows start at multiples of 256 bytes, as matrix products like it; the numbers too many are zero.
         """
-        distinct = {id(vector): vector for vector in vectors}
+        keys = list(map(id, vectors))
+        distinct = dict(zip(keys, vectors, strict=True))
         for vector in distinct.values():
             if vector.shape != (self._model.num_weights,):
                 shape = tuple(vector.shape)
@@ -290,7 +331,8 @@ class BatchedEngine:
         row_length = -(-self._model.num_weights // 64) * 64
         rows = torch.zeros(len(distinct), row_length, device=self._device)
         copy_into(rows, list(distinct.values()))
-        starts = Starts(rows, onto(torch.tensor([place[id(vector)] for vector in vectors]), self._device))
+        index = np.fromiter(map(place.__getitem__, keys), np.int64, len(keys))
+        starts = Starts(rows, onto(torch.from_numpy(index), self._device))
         return starts(), starts
 
     def _by_kind(
@@ -304,9 +346,13 @@ class BatchedEngine:
 
         A kind begins with the width of its batches.
         """
+        sorted_items = sorted(range(len(items)), key=order.__getitem__)
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for i in sorted(range(len(items)), key=lambda i: order[i]):
-            groups[kinds[i]].append(i)
+        if len(set(kinds)) == 1:
+            groups[kinds[0]] = sorted_items
+        else:
+            for i in sorted_items:
+                groups[kinds[i]].append(i)
         answers: dict[int, DONE] = {}
         with torch.no_grad(), _precision(self._device, self._tf32):
             for (width, *_), members in groups.items():

@@ -258,8 +258,8 @@ def choose_place_tiles(channels: int, inner: int, taps: int, *, back: bool, prec
     """By the shape alone, by which way it goes, and by how factors are rounded; read off `benchmarks/tiles.py` on an
     H200."""
     bn = min(64, max(16, power_of_2(channels)))
-    if back:
-        return PlaceTiles(128, bn, 16 if taps <= 9 else 32, 4, 3)
+    if back:  # of a tap, all places of a step that hold no channel are multiplied for nothing
+        return PlaceTiles(128, bn, 16 if taps <= 9 or inner <= 16 else 32, 4, 3)
     if inner < 16:
         return PlaceTiles(128, bn, 32, 4, 3) if inner * taps <= 32 else PlaceTiles(64, bn, 16, 4, 3)
     if precision == "tf32":

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from flare.learning.engine.step import Gradients, Step
 
-Samples = tuple[int, Tensor, Tensor]
-"""The jobs at work in a step, their samples, and the samples' shares, both (jobs, width)."""
+Samples = tuple[int, Tensor]
+"""The jobs at work in a step, and their samples, (jobs, width)."""
 
 
 def rounded_height(count: int) -> int:
@@ -89,22 +89,21 @@ class StepGraphs:
         record: Callable[[Callable[[], None]], Callable[[], None]] | None = None,
     ) -> None:
         device = example.weights.device
+        self.max_height = max_height
         self._gradients_of = gradients_of
         self._record = CudaRecorder(device) if record is None else record
         self._own = example.blank(max_height)
         self._indices = torch.zeros(max_height, width, dtype=torch.int64, device=device)
-        self._shares = torch.zeros(max_height, width, device=device)
         self._graphs: dict[int, Callable[[], None]] = {}
 
     def run(self, step: Step, samples: Sequence[Samples]) -> None:
         """Take all steps that are left, of which there is at least one. Where it raises, none was taken."""
-        counts = [count for count, _, _ in samples]
+        counts = [count for count, _ in samples]
         graphs = [self._graph(rounded_height(count)) for count in counts]
         for own, given in zip(self._own.tensors(), step.tensors(), strict=True):
             own[: counts[0]].copy_(given[: counts[0]])
-        for graph, (count, indices, shares), after in zip(graphs, samples, [*counts[1:], 0], strict=True):
+        for graph, (count, indices), after in zip(graphs, samples, [*counts[1:], 0], strict=True):
             self._indices[:count].copy_(indices)
-            self._shares[:count].copy_(shares)
             graph()
             if after < count:
                 step.weights[after:count].copy_(self._own.weights[after:count])
@@ -113,6 +112,5 @@ class StepGraphs:
     def _graph(self, height: int) -> Callable[[], None]:
         """That of a height; recorded when it is first asked for."""
         if height not in self._graphs:
-            indices, shares = self._indices[:height], self._shares[:height]
-            self._graphs[height] = self._record(partial(self._own, self._gradients_of, height, indices, shares))
+            self._graphs[height] = self._record(partial(self._own, self._gradients_of, height, self._indices[:height]))
         return self._graphs[height]

@@ -19,7 +19,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
-from flare.learning.engine.stack import Unread
+from flare.learning.engine.stack import COPIED_AT_ONCE, Unread
 from flare.learning.flat import FlatModel
 from flare.learning.job import Job, LocalRule
 from flare.learning.kept import KeptWith
@@ -59,16 +59,19 @@ class NarrowModels:
 
     def train(self, jobs: Sequence[Job], whole: Callable[[Sequence[Job]], list[Unread]]) -> list[Unread]:
         """Carry out every job, with `whole` those for which no narrower model is large enough; answers in order."""
-        groups: dict[float, list[int]] = defaultdict(list)
-        for i, job in enumerate(jobs):
-            groups[_WHOLE if job.rule.widths is None else self._rate(job.rule.widths, job.rule)].append(i)
-        if list(groups) == [_WHOLE]:
+        rules = [job.rule for job in jobs]
+        distinct = {id(rule): rule for rule in rules if rule.widths is not None}
+        if not distinct:
             return whole(jobs)
+        rates = {key: self._rate(rule) for key, rule in distinct.items()}
+        groups: dict[float, list[int]] = defaultdict(list)
+        for i, rule in enumerate(rules):
+            groups[rates.get(id(rule), _WHOLE)].append(i)
         answers: dict[int, Unread] = {}
-        for rate, members in groups.items():
-            asked = [jobs[i] for i in members]
+        for rate in sorted(groups, reverse=True):  # while a GPU is at work on the largest, the others are prepared
+            asked = [jobs[i] for i in groups[rate]]
             done = whole(asked) if rate == _WHOLE else self._narrow(rate).train(asked)
-            answers.update(zip(members, done, strict=True))
+            answers.update(zip(groups[rate], done, strict=True))
         return [answers[i] for i in range(len(jobs))]
 
     def give_up_graphs(self) -> None:
@@ -80,8 +83,10 @@ class NarrowModels:
     def _widths(self) -> Widths:
         return read_widths(self._model.module, self._sample_shape)
 
-    def _rate(self, widths: tuple[int, ...], rule: LocalRule) -> float:
-        """That of the narrowest model with room for these widths. The first rule that has them is checked."""
+    def _rate(self, rule: LocalRule) -> float:
+        """That of the narrowest model with room for a rule's widths. The first rule that has them is checked."""
+        widths = rule.widths
+        assert widths is not None, "of rules without widths nobody asks"
         if widths not in self._rates:
             _check(self._widths, widths, rule)
             fitting = (rate for rate in RATES if _at_most(widths, self._widths.at(rate)))
@@ -121,17 +126,32 @@ class _NarrowModel:
 
     def train(self, jobs: Sequence[Job]) -> list[Unread]:
         """Carry out jobs of devices that hold this model."""
-        starts: dict[int, Tensor] = {}  # by the ids of the starts and the rules, which the jobs keep alive
-        rules: dict[int, LocalRule] = {}
-        cut = []
-        for job in jobs:
-            start, rule = id(job.start), id(job.rule)
-            if start not in starts:
-                starts[start] = self._cut(job.start)
-            if rule not in rules:
-                rules[rule] = self._cut_rule(job.rule)
-            cut.append(Job(starts[start], rules[rule], job.batches))
+        starts = self._cut_starts({id(job.start): job.start for job in jobs})
+        rules = self._cut_rules({id(job.rule): job.rule for job in jobs})
+        cut = [Job(starts[id(job.start)], rules[id(job.rule)], job.batches) for job in jobs]
         return self.engine.train_checked(cut, self._laid)
+
+    def _cut_starts(self, starts: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The starts of jobs by their ids, each cut; many at a time."""
+        vectors, places, cut = list(starts.values()), self._places[self._device], list[Tensor]()
+        for begin in range(0, len(vectors), COPIED_AT_ONCE):
+            few = [each.detach().to(places.device, torch.float32) for each in vectors[begin : begin + COPIED_AT_ONCE]]
+            cut += torch.stack(few).index_select(1, places)
+        return dict(zip(starts, cut, strict=True))
+
+    def _cut_rules(self, rules: dict[int, LocalRule]) -> dict[int, LocalRule]:
+        """The rules of jobs by their ids, each cut; those that say the same without vectors of their own, once."""
+        cut: dict[int, LocalRule] = {}
+        alike: dict[tuple[float, ...], LocalRule] = {}
+        for key, rule in rules.items():
+            if rule.drift is not None or rule.contrast is not None:
+                cut[key] = self._cut_rule(rule)
+                continue
+            says = (rule.lr, rule.steps, rule.mu, rule.ascent, id(rule.mask))
+            if says not in alike:
+                alike[says] = self._cut_rule(rule)
+            cut[key] = alike[says]
+        return cut
 
     def _cut(self, vector: Tensor) -> Tensor:
         """The weights of this model out of all, where the vector is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import final
 
@@ -12,7 +12,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
-from flare.learning.engine.tensor_data import TensorData
+from flare.learning.engine.base import Launched
+from flare.learning.engine.tensor_data import TensorData, data_on
 from flare.learning.engine.terms import contrast_loss, uphill
 from flare.learning.engine.threads import one_thread
 from flare.learning.features import with_features
@@ -24,14 +25,18 @@ from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, check
 class ReferenceEngine:
     """One device after the other, one step after the other, nothing shared between them."""
 
-    def __init__(self, module: nn.Module, dataset: Dataset, *, device: str | torch.device = "cpu") -> None:
+    def __init__(self, module: nn.Module, dataset: Dataset | TensorData, *, device: str | torch.device = "cpu") -> None:
         self._model = own_copy(module, device)
-        self._data = TensorData(dataset, device)
+        self._data = data_on(device, dataset)
 
-    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13."""
         with one_thread(self._data.device):
             return [self._train(job) for job in jobs]
+
+    def launch(self, jobs: Sequence[Job]) -> Launched:
+        """The same."""
+        return Launched.done(self.train(jobs))
 
     def _train(self, job: Job) -> Update:
         check_job(job, self._model)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flare.learning.engine.operations import Gradient, made
 from flare.learning.engine.programs import Program
-from flare.learning.engine.tensor_data import onto
+from flare.learning.engine.tensor_data import numbers_onto
 from flare.learning.engine.terms import MIN_NORM, Anchors
 from flare.learning.job import Job
 
@@ -63,14 +63,14 @@ class Seams:
         if not (has_ascent or has_mask or has_contrast):
             return None
         masks = in_rows([rule.mask for rule in rules if rule.mask is not None]) if has_mask else None
-        ascents = onto(torch.tensor([rule.ascent for rule in rules]), device)[:, None] if has_ascent else None
+        ascents = numbers_onto([rule.ascent for rule in rules], device)[:, None] if has_ascent else None
         if not has_contrast:
             return cls(sizes, ascents, masks, None, None, None, None)
         terms = [rule.contrast for rule in rules if rule.contrast is not None]
         compared = [starts(), in_rows([term.previous for term in terms])]
         start, previous = compared if masks is None else [each * masks for each in compared]
-        mu = onto(torch.tensor([term.mu for term in terms]), device)
-        temperature = onto(torch.tensor([term.temperature for term in terms]), device)
+        mu = numbers_onto([term.mu for term in terms], device)
+        temperature = numbers_onto([term.temperature for term in terms], device)
         return cls(sizes, ascents, masks, start, previous, mu, temperature)
 
     def gradient(self, run: Run, stack: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, list[Gradient]]:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from flare.data.dataset import Dataset
+from flare.learning.engine.base import Launched
 from flare.learning.engine.blocked import BlockedLogits
-from flare.learning.engine.tensor_data import TensorData, right_and_loss
+from flare.learning.engine.tensor_data import TensorData, data_on, right_and_loss
 from flare.learning.engine.terms import contrast_loss, uphill
 from flare.learning.engine.threads import one_thread
 from flare.learning.features import with_features
@@ -36,9 +37,14 @@ class SequentialEngine:
     """Devices in turn on each of the workers, by default one for each of torch's threads (on a GPU: one)."""
 
     def __init__(
-        self, module: nn.Module, dataset: Dataset, *, device: str | torch.device = "cpu", workers: int | None = None
+        self,
+        module: nn.Module,
+        dataset: Dataset | TensorData,
+        *,
+        device: str | torch.device = "cpu",
+        workers: int | None = None,
     ) -> None:
-        self._data = TensorData(dataset, device)
+        self._data = data_on(device, dataset)
         on_cpu = self._data.device.type == "cpu"
         count = workers or (torch.get_num_threads() if on_cpu else 1)
         self._workers = [_Worker(module, self._data) for _ in range(count)]
@@ -47,9 +53,13 @@ class SequentialEngine:
             self._free.put(worker)
         self._pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) if count > 1 else None
 
-    def train(self, jobs: Sequence[Job], meanwhile: Callable[[], None] | None = None) -> list[Update]:
+    def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Carry out the jobs."""
         return self._share(_Worker.train, jobs)
+
+    def launch(self, jobs: Sequence[Job]) -> Launched:
+        """The same."""
+        return Launched.done(self.train(jobs))
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of the mean loss over all of each job's samples."""

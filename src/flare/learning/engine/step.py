@@ -25,27 +25,30 @@ class Step:
 
     weights   (jobs, row length)
     sums      of the losses of the steps so far, and of their squares, (jobs, 2) in float64
+    shares    what the samples of their batches count in the loss, (jobs, width): the same in every step of a job
     descent   how they step
     seams     what their rules add to plain gradients; None: nothing
     """
 
     weights: Tensor
     sums: Tensor
+    shares: Tensor
     descent: Descent
     seams: Seams | None
 
-    def __call__(self, gradients_of: Gradients, count: int, indices: Tensor, shares: Tensor) -> None:
+    def __call__(self, gradients_of: Gradients, count: int, indices: Tensor) -> None:
         """The first `count` rows move, each on its samples."""
-        loss, gradients = gradients_of(self.weights[:count], indices, shares, self.seams)
+        loss, gradients = gradients_of(self.weights[:count], indices, self.shares[:count], self.seams)
         exact = loss.double()
         self.sums[:count, 0] += exact
         self.sums[:count, 1].addcmul_(exact, exact)
         self.descent(self.weights[:count], gradients)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Everything that has a row for each job, the weights and the sums first."""
+        """Everything that has a row for each job."""
         yield self.weights
         yield self.sums
+        yield self.shares
         yield from _tensors(self.descent)
         if self.seams is not None:
             yield from _tensors(self.seams)
@@ -57,7 +60,7 @@ class Step:
             return torch.zeros(height, *like.shape[1:], dtype=like.dtype, device=like.device)
 
         seams = None if self.seams is None else _with_tensors(self.seams, rows)
-        return Step(rows(self.weights), rows(self.sums), _with_tensors(self.descent, rows), seams)
+        return Step(rows(self.weights), rows(self.sums), rows(self.shares), _with_tensors(self.descent, rows), seams)
 
     @property
     def kind(self) -> tuple[tuple[int, ...] | None, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -65,10 +66,21 @@ class TensorData:
         return Score(accuracy=right.item() / len(self.test_y), loss=loss.item() / len(self.test_y))
 
 
+def data_on(device: str | torch.device, dataset: Dataset | TensorData) -> TensorData:
+    """A data set on a device; one that is there already may be shared by many engines."""
+    return dataset if isinstance(dataset, TensorData) else TensorData(dataset, device)
+
+
 def onto(made: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on a device. A GPU takes it from pinned memory when its turn comes: with an ordinary copy the
     program would wait until all is done that the GPU is at work on."""
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
+
+
+def numbers_onto(numbers: Sequence[float], device: torch.device) -> Tensor:
+    """Numbers as float32 on a device; what is too large for that is infinite."""
+    with np.errstate(over="ignore"):
+        return onto(torch.from_numpy(np.array(numbers, dtype=np.float32)), device)
 
 
 def right_and_loss(logits_of: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
