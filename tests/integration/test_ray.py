@@ -29,11 +29,16 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="the extra ray 
 GUIDE = (ROOT / "docs" / "clusters.md").read_text()
 ADDRESS = "10.0.0.1:6379"
 PLUGIN = """
+import pathlib
+import time
+
 import flare
 
 @flare.policy("first-three")
 def first_three(problem):
-    "The first three devices that can."
+    "The first three devices that can; in no hurry while there is a file HOLD."
+    if pathlib.Path("HOLD").exists():
+        time.sleep(0.05)
     return problem.reachable[:3]
 """
 SWEEP = """
@@ -125,7 +130,9 @@ def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
 ) -> None:
     """A worker, then the command, which is given again, then a node: the results are those of one process. What is left
     of the cluster then carries out a tuning, likewise. Pictures are drawn by the commands on the cluster alone."""
-    for name, text in (("sweep.toml", SWEEP), ("base.toml", BASE), ("mine.py", PLUGIN)):
+    hold = world.folder / "hold"  # while it is there no node ends what it has before the other has begun
+    plugin = PLUGIN.replace("HOLD", str(hold))
+    for name, text in (("sweep.toml", SWEEP), ("base.toml", BASE), ("mine.py", plugin), (hold.name, "")):
         (world.folder / name).write_text(text)
     start_head, start_other, sweep = commands("Several machines")
     address = f"127.0.0.1:{world.port('ray')}"
@@ -151,6 +158,7 @@ def test_whatever_is_killed_no_run_is_lost_and_none_is_another(
     with begun(world, "second", command) as second:
         wait_until(lambda: bool(set(workers(world, other)) - before), 120, "the command given again has a worker there")
         world.kill([other, *workers(world, other)])
+        hold.unlink()
         assert second.wait(180) == 0, [*second.said(), world.logs()]
     assert {path: path.read_bytes() for path in ended} == ended  # what was done was not done again
 
