@@ -18,7 +18,8 @@ PATIENT = """
 import sys, time
 try:
     open("ready", "w").close()
-    time.sleep(60)
+    for _ in range(6000):  # a signal just before a sleep is seen after it
+        time.sleep(0.01)
 except KeyboardInterrupt:
     sys.exit(130)
 """
