@@ -274,6 +274,16 @@ def test_the_band_is_the_interval_over_three_seeds(tmp_path: Path) -> None:
     assert not runs.plot("train_loss", band=False).collections
 
 
+def test_no_band_is_above_what_can_be(tmp_path: Path) -> None:
+    for seed, final in enumerate((0.3, 0.99, 0.99)):
+        write_run(tmp_path / str(seed), settings(seed=seed), rounds=20, final_accuracy=final)
+    runs = flare.load(tmp_path)
+    curve = accuracy_against_rounds(runs.groups[0])
+    assert curve.high.max() > 1.0
+    (band,) = runs.plot("accuracy").collections
+    assert band.get_paths()[0].get_extents().intervaly.max() == 1.0
+
+
 @pytest.mark.parametrize("x", ["rounds", "time"])
 def test_curves_go_as_far_as_those_of_a_report(x: str, tmp_path: Path) -> None:
     for seed, rounds in enumerate((10, 20, 20)):

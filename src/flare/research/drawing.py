@@ -44,8 +44,8 @@ def draw_groups(
     for group, curve in zip(groups, curves, strict=True):
         (line,) = axes.plot(curve.x, curve.mean, **({"label": group.label} | style))
         if band and np.isfinite(curve.half).any():
-            low = np.maximum(curve.low, 0.0)  # no quantity is negative
-            axes.fill_between(curve.x, low, curve.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
+            low, high = np.clip([curve.low, curve.high], 0.0, get_quantity(quantity).max_value)
+            axes.fill_between(curve.x, low, high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0.0)
     _name_curves(axes, legend)
     return axes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -16,11 +17,13 @@ from flare.types import Floats
 @final
 @dataclass(frozen=True)
 class Quantity:
-    """What it is called, and its value in every round of a run, shape (rounds,); nan where there is none."""
+    """What it is called, its value in every round of a run, shape (rounds,), nan where there is none; and the largest
+    value that it can have. None is negative."""
 
     label: str
     values: Callable[[RunNumbers], Floats]
     is_clock: bool = False
+    max_value: float = math.inf
 
     def label_of(self, runs: Sequence[RunNumbers]) -> str:
         """What an axis says of it where these runs are drawn: a clock is simulated or real."""
@@ -32,9 +35,9 @@ def _recorded(name: str) -> Callable[[RunNumbers], Floats]:
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "accuracy": Quantity("test accuracy", _recorded("test_accuracy")),
+    "accuracy": Quantity("test accuracy", _recorded("test_accuracy"), max_value=1.0),
     "test_loss": Quantity("test loss", _recorded("test_loss")),
-    "node_accuracy": Quantity("mean accuracy on nodes", _recorded("node_accuracy_mean")),
+    "node_accuracy": Quantity("mean accuracy on nodes", _recorded("node_accuracy_mean"), max_value=1.0),
     "node_accuracy_std": Quantity("spread of it over nodes", _recorded("node_accuracy_std")),
     "train_loss": Quantity("training loss", _recorded("train_loss")),
     "num_selected": Quantity("selected devices", lambda run: run.num_selected.astype(np.float64)),
