@@ -268,6 +268,8 @@ def test_processes_that_were_started_are_kept_where_they_are_as_many_as_there_ar
         ((None, "local", "cpu"), True, ("cpu", 1)),
         ((3, "local", "cpu"), False, ("cpu", 3)),
         ((3, "ray", "cuda"), True, ("cuda", 1)),
+        ((3, "local", "cuda"), False, ("cuda", 1)),  # it will be refused
+        ((3, "local", "tpu"), True, ("tpu", 1)),
     ],
 )
 def test_how_many_processes_there_will_be_is_known_before_torch_is(

@@ -355,6 +355,8 @@ def members_on(device: str, data: Dataset, *settings: str) -> list[Member]:
         (),
         ("learning.method=fedlin",),
         ("learning.method=scaffold",),
+        ("learning.method=heterofl",),
+        ("learning.method=moon",),
         ("uplink.codec=topk", "run.payload=model"),
         ("uplink.codec=qsgd", "run.payload=model"),
         ("scheduling.policy=power-of-choice", "data.share_losses=true"),

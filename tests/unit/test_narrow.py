@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
+from flare.learning.engine.narrow import _NarrowModel
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
 from flare.learning.flat import FlatModel
@@ -102,7 +103,7 @@ def test_narrower_models_keep_all_that_their_rules_have_in_the_batched_engine() 
         assert rule.mask is None or not ours.delta[rule.mask == 0.0].any()
 
 
-def test_rules_that_say_the_same_are_cut_once_and_others_are_told_apart() -> None:
+def test_rules_that_say_the_same_are_cut_once_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     module, data = tiny_module("cnn"), tiny_data()
     weights, widths = FlatModel(module).flatten(), read_widths(module, (1, 8, 8))
     halves = [widths.numbers(widths.at(0.5), scale) for scale in (2.0, 3.0)]
@@ -114,7 +115,16 @@ def test_rules_that_say_the_same_are_cut_once_and_others_are_told_apart() -> Non
     ]
     starts = [weights, 1.1 * weights]
     jobs = [job(starts[i // len(said)], rule, i) for i, rule in enumerate(rules)]
+    cut: list[LocalRule] = []
+    cut_rule = _NarrowModel._cut_rule
+
+    def counted(model: _NarrowModel, rule: LocalRule) -> LocalRule:
+        cut.append(rule)
+        return cut_rule(model, rule)
+
+    monkeypatch.setattr(_NarrowModel, "_cut_rule", counted)
     mine, theirs = ENGINES["batched"](module, data).train(jobs), ReferenceEngine(module, data).train(jobs)
+    assert len(cut) == len(said)
     for ours, wanted in zip(mine, theirs, strict=True):
         assert ours.delta.numpy() == pytest.approx(wanted.delta.numpy(), abs=2e-6)
 

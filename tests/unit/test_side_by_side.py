@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from flare.atomic import whole_file
 from flare.report import FIGURE_FORMATS
 from flare.report.figures import write_figures
 from flare.report.side_by_side import side_by_side
@@ -156,6 +158,30 @@ def test_a_job_that_fails_in_its_branch_is_done_here(
 
     side_by_side([partial(work, tmp_path / "a"), partial(leave_number, tmp_path / "b")])
     assert numbers(tmp_path)[0] == HERE
+
+
+def test_a_branch_that_is_ended_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flare.report.side_by_side._PATIENCE_S", 0.5)
+
+    def work(path: Path) -> None:
+        with whole_file(path) as file:
+            os.write(file, b"half")
+            if os.getpid() != HERE:
+                never_end()
+
+    side_by_side([partial(work, tmp_path / "a"), partial(work, tmp_path / "b")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def two_jobs(folder: Path) -> int:
+    side_by_side([partial(leave_number, folder / name) for name in "ab"])
+    return os.getpid()
+
+
+def test_a_process_of_a_pool_that_may_have_none_of_its_own_does_all_itself(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (number,) = pool.map(two_jobs, [tmp_path])
+    assert numbers(tmp_path) == [number] * 2
 
 
 def test_what_a_job_raises_is_raised_here(tmp_path: Path) -> None:

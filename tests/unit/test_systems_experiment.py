@@ -237,7 +237,7 @@ def test_what_is_not_run_is_neither_claimed_nor_drawn(monkeypatch: pytest.Monkey
     assert "`fedavg:greedy`" not in systems.survey(results)
 
 
-def test_all_are_run_on_either_data_set_and_on_cifar10_who_asks_does_so_on_a_batch(
+def test_on_cifar10_nobody_asks_everybody_and_rates_are_chosen_over_all_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()

@@ -55,5 +55,7 @@ def _usual_processes(device: str) -> int:
 
 def expected_place(processes: int | None, on: str, device: str) -> tuple[str, int]:
     """The device and the number of processes that `place_of` will probably say, before torch is there to be asked."""
-    where = device if device != "auto" else "cuda" if any(map(os.path.exists, _GPU_FILES)) else "cpu"
-    return where, (processes or _usual_processes(where)) if on == "local" else 1
+    has_gpu = any(map(os.path.exists, _GPU_FILES))
+    where = device if device != "auto" else "cuda" if has_gpu else "cpu"
+    is_refused = where not in ("cpu", "cuda") or (where == "cuda" and not has_gpu)
+    return where, 1 if on != "local" or is_refused else processes or _usual_processes(where)

@@ -91,13 +91,18 @@ def reproduce(
         counting = first | results_of({name: more(first[name]) for name, more in then.items() if more is not None})
     dismiss()
     made: list[Reproduced] = []
-    try:
-        for name, one in experiments.items():
-            if name in counting and (one.then is None or counting[name] is not first[name]):
-                results, before = counting[name], None if one.then is None else first[name]
+    failed: Exception | None = None
+    for name, one in experiments.items():
+        if name in counting and (one.then is None or counting[name] is not first[name]):
+            results, before = counting[name], None if one.then is None else first[name]
+            try:
                 made.append(Reproduced(one, results, tuple(one.claims(results)), before))
-    finally:  # also where the claims of a later one cannot be decided
-        side_by_side([partial(write, each, out) for each in made])
+            except Exception as why:  # what is decided before it is written all the same
+                failed = why
+                break
+    side_by_side([partial(write, each, out) for each in made])
+    if failed is not None:
+        raise failed
     return made
 
 

@@ -8,7 +8,6 @@ compute-share, samples-per-s, cpu-hz, power-dbm, gain-db, uplink-bps, partition-
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,6 +16,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, MetricRecord
 
 from flare.flower.speed import Speed
+from flare.pools import num_cores
 from flare.units import dbm_to_watt
 from flare.wireless.cell import Cell
 
@@ -95,8 +95,7 @@ def cell_resources(cell: Cell, context: Context, ask: Ask) -> dict[str, float]:
 
 def measure_cpu_hz() -> float:
     """Cycles that this device does in a second: its usable cores times their clock."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores * (_clock_hz() or _counted_hz())
+    return num_cores() * (_clock_hz() or _counted_hz())
 
 
 def _clock_hz() -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import warnings
@@ -22,6 +23,8 @@ Job = Callable[[], None]
 
 _PATIENCE_S = 120.0
 """For a branch to come to its end. It inherits locks that threads of this process may hold, and could wait for ever."""
+_TO_TIDY_S = 1.0
+"""For a branch that is told to end, to remove what it had begun to write."""
 _is_alone = False
 """Whether this process is to do all by itself: it is a branch, or does a job once more that went wrong in one."""
 
@@ -80,16 +83,21 @@ def _ended(going: dict[ForkProcess, tuple[Job, float]]) -> list[Job]:
 
 
 def _end(branch: ForkProcess) -> None:
+    """End a branch, which removes what it had begun to write, if it still can."""
+    branch.terminate()
+    branch.join(_TO_TIDY_S)
     branch.kill()
     branch.join()
 
 
 def _can_branch() -> bool:
     """Whether processes may branch off: not while this process is to do all by itself, not while it uses a GPU, which
-    cannot be had in two, and elsewhere than on Linux libraries of the system may not work in them."""
+    cannot be had in two, not from a process of a pool that may have none of its own, and elsewhere than on Linux
+    libraries of the system may not work in them."""
     torch = sys.modules.get("torch")
     uses_gpu = torch is not None and torch.cuda.is_initialized()
-    return sys.platform == "linux" and not _is_alone and not uses_gpu
+    may = not multiprocessing.current_process().daemon
+    return sys.platform == "linux" and may and not _is_alone and not uses_gpu
 
 
 def _branch(job: Job) -> ForkProcess | None:
@@ -112,6 +120,7 @@ def _do(job: Job) -> None:
     gc.disable()  # what it inherited is not its own to let go of
     code = 1
     with suppress(BaseException):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what it writes is tidied up
         job()
         code = 0
     os._exit(code)

@@ -190,8 +190,9 @@ class BatchedEngine:
             is_short = isinstance(why, torch.cuda.OutOfMemoryError)
             self._shortages += is_short
             if is_short:
-                self._make_room()
-            self.give_up_graphs()
+                self._make_room()  # graphs among all else
+            else:
+                self.give_up_graphs()
             if not is_short or self._shortages == _MAX_SHORTAGES:
                 words = f"steps could not be recorded as CUDA graphs and run without, slower: {why}"
                 warnings.warn(words, stacklevel=2)

@@ -192,10 +192,10 @@ class Descent:
         """That of jobs, with the masks of their rules in rows, where they have some."""
         rules = [job.rule for job in jobs]
         drift = None
-        if any(rule.drift is not None for rule in rules):
-            none = torch.zeros(sum(sizes), device=device)
+        drifts = [rule.drift for rule in rules if rule.drift is not None]
+        if drifts:  # of all: jobs are stacked by what their rules add
             drift = torch.empty(len(jobs), sum(sizes), device=device)
-            copy_into(drift, [none if rule.drift is None else rule.drift for rule in rules])
+            copy_into(drift, drifts)
         mu = [rule.mu for rule in rules]
         has_mu = any(mu)
         return cls(
