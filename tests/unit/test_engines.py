@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
 from flare.config import LearningConfig
+from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.sequential import SequentialEngine
 from flare.learning.engine.tensor_data import CHUNK
 from flare.learning.flat import FlatModel
-from flare.learning.job import GradientJob, LocalRule, all_finite
+from flare.learning.job import Contrast, GradientJob, LocalRule, all_finite
 from flare.learning.methods import METHODS, Round, make_method
 from flare.learning.models import make_model
 from flare.rng import stream
@@ -24,6 +27,7 @@ from tests.reducing import common, reduced, resolved
 from tests.tiny import MODULES, job, tiny_data, tiny_module
 
 ENGINES = {"reference": ReferenceEngine, "sequential": SequentialEngine}
+BATCHED = partial(BatchedEngine, device="cpu")
 
 
 def drift_like(weights, seed=0):
@@ -241,6 +245,68 @@ def test_nothing_given_to_an_engine_is_written_to(engine):
     assert all(torch.equal(update.delta, delta) for update, delta in zip(first, deltas, strict=True))
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert module.training
+
+
+class WorksInPlace(nn.Module):
+    """A model that changes the samples that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x.sub_(0.5).mul_(2.0))
+
+
+class WorksOnACopy(WorksInPlace):
+    def forward(self, x):
+        return super().forward(x.clone())
+
+
+IN_PLACE = {
+    "forward": (WorksInPlace, WorksOnACopy),
+    "layer": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Threshold(0.3, -1.0, inplace=True), nn.Linear(4, 3)),
+        lambda: nn.Sequential(nn.Flatten(), nn.Threshold(0.3, -1.0), nn.Linear(4, 3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(IN_PLACE))
+@pytest.mark.parametrize("engine", [*ENGINES.values(), BATCHED], ids=[*ENGINES, "batched"])
+def test_a_model_that_works_in_place_leaves_the_samples_as_they_are(engine, kind):
+    """Others train and are tested on them; and a term that needs features passes the same batch through it thrice."""
+    data = tiny_data((4,), num_test=30)
+    before = [each.tobytes() for each in (data.train_x, data.test_x)]
+    modules = [make() for make in IN_PLACE[kind]]
+    modules[0].load_state_dict(modules[1].state_dict())
+    weights = FlatModel(modules[0]).flatten()
+    contrast = Contrast(2.0 * weights, mu=1.0)
+    rules = [LocalRule(0.1, 3), LocalRule(0.1, 2, ascent=0.1), LocalRule(0.1, 2, contrast=contrast)]
+    jobs, asked = [job(weights, rule, seed) for seed, rule in enumerate(rules)], [GradientJob(weights, np.arange(50))]
+
+    def answers(module):
+        ours = engine(module, data)
+        scores = [ours.evaluate([weights]), ours.evaluate([weights])]
+        assert scores[0] == scores[1]
+        return scores, [bits(each) for each in ours.train(jobs)], ours.losses(asked), ours.gradients(asked)[0].tolist()
+
+    assert answers(modules[0]) == answers(modules[1])
+    assert [each.tobytes() for each in (data.train_x, data.test_x)] == before
+
+
+@pytest.mark.parametrize("engine", [*ENGINES.values(), BATCHED], ids=[*ENGINES, "batched"])
+def test_gradients_are_taken_where_others_have_turned_them_off(engine):
+    """As a policy of a user's own may have done, or who calls `flare.run`."""
+    module, data = tiny_module("mlp"), tiny_data()
+    weights = FlatModel(module).flatten()
+    jobs = some_jobs(weights)
+    there = [bits(each) for each in engine(module, data).train(jobs)]
+    with torch.no_grad():
+        ours = engine(module, data)
+        assert [bits(each) for each in ours.train(jobs)] == there
+        assert all(bool(each.any()) for each in ours.gradients([GradientJob(weights, np.arange(50))]))
+        assert not torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize("engine", list(ENGINES))

@@ -172,6 +172,32 @@ def test_a_huge_file_is_refused_unread(path, little_memory, name, message):
             call()
 
 
+def test_huge_records_are_kept_aside_without_room_for_them(path, caplog, little_memory):
+    make_huge(path / "rounds.jsonl")
+    assert_restored(path, 6)
+    assert "the records as they were are kept in rounds.jsonl.aside-1" in caplog.text
+    kept = os.stat(path / "rounds.jsonl.aside-1")
+    assert kept.st_size >= TERABYTE
+    assert kept.st_blocks < 1 << 20
+    assert os.stat(path / "rounds.jsonl").st_size < 1 << 20
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}\n"])
+def test_a_file_with_another_name_is_not_written_to(path, damage):
+    """As a backup made of hard links has (cp -al)."""
+    records, backup = path / "rounds.jsonl", path.with_name("backup")
+    records.write_bytes(records.read_bytes() + damage)
+    os.link(records, backup)
+    before = backup.read_bytes()
+    with RunFolder.open(path) as folder:
+        folder.restore()
+        folder.restore()  # the second time its own file is there
+        folder.append({"round": 6})
+    assert backup.read_bytes() == before
+    assert records.read_bytes() != before
+    assert len(RunFolder.open(path).records()) == 7
+
+
 def test_a_huge_checkpoint_is_set_aside_unread(path, caplog, little_memory):
     make_huge(path / "checkpoints" / "round-000006.safetensors")
     assert_restored(path, 3)

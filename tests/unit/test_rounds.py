@@ -33,6 +33,7 @@ from flare.rounds import (
 )
 from flare.rounds.asynchrony import over_all
 from flare.rounds.memory import PolicyMemory
+from flare.rounds.method_answers import first_method_state
 from flare.rounds.state import from_tensors, to_tensors
 from flare.scheduling import POLICIES, Choice, History, policy
 from tests.driving import settings_of_method
@@ -59,7 +60,8 @@ def seen(devices: list[int], num_devices: int, **changes: object) -> Observation
 
 
 def start(base: BaseStation, num_devices: int) -> RunState:
-    return first_state(torch.zeros(WEIGHTS), base.method.start(WEIGHTS, num_devices), num_devices)
+    method = first_method_state(base.config.learning.method, base.method, WEIGHTS, num_devices)
+    return first_state(torch.zeros(WEIGHTS), method, num_devices)
 
 
 def begun(base: BaseStation, state: RunState, reported: Observation) -> tuple[Plan, Arrivals]:
@@ -453,6 +455,91 @@ def test_a_method_that_writes_into_what_it_is_told_is_refused(where: str, name: 
         local_rules(base, plan)
     assert plan.selected.tolist() == [1, 2]
     assert plan.now.tau.tolist() == [0.0, 1.0, 2.0]
+
+
+class WritesTensors(EndsIn):
+    """Writes into the global weights or into its state, where it is asked for something."""
+
+    def __init__(self, where: str, name: str) -> None:
+        super().__init__((NEW, {}))
+        self.where, self.name = where, name
+        self.told: Any = None
+
+    def start(self, num_weights: int, num_devices: int) -> Any:
+        return {"x": torch.ones(num_weights)}
+
+    def write(self, where: str) -> None:
+        if where == self.where:
+            self.told[self.name].mul_(2.0)
+
+    def rules(self, state: Any, now: Round, common_gradient: Any) -> list[LocalRule]:
+        self.told = {"weights": now.weights, "x": state["x"]}
+        self.write("rules")
+        return equal_rates(now)
+
+    def reducer(self, state: Any, now: Round) -> Any:
+        self.told = {"weights": now.weights, "x": state["x"]}
+        self.write("reducer")
+        return self
+
+    def add(self, device: int, rule: LocalRule, update: Update) -> None:
+        update.delta.zero_()  # it may: nobody else needs it
+        self.write("add")
+
+    def end(self) -> Any:
+        self.write("end")
+        return super().end()
+
+
+@pytest.mark.parametrize(("name", "called"), [("weights", "now.weights"), ("x", "state['x']")])
+@pytest.mark.parametrize("where", ["rules", "reducer", "add", "end"])
+def test_a_method_that_writes_into_the_weights_or_its_state_is_refused(where: str, name: str, called: str) -> None:
+    base = replace(station("learning.method=fedavg"), method=WritesTensors(where, name))
+    state = start(base, 2)
+
+    def one_round() -> None:
+        _, arrivals = begun(base, state, seen([0, 1], 2))
+        arrivals.add(0, sent(1.0))
+        arrivals.end()
+
+    by = "rules() or reference_steps()" if where == "rules" else "reducer"
+    with pytest.raises(ValueError, match=re.escape(f"method 'fedavg': its {by} wrote into {called}, which others")):
+        one_round()
+    assert state.weights.tolist() == [0.0] * WEIGHTS
+
+
+class Starts(EndsIn):
+    """Answers something else where a round begins."""
+
+    def __init__(self, where: str, answer: Any) -> None:
+        super().__init__((NEW, {}))
+        self.where, self.first = where, answer
+
+    def start(self, num_weights: int, num_devices: int) -> Any:
+        return self.first if self.where == "start" else {}
+
+    def enrol(self, state: Any, tau: Any) -> Any:
+        return self.first if self.where == "enrol" else state
+
+    def reducer(self, state: Any, now: Round) -> Any:
+        return self.first if self.where == "reducer" else self
+
+
+@pytest.mark.parametrize(
+    ("where", "answer", "words"),
+    [
+        ("start", None, "its start() answered None; it must answer a dictionary of tensors"),
+        ("start", [1], "its start() answered a list of 1; it must"),
+        ("start", {"x": 1.0}, "its start() answered a state with 1.0 for 'x'; it must"),
+        ("enrol", None, "its enrol() answered None; it must"),
+        ("reducer", None, "its reducer() answered None, which has no add(); it must"),
+        ("reducer", {1}.add, "which has no add()"),
+    ],
+)
+def test_what_a_method_begins_a_round_with_is_checked(where: str, answer: Any, words: str) -> None:
+    base = replace(station("learning.method=fedavg"), method=Starts(where, answer))
+    with pytest.raises(ValueError, match=re.escape(words)):
+        begun(base, start(base, 2), seen([0, 1], 2))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def classifier_score(
     gives them; ValueError where there is no sample."""
     right, loss, count = 0, 0.0, 0
     for samples, labels in batches:
-        scores = module(samples)
+        scores = module(samples.clone())  # the module may work in place, and the samples be kept for the next test
         right += int((scores.argmax(dim=1) == labels).sum())
         loss += float(loss_of(scores, labels)) * len(labels)
         count += len(labels)

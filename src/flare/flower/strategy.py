@@ -59,6 +59,7 @@ from flare.rounds import (
 )
 from flare.rounds.base_station import policy_options
 from flare.rounds.identity import code_identity
+from flare.rounds.method_answers import first_method_state
 from flare.text import plural
 
 _LEAST_WAIT_S, _FIRST_WAIT_S = 10.0, 60.0
@@ -289,7 +290,7 @@ class FlareStrategy(Strategy):
         if not math.isfinite(first_norm):
             raise ValueError("the initial arrays hold numbers that are not finite; give those of a sound model")
         keeper = opened(self.folder, station, layout)
-        state = first_state(weights, method.start(len(weights), 0), 0)
+        state = first_state(weights, first_method_state(self.config.learning.method, method, len(weights), 0), 0)
         mail = Mailbox(self.poll_s, self._faults, keeps_late=station.asynchronous)
         run = FleetRun(station, layout, keeper, first_norm, state, mail)
         try:

@@ -57,8 +57,25 @@ def update_bits(num_weights: int) -> int:
 
 
 def own_copy(module: nn.Module, device: str | torch.device) -> FlatModel:
-    """A copy of the module for an engine to work in: on its device, in evaluation mode; the caller's is left alone."""
-    return FlatModel(copy.deepcopy(module).to(device).eval())
+    """A copy of the module for an engine to work in: on its device, in evaluation mode; the caller's is left alone.
+
+    Samples are shared by all devices and runs, so a module that might change them in place is given a copy of them.
+    """
+    own = copy.deepcopy(module).to(device).eval()
+    if not _surely_leaves_samples(own):
+        own.register_forward_pre_hook(_with_a_copy)
+    return FlatModel(own)
+
+
+def _surely_leaves_samples(module: nn.Module) -> bool:
+    """Whether the first that is done with samples is to compute something new from them."""
+    layers = list(module) if type(module) is nn.Sequential else []
+    first = next((layer for layer in layers if type(layer) is not nn.Flatten), None)
+    return type(first) in (nn.Linear, nn.Conv2d)
+
+
+def _with_a_copy(_: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+    return (given[0].clone(),)
 
 
 def _refuse_statistics(module: nn.Module) -> None:

@@ -35,7 +35,7 @@ from flare.records.old_format import FORMAT_1, refuse_to_continue
 from flare.records.plugin_files import ChangedPlugin, changed_plugins, refuse_changed
 from flare.records.record_file import RecordFile, read_file, survey
 from flare.records.recovery import find_recovery, put_aside
-from flare.records.regular_files import folder_is_there
+from flare.records.regular_files import folder_is_there, has_other_names, make_own
 
 _ENDING = {"ended", "result", "records"}
 
@@ -191,6 +191,9 @@ class RunFolder:
         put_aside(recovery, rounds, had_checkpoints=bool(self.manifest.get("has_checkpoints")))
         self._make_checkpoint_folder()
         drop_old(checkpoint_folder)
+        if has_other_names(rounds):  # also where the records as they were are kept
+            make_own(rounds, recovery.mark.num_bytes)
+            self._records = None
         self._open_records(recovery.mark).cut(recovery.mark)
         if self.manifest.get("status") != "running" or recovery.snapshot is None:
             gone = _ENDING if recovery.snapshot is not None else _ENDING | {"has_checkpoints"}

@@ -12,7 +12,7 @@ from flare.records.regular_files import folder_is_there
 
 LOCK = ".lock"
 _PARTIAL = re.compile(
-    r"\.(config\.toml|manifest\.json|rounds\.jsonl\.aside-\d+|round-\d+\.safetensors)\.\d+" + re.escape(PART)
+    r"\.(config\.toml|manifest\.json|rounds\.jsonl(?:\.aside-\d+)?|round-\d+\.safetensors)\.\d+" + re.escape(PART)
 )
 
 

@@ -5,11 +5,11 @@ record n, and it holds a state of this run: it is the state after these very rec
 taken; the records after it are cut off, and the run computes them again.
 
 Nothing is cut off before that is certain, and nothing is lost that may be missed:
-- Where the records or a newer checkpoint are damaged, the records are first copied (rounds.jsonl.aside-1), and the
-  checkpoint is renamed (.aside-1).
+- Where the records or a newer checkpoint are damaged, the records are first kept under a second name
+  (rounds.jsonl.aside-1), and the checkpoint is renamed (.aside-1).
 - Where there are sound checkpoints but none fits to the records, nothing is touched: a ValueError says what is wrong.
 - Where no checkpoint is sound, the run starts again from round 0, which gives the same rounds again. If there had been
-  checkpoints, the records are first copied.
+  checkpoints, the records are first kept likewise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flare.records.checkpoint import Snapshot
 from flare.records.checkpoints import checkpoints, read_checkpoint
 from flare.records.lines import Mark
 from flare.records.record_file import Survey, survey
-from flare.records.regular_files import aside, copy_aside
+from flare.records.regular_files import aside, keep_aside
 
 _log = logging.getLogger(__name__)
 _NO_CHECKPOINT = "no checkpoint is left, or none is sound, so that the run starts again"
@@ -72,7 +72,7 @@ def find_recovery(
 
 
 def put_aside(recovery: Recovery, records: Path, *, had_checkpoints: bool) -> None:
-    """Copy the records where more is wrong than a killed process explains, rename unusable checkpoints, and say so.
+    """Keep the records where more is wrong than a killed process explains, rename unusable checkpoints, and say so.
 
     `had_checkpoints`: the run had written some. Afterwards the records may be cut back to `recovery.mark`.
     """
@@ -84,7 +84,7 @@ def put_aside(recovery: Recovery, records: Path, *, had_checkpoints: bool) -> No
             why = (
                 surveyed.fault or f"{records}: {'its last rounds have no sound checkpoint' if kept else _NO_CHECKPOINT}"
             )
-            _log.warning("%s; %s; the records as they were are kept in %s", why, again, copy_aside(records).name)
+            _log.warning("%s; %s; the records as they were are kept in %s", why, again, keep_aside(records).name)
         else:
             _log.info("%s: %s", records, again)
     for path, why in recovery.unusable.items():

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 from flare import reading
-from flare.atomic import whole_file, write_all
+from flare.atomic import sync_folder, whole_file, write_all
 
 _REMEDY = "a run folder holds regular files only: put the file back, or give another folder"
 _CHUNK = 1 << 20
@@ -58,10 +58,36 @@ def aside(path: Path) -> Path:
     return kept
 
 
-def copy_aside(path: Path) -> Path:
-    """Copy a regular file to `aside(path)`, on the disk before this returns."""
+def keep_aside(path: Path) -> Path:
+    """Give what a regular file holds the name `aside(path)`, too, or copy it where a file has but one name; on the disk
+    before this returns. However large it is, the second name takes no room."""
     kept = aside(path)
-    with os.fdopen(open_regular(path), "rb") as source, whole_file(kept, durable=True) as file:
-        while chunk := source.read(_CHUNK):
-            write_all(file, chunk)
+    refuse_irregular(path)
+    try:
+        os.link(path, kept, follow_symlinks=False)
+        sync_folder(path.parent)
+    except (OSError, NotImplementedError):
+        _copy(path, kept, path.stat().st_size)
     return kept
+
+
+def has_other_names(path: Path) -> bool:
+    """Whether a file is known by other names, too: who writes into it changes what is found there."""
+    try:
+        return os.lstat(path).st_nlink > 1
+    except FileNotFoundError:
+        return False
+
+
+def make_own(path: Path, num_bytes: int) -> None:
+    """Put the first bytes of a regular file in its place, on the disk before this returns; under its other names it
+    stays as it is."""
+    _copy(path, path, num_bytes)
+
+
+def _copy(path: Path, to: Path, num_bytes: int) -> None:
+    with os.fdopen(open_regular(path), "rb") as source, whole_file(to, durable=True) as file:
+        left = num_bytes
+        while left and (chunk := source.read(min(left, _CHUNK))):
+            write_all(file, chunk)
+            left -= len(chunk)

@@ -18,6 +18,7 @@ from flare.rounds.air import AirMean
 from flare.rounds.asynchrony import Underway, over_all
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import Told, after_round, informed, known_of, with_energy
+from flare.rounds.method_answers import Asked, checked_end, checked_reducer, enrolled
 from flare.rounds.observation import Observation
 from flare.rounds.plan import Plan
 from flare.rounds.probing import probing_record
@@ -76,7 +77,9 @@ class Arrivals:
             now = replace(now, new_mean=lambda: heard)
         elif now.new_mean is RunningMean and self._new_mean is not RunningMean:
             now = replace(now, new_mean=self._new_mean)
-        return method.reducer(plan.method, now.own())
+        name = self._station.config.learning.method
+        self._asked = Asked(name, method, now, plan.method)
+        return checked_reducer(name, method.reducer(plan.method, self._asked.now))
 
     @property
     def losses(self) -> dict[int, float]:
@@ -140,7 +143,8 @@ class Arrivals:
                 self._take(each)
             if self._reducer is not None and self._sent:
                 method = self._station.config.learning.method
-                self._reduced = _checked_end(method, self._reducer.end(), self._station.num_weights)
+                self._reduced = checked_end(method, self._reducer.end(), self._station.num_weights)
+                self._asked.refuse_written("reducer")
         return None if self._reduced is None else self._reduced[0]
 
     def end(
@@ -226,43 +230,6 @@ class Arrivals:
         return [compute_s for compute_s, _ in times], [upload_s for _, upload_s in times]
 
 
-def _checked_end(method: str, answer: Any, num_weights: int) -> tuple[Tensor, MethodState]:
-    """What the reducer of a method ended in; ValueError where that is no pair of weights and a state. Numbers are not
-    looked at: a GPU may still be at work on them."""
-    told = None
-    if not isinstance(answer, tuple | list) or len(answer) != 2:
-        told = _told(answer)
-    elif not _is_dense(answer[0]) or answer[0].shape != (num_weights,) or not answer[0].is_floating_point():
-        told = f"{_told(answer[0])} for the weights"
-    elif not isinstance(answer[1], Mapping):
-        told = f"{_told(answer[1])} for the state"
-    else:
-        odd = next((item for item in answer[1].items() if not (isinstance(item[0], str) and _is_dense(item[1]))), None)
-        if odd is not None:
-            told = f"a state with {_told(odd[1])} for {odd[0]!r:.80}"
-    if told is not None:
-        raise ValueError(
-            f"method '{method}': the end() of its reducer answered {told}; it must answer a pair: the new global "
-            f"weights, a dense tensor of {num_weights} floating-point numbers, and the new state, a dictionary of "
-            "tensors by name, {} where nothing is remembered"
-        )
-    return answer[0], dict(answer[1])
-
-
-def _is_dense(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
-
-
-def _told(value: Any) -> str:
-    """What a value is, in words; of a tensor not its numbers, of a list or tuple its length."""
-    if isinstance(value, Tensor):
-        kind = "" if _is_dense(value) else "meta " if value.is_meta else "sparse "
-        return f"a {kind}tensor of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
-    if isinstance(value, np.ndarray):
-        return f"a NumPy array of shape {value.shape}"
-    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else f"{value!r:.80}"
-
-
 def untrained(station: BaseStation, state: RunState, plan: Plan | None) -> tuple[RunState, RoundRecord]:
     """The state after a round of which only the schedule and the clock count, and its record."""
     if plan is None:
@@ -297,7 +264,7 @@ def with_newcomers(station: BaseStation, state: RunState, seen: Observation) -> 
         return state
     return replace(
         state,
-        method=station.method.enrol(state.method, np.zeros(seen.num_devices)),
+        method=enrolled(station.config.learning.method, station.method, state.method, np.zeros(seen.num_devices)),
         history=informed(state.history, seen),
         underway=over_all(state.underway, seen.num_devices) if station.asynchronous else None,
     )

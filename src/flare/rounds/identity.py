@@ -113,11 +113,13 @@ def _plain(value: Any) -> str:
 
 def is_own_method(method: Method) -> bool:
     """Whether a method, or the one that it stands around, is a user's own."""
-    return bool(own_code(type(method)) or own_code(type(getattr(method, "around", method))))
+    return _is_own(type(method)) or _is_own(type(getattr(method, "around", method)))
 
 
 def own_code(code: Any) -> str:
     """The checksum of a class or function that is a user's own; empty for one of flare's."""
-    if str(getattr(code, "__module__", "")).split(".")[0] == "flare":
-        return ""
-    return hashlib.sha256(source_of(code).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(source_of(code).encode()).hexdigest()[:_DIGITS] if _is_own(code) else ""
+
+
+def _is_own(code: Any) -> bool:
+    return str(getattr(code, "__module__", "")).split(".")[0] != "flare"

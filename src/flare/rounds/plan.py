@@ -17,7 +17,7 @@ from flare.rounds.asynchrony import Underway, as_left, over_all, refuse_vectors
 from flare.rounds.base_station import BaseStation
 from flare.rounds.broadcast import heard_control, heard_gradient
 from flare.rounds.history import informed, with_energy
-from flare.rounds.method_answers import checked_reference, checked_rules
+from flare.rounds.method_answers import Asked, checked_reference, checked_rules, enrolled
 from flare.rounds.observation import Observation
 from flare.rounds.probing import Answered, Question, asked, asks, unanswered
 from flare.rounds.robust import ClippedMean, as_believed
@@ -166,7 +166,7 @@ def plan_round(
     if seen.num_present == 0:
         return None
     problem, energy_j = _known(station, state, seen, answered, ahead)
-    method = station.method.enrol(state.method, seen.over_all(problem.tau))
+    method = enrolled(station.config.learning.method, station.method, state.method, seen.over_all(problem.tau))
     underway, told_s = None, 0.0
     if station.asynchronous:
         underway, told_s = _underway(station, state, seen, method, problem, energy_j)
@@ -346,12 +346,15 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
 
 def _rules(station: BaseStation, method: MethodState, now: Round, common: Tensor | None) -> list[LocalRule]:
     """What the method says, checked; ValueError also where it wrote into what it was told."""
-    name, told = station.config.learning.method, now.own()
-    checked_reference(name, station.method.reference_steps(method, told))
-    rules = station.method.rules(method, told, common)
-    if changed := told.changed_from(now):
+    name = station.config.learning.method
+    told = Asked(name, station.method, now, method)
+    checked_reference(name, station.method.reference_steps(method, told.now))
+    rules = station.method.rules(method, told.now, common)
+    by = "rules() or reference_steps()"
+    if changed := told.now.changed_from(now):
         raise ValueError(
-            f"method '{name}': its rules() or reference_steps() wrote into now.{changed[0]}, which others read; write "
-            f"into a copy, now.{changed[0]}.copy()"
+            f"method '{name}': its {by} wrote into now.{changed[0]}, which others read; write into a copy, "
+            f"now.{changed[0]}.copy()"
         )
+    told.refuse_written(by)
     return checked_rules(name, rules, len(now.selected))

@@ -64,6 +64,7 @@ from flare.rounds.base_station import policy_options
 from flare.rounds.broadcast import outgoing_model, with_model
 from flare.rounds.coding import Incoming, Outgoing, as_received, outgoing_gradients, outgoing_updates
 from flare.rounds.identity import code_files, code_identity, is_own_method
+from flare.rounds.method_answers import first_method_state
 from flare.rounds.plan import question_of
 from flare.rounds.probing import Answered, Question, asks
 from flare.rounds.residuals import Residuals
@@ -196,7 +197,9 @@ class Simulation:
     def start(self) -> RunState:
         """The state before the first round."""
         num_devices = self.config.wireless.num_devices
-        method = self.station.method.start(self.model.num_weights, num_devices)
+        method = first_method_state(
+            self.config.learning.method, self.station.method, self.model.num_weights, num_devices
+        )
         return first_state(self.start_weights, method, num_devices, clock_s=self.download.lasts_s)
 
     def warm_up_jobs(self, state: RunState) -> list[Job]:

@@ -15,7 +15,7 @@ from flare.data.dataset import Dataset
 from flare.learning.engine.base import Launched
 from flare.learning.engine.tensor_data import TensorData, data_on
 from flare.learning.engine.terms import contrast_loss, uphill
-from flare.learning.engine.threads import one_thread
+from flare.learning.engine.threads import with_gradients
 from flare.learning.features import with_features
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, check_job, make_update
@@ -31,7 +31,7 @@ class ReferenceEngine:
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
         """Alg. 2, lines 7 to 13."""
-        with one_thread(self._data.device):
+        with with_gradients(self._data.device):
             return [self._train(job) for job in jobs]
 
     def launch(self, jobs: Sequence[Job]) -> Launched:
@@ -77,7 +77,7 @@ class ReferenceEngine:
 
     def gradients(self, jobs: Sequence[GradientJob]) -> list[Tensor]:
         """The gradient of the mean loss over all of a job's samples."""
-        with one_thread(self._data.device):
+        with with_gradients(self._data.device):
             return [self._gradient(job) for job in jobs]
 
     def _gradient(self, job: GradientJob) -> Tensor:
@@ -88,14 +88,14 @@ class ReferenceEngine:
 
     def losses(self, jobs: Sequence[GradientJob]) -> list[float]:
         """The mean loss over all of a job's samples."""
-        with one_thread(self._data.device):
+        with with_gradients(self._data.device):
             return [
                 self._data.mean_loss(partial(self._logits, job.at.to(self._data.device)), job.samples) for job in jobs
             ]
 
     def evaluate(self, weights: Sequence[Tensor]) -> list[Score]:
         """Accuracy and loss on the test samples."""
-        with one_thread(self._data.device):
+        with with_gradients(self._data.device):
             return [self._data.score(partial(self._logits, each.to(self._data.device))) for each in weights]
 
     def _loss_and_gradient(

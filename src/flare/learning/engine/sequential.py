@@ -23,7 +23,7 @@ from flare.learning.engine.base import Launched
 from flare.learning.engine.blocked import BlockedLogits
 from flare.learning.engine.tensor_data import TensorData, data_on, right_and_loss
 from flare.learning.engine.terms import contrast_loss, uphill
-from flare.learning.engine.threads import one_thread
+from flare.learning.engine.threads import with_gradients
 from flare.learning.features import with_features
 from flare.learning.flat import own_copy
 from flare.learning.job import GradientJob, Job, LocalRule, Score, Update, check_job, make_update
@@ -85,7 +85,7 @@ class SequentialEngine:
             finally:
                 self._free.put(worker)
 
-        with one_thread(self._data.device):
+        with with_gradients(self._data.device):
             if self._pool is None or len(tasks) < 2:
                 return [do(task) for task in tasks]
             return list(self._pool.map(do, tasks))

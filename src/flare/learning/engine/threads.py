@@ -1,4 +1,4 @@
-"""How many threads an operation has."""
+"""The state of PyTorch that an engine computes in, whatever others have set."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def one_thread(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def with_gradients(device: torch.device) -> Iterator[None]:
+    """`one_thread`, and gradients are taken, also where the caller or code of a user's own has turned that off."""
+    with one_thread(device), torch.inference_mode(mode=False):
+        yield

@@ -39,10 +39,11 @@ class Round:
     new_mean: Callable[[], Mean] = RunningMean  # what adds the updates up: the base station, or the channel with noise
     cpu_hz: Floats | None = None  # (devices,), speed of each processor this round; 0 of a device that did not report
 
-    def own(self) -> Round:
-        """The same in arrays of its own: what a method writes there nobody else reads. They can be written to, as
-        PyTorch warns of others when a tensor is indexed by them."""
-        return replace(self, **{name: each.copy() for name, each in self._arrays().items()})
+    def own(self, *, weights: bool = False) -> Round:
+        """The same in arrays of its own, with `weights` also the weights: what a method writes there nobody else reads.
+        They can be written to, as PyTorch warns of others when a tensor is indexed by them."""
+        arrays = {name: each.copy() for name, each in self._arrays().items()}
+        return replace(self, weights=self.weights.clone() if weights else self.weights, **arrays)
 
     def changed_from(self, before: Round) -> list[str]:
         """The names of the arrays that are not what they were."""
