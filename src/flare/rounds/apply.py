@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from flare.learning.aggregate import Mean, RunningMean
