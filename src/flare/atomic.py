@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[int]:
     A link at `path` is replaced, not followed; so is one that stands where the content is gathered.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}{PART}")
+    if path.is_dir() and not path.is_symlink():
+        words = "a folder stands where this file is to be written; move it away, or write elsewhere"
+        raise IsADirectoryError(errno.EISDIR, words, str(path))
     try:
         partial.unlink(missing_ok=True)  # left by a killed process that had the same number, or put there by somebody
         file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)

@@ -185,7 +185,10 @@ def test_compare_says_where_nothing_is_compared_after_equal_time(here: Callable[
 def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path: Path) -> None:
     flare("run", *SMALL, "--out", "here", "--quiet", cwd=tmp_path)
     before = records(tmp_path / "here")
-    assert "finished" in flare("run", "--resume", "here", "--quiet", cwd=tmp_path).stdout
+    said = flare("run", "--resume", "here", "--quiet", cwd=tmp_path).stdout
+    assert "finished" in said
+    assert "nothing was left to do" in said
+    assert "--set run.rounds=N" in said
     assert records(tmp_path / "here") == before
     assert json.loads((tmp_path / "here" / "manifest.json").read_text())["status"] == "finished"
 

@@ -15,6 +15,7 @@ from flare.records.run import read_run
 from flare.scheduling import POLICIES, Choice
 from flare.sweeps import listed
 from tests.hostile import flare as command
+from tests.run_folders import written
 
 SMALL = ["--quiet", "--set", "run.rounds=2", "--set", "wireless.num_devices=5", "--set", "learning.model=logistic"]
 
@@ -42,8 +43,36 @@ def test_force_keeps_the_old_run_where_the_new_one_cannot_be(
 @pytest.mark.parametrize("names", [[".."], ["."], [], "run", [3], ["a/b"], ["/abs"]])
 def test_a_list_of_runs_leads_nowhere_else(names: object, tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text(json.dumps(names))
+    written(tmp_path / "one", 3)
+    with pytest.raises(
+        ValueError, match=r"comparison.json is damaged .*write into it the names .*there are \[\"one\"\]"
+    ):
+        listed(tmp_path)
+    (tmp_path / "comparison.json").write_text('["one"]')
+    assert listed(tmp_path) == [tmp_path / "one"]
+
+
+def test_where_no_list_is_there_is_no_comparison(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no folder of a comparison"):
         listed(tmp_path)
+
+
+def test_a_folder_where_a_file_belongs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert command(capsys, "run", *SMALL, "--out", str(out))[0] == 0
+    (tmp_path / "page.html").mkdir()
+    code, _, err = command(capsys, "report", str(out), "--out", str(tmp_path / "page.html"))
+    assert code == 2
+    assert "page.html" in err
+    assert "folder" in err
+    assert ".part" not in err
+
+
+def test_a_whole_number_that_is_too_large_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["schedule", "--cell", "paper", "--policy", "ps", "-o", f"num_selected={10**20}"]
+    code, _, err = command(capsys, *asked)
+    assert code == 2
+    assert f"option num_selected is {10**20}; a whole number may be {2**63 - 1} at most" in err
 
 
 def test_a_changed_configuration_is_not_reported_as_the_runs(

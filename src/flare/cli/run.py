@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flare.cli.console import say_json
+from flare.cli.console import say, say_json
 from flare.cli.place import On, Processes, RayAddress, place_of
 from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
@@ -79,7 +79,7 @@ def run(
     from flare.cli import run_results, run_setup  # here, because torch takes its time to import
     from flare.cli.progress import carry_out
     from flare.records.run import read_run
-    from flare.sweeps import begun
+    from flare.sweeps import begun, has_ended
     from flare.sweeps.entries import name_of, new_folder
     from flare.sweeps.parts import with_options
 
@@ -88,6 +88,9 @@ def run(
     if resume_ is not None:
         _refuse_changes(config_file, [*(settings or []), *(option or [])], out, force)
         folder, tasks = resume_, [begun(resume_, allow_changed_plugins=allow_changed, moved=plugin or ())]
+        if not json_ and has_ended(tasks[0]):
+            longer = f"flare run {folder / 'config.toml'} --set run.rounds=N --out DIR"
+            say(f"The run had ended, so nothing was left to do; a longer one is a new run: {longer}")
     else:
         _refuse_allowing(allow_changed)
         whole = with_options(settings_of_command(config_file, settings or [], plugin), option or [])

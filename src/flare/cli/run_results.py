@@ -126,12 +126,16 @@ def _print_differences(groups: Sequence[Group], ranked: Sequence[Ranking]) -> No
     for ranking in ranked:
         if not ranking.standings:
             what = "rounds: there is no round" if ranking.by is By.ROUNDS else "simulated time: there is no time"
-            say(
-                f"Not compared after equal {what} that the tests of all runs reach; test more often, by "
-                "run.evaluate_every."
-            )
+            say(f"Not compared after equal {what} that the tests of all runs reach; {_to_compare(groups)}.")
     for remark in dict.fromkeys(each for one in known for each in remarks_of(one)):
         say(f"{remark}.")
+
+
+def _to_compare(groups: Sequence[Group]) -> str:
+    """What gives runs tests that all of them reach."""
+    if any(run.config.run.evaluate_every > 1 for group in groups for run in group.runs):
+        return "test more often, by run.evaluate_every"
+    return "let all run for the same simulated time, by run.seconds, with enough run.rounds"
 
 
 def comparison_as_json(runs: Sequence[RunNumbers]) -> dict[str, Any]:

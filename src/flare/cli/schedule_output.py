@@ -76,7 +76,10 @@ def comparison(
         proven = any(row["status"] == "optimal" for row in rows)
         screen.print(_comparison_table(rows, options, proven=proven, narrow=screen.width < 112))
         if later := [row["policy"] for row in rows if _ends_otherwise(row)]:
-            say(f"Not compared, since they set the end of the round themselves: {', '.join(later)}.")
+            say(
+                "Last, as another round end is another problem, and their objectives do not compare: "
+                f"{', '.join(later)}."
+            )
         if not problem.possible:
             say(f"Nobody sends: {this.why_nobody(answers[0][0], _OPTIONS)}.")
 

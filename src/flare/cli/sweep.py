@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -162,16 +162,17 @@ def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float)
 
     for effect in effects_of(grid.factors, swept_runs(grid, runs), target):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        reached = [f"time to {100.0 * target:g} %"] if target else []
+        reached = [f"time to {100.0 * target:g} %", "reached"] if target else []
         table.add_column(effect.factor.name, overflow="fold")
         for heading in ("final accuracy", "difference, points", "won", *reached, "runs"):
             table.add_column(heading, justify="right", no_wrap=True)
         for place, level in enumerate(effect.levels):
-            times: list[Any] = [human(level.to_target_s, "s", 3)] if target else []
+            times = [human(level.to_target_s, "s", 3), f"{level.num_reached} of {level.num_runs}"] if target else []
             cells = (percent(level.accuracy), *differences_in_words(effect, place), *times, str(level.num_runs))
             add_row(table, level.label, *cells, style="bold" if place == effect.winner else None)
         console().print(table)
     say(
         "Means over seeds and all other swept settings; differences to the best value over pairs of runs that differ "
         "in nothing else, with their 95 % interval over the seeds."
+        + (" Times to the target are of the runs that reached it, as finely as they were tested." if target else "")
     )

@@ -103,4 +103,6 @@ def _single(name: str, value: Any) -> bool | int | float | str:
         return int(value)
     if isinstance(value, Real) and not isinstance(value, Integral) and math.isfinite(value):
         return float(value)
+    if isinstance(value, Integral):
+        raise ValueError(f"option {name} is {value!s:.80}; a whole number may be {_MAX_WHOLE} at most")
     raise ValueError(f"option {name} is {value!r:.80}; it must be {_KINDS}")

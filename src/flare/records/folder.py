@@ -255,8 +255,6 @@ class RunFolder:
 
     def iter_records(self) -> Iterator[dict[str, Any]]:
         """The recorded rounds one by one, also while another process writes; as they were written, or ValueError."""
-        resuming = f", or go back to the last sound checkpoint with --resume {self.path}"
-        advice = "put the file back from a copy" + ("" if self._is_old else resuming)
         path, rounds = self.path / ROUNDS, 0
         ended = self.manifest.get("records", {"rounds": 0, "check": None})
         try:
@@ -268,7 +266,15 @@ class RunFolder:
             if rounds < ended["rounds"]:
                 raise ValueError(f"{path}: lines {rounds + 1} to {ended['rounds']} are missing")
         except ValueError as error:
-            raise ValueError(f"{error}; {advice}") from None
+            raise ValueError(f"{error}; put the file back from a copy, or {self._way_back(rounds)}") from None
+
+    def _way_back(self, rounds: int) -> str:
+        """What can be done where only so many records are sound, in words."""
+        found = [] if self._is_old else [done for done, _ in checkpoints(self.path / CHECKPOINTS)]
+        if self._is_old or (found and min(found) > rounds):  # none goes on from what is left
+            return "start the run again in another folder"
+        back = "go back to the last sound checkpoint" if found else "compute it again from the beginning"
+        return f"{back} with --resume {self.path}"
 
     def records(self) -> list[dict[str, Any]]:
         """All recorded rounds."""

@@ -63,7 +63,7 @@ def read_file(path: Path, mark: Mark, max_line_bytes: int) -> Iterator[tuple[dic
     try:
         file = os.fdopen(open_regular(path), "rb")
     except FileNotFoundError:
-        raise ValueError(f"{path} is missing; put it back from a copy, or start the run again") from None
+        raise ValueError(f"{path} is missing") from None
     with file:
         yield from read_lines(file, path, mark, max_line_bytes)
 

@@ -227,12 +227,19 @@ def listed(base: Path) -> list[Path]:
 
 
 def _listed_in(base: Path) -> list[Path]:
+    path = base / COMPARISON
+    if not os.path.lexists(path):
+        raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare")
     try:
-        names = json.loads(read_small(base / COMPARISON, _MAX_LIST_BYTES))
+        names = json.loads(read_small(path, _MAX_LIST_BYTES))
         if not isinstance(names, list) or not names or not all(_is_plain_name(name) for name in names):
-            raise ValueError("not a list of the names of folders in this one")
-    except (ValueError, RecursionError):
-        raise ValueError(f"{base}: is no folder of a comparison; give the --out of flare compare") from None
+            raise ValueError("it is not a list of the names of folders")
+    except (ValueError, RecursionError) as error:
+        there = json.dumps(sorted(each.name for each in base.iterdir() if is_run_folder(each)))
+        raise ValueError(
+            f"{path} is damaged ({error}); it is the list of the runs of the comparison: put it back from a copy, or "
+            f"write into it the names of the folders that belong to it; there are {there}"
+        ) from None
     return [base / name for name in dict.fromkeys(names)]
 
 
