@@ -323,4 +323,4 @@ def test_a_hundred_thousand_devices_are_scheduled(tmp_path: Path) -> None:
 def test_version_and_help() -> None:
     assert flare("--version").stdout.startswith("flare ")
     assert "schedule" in flare("--help").stdout
-    assert "--bandwidth" in flare("schedule", "--help").stdout
+    assert "--bandwidth" in flare("schedule", "--help").stdout == flare("schedule", "-h").stdout

@@ -34,6 +34,7 @@ app = typer.Typer(
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 for command in (schedule, studio, run, compare, sweep, tune, reproduce, report, export, config, serve):
     app.command()(guarded(command))

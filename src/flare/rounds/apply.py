@@ -77,7 +77,7 @@ class Arrivals:
         elif now.new_mean is RunningMean and self._new_mean is not RunningMean:
             now = replace(now, new_mean=self._new_mean)
         name = self._station.config.learning.method
-        self._asked = Asked(name, method, now, plan.method)
+        self._asked = Asked(name, method, now)
         return checked_reducer(name, method.reducer(plan.method, self._asked.now))
 
     @property

@@ -113,24 +113,21 @@ def checked_end(method: str, answer: Any, num_weights: int) -> tuple[Tensor, Met
 
 @final
 class Asked:
-    """What a method is told of a round, with weights of its own where the method is a user's own; it then can be asked
-    whether the method has written into them, or into its state. FLARE's own methods do not."""
+    """What a method is told of a round. A method of a user's own is given weights of its own, and can be asked whether
+    it has written into them; FLARE's own do not. Its state a method may write to: it is its own."""
 
-    def __init__(self, name: str, method: Method, now: Round, state: MethodState) -> None:
-        is_own = is_own_method(method)
-        self.now = now.own(weights=is_own)
+    def __init__(self, name: str, method: Method, now: Round) -> None:
+        self.now = now.own(weights=is_own_method(method))
         self._name = name
-        tensors = {"now.weights": self.now.weights} | {f"state[{key!r}]": each for key, each in state.items()}
-        self._before = [(key, each, _num_writes(each)) for key, each in tensors.items()] if is_own else []
+        self._before = _num_writes(self.now.weights)
 
     def refuse_written(self, by: str) -> None:
-        """ValueError where the method has written; `by` names the function that was called."""
-        for name, tensor, before in self._before:
-            if _num_writes(tensor) != before:
-                raise ValueError(
-                    f"method '{self._name}': its {by} wrote into {name}, which others read; write into a copy, "
-                    f"{name}.clone()"
-                )
+        """ValueError where the method has written; `by` names what was called."""
+        if _num_writes(self.now.weights) != self._before:
+            raise ValueError(
+                f"method '{self._name}': its {by} wrote into now.weights, which others read; write into a copy, "
+                "now.weights.clone()"
+            )
 
 
 def _num_writes(tensor: Tensor) -> int:

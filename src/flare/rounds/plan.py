@@ -347,7 +347,7 @@ def local_rules(station: BaseStation, plan: Plan, gradients: Iterable[tuple[int,
 def _rules(station: BaseStation, method: MethodState, now: Round, common: Tensor | None) -> list[LocalRule]:
     """What the method says, checked; ValueError also where it wrote into what it was told."""
     name = station.config.learning.method
-    told = Asked(name, station.method, now, method)
+    told = Asked(name, station.method, now)
     checked_reference(name, station.method.reference_steps(method, told.now))
     rules = station.method.rules(method, told.now, common)
     by = "rules() or reference_steps()"

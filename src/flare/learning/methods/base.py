@@ -153,7 +153,7 @@ class Method(Protocol):
         ...
 
     def reducer(self, state: MethodState, now: Round) -> Reducer:
-        """What takes in the updates of this round; neither `now.weights` nor `state` is written to."""
+        """What takes in the updates of this round; `now.weights` is not written to."""
         ...
 
 
