@@ -192,13 +192,21 @@ def doubt(text: str, quantity: str) -> str | None:
 _SCALES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")]
 
 
+_WHOLE = ("Hz", "bit")
+"""Of which nobody counts thousandths, nor of seconds thousands."""
+
+
 def human(value: float, unit: str, digits: int = 4) -> str:
     """A number with its unit and an SI prefix, as a person writes it: `human(4e5, "Hz")` is "400 kHz"."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else ("∞" if value > 0 else "-∞")
     if value == 0.0:
         return f"0 {unit}"
+    if unit == "s" and abs(value) >= 1e3 * (1.0 - 0.5 * 10.0**-digits):
+        return f"{value:.0f} s" if abs(value) < 1e12 else f"{value:.{digits}g} s"
     for scale, prefix in _SCALES:
+        if scale < 1.0 and unit in _WHOLE:
+            break
         if abs(value) >= scale * (1.0 - 0.5 * 10.0**-digits):  # what rounds up to 1 of the next prefix
             return f"{value / scale:.{digits}g} {prefix}{unit}"
     return f"{value:.{digits}g} {unit}"

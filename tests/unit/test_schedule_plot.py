@@ -171,7 +171,7 @@ def test_far_deadline_is_said_and_the_bars_stay_visible() -> None:
     schedule = solve(problem)
     figure = figure_of(problem, schedule)
     assert panel(figure, "times").get_xlim()[1] < 2.0 * schedule.latency_s
-    assert "deadline 10 ks →" in words(figure, "times")
+    assert "deadline 10000 s →" in words(figure, "times")
 
 
 @pytest.mark.parametrize("policy", ["exact", "greedy", "cm"])

@@ -100,6 +100,9 @@ def test_parse_says_what_it_did_not_understand(text, quantity, says):
         (0.0, "Hz", "0 Hz"),
         (-0.02, "J", "-20 mJ"),
         (999.99, "Hz", "1 kHz"),  # four digits: rounds into the next prefix
+        (12345.6, "s", "12346 s"),
+        (999.99, "s", "1000 s"),
+        (0.796, "Hz", "0.796 Hz"),
         (math.inf, "s", "∞"),
         (math.nan, "s", "–"),
     ],
