@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from flare.scheduling import RoundProblem, Status, solve
-from flare.scheduling.exact import proven_bound
+from flare.scheduling.exact import proven_bounds
 from flare.scheduling.exact_search import Search
 from flare.scheduling.fixed_size_knapsack import better_set
 from tests.cells import SAME, changed, hand_cell, knapsack_cell, paper_cell
@@ -37,9 +37,8 @@ def test_an_optimal_schedule_carries_its_own_objective_as_bound() -> None:
     ],
 )
 def test_the_proven_bound_is_that_of_the_schedule(changes: dict[str, object]) -> None:
-    for seed in range(5):
-        problem = changed(paper_cell(seed), **changes)
-        assert proven_bound(problem) == solve(problem).lower_bound
+    problems = [changed(paper_cell(seed), **changes) for seed in range(5)]
+    assert proven_bounds(problems) == [solve(problem).lower_bound for problem in problems]
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])

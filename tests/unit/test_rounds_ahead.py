@@ -151,8 +151,13 @@ def test_runs_do_not_all_need_new_rounds_at_the_same_time(monkeypatch: pytest.Mo
     counts = []
     for runs in [RoundsAhead(1000) for _ in range(module.MAX_ROUNDS)]:
         made: list[int] = []
-        runs.round(0, made.append)
-        runs.prepare(1, made.append)
+
+        def make(numbers: Sequence[int], made: list[int] = made) -> Sequence[int]:
+            made.extend(numbers)
+            return numbers
+
+        runs.prepare(0, make)
+        runs.prepare(1, make)
         counts.append(len(made) - 1)
     assert sorted(counts) == list(range(1, module.MAX_ROUNDS + 1))
 
@@ -202,9 +207,9 @@ def test_what_goes_wrong_in_a_later_round_stops_the_run_there(monkeypatch: pytes
 def test_rounds_that_take_long_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    def make(index: int) -> Any:
-        made.append(index)
-        return index
+    def make(numbers: Sequence[int]) -> Sequence[int]:
+        made.extend(numbers)
+        return numbers
 
     monkeypatch.setattr(module, "_MAX_S", math.inf)
     monkeypatch.setattr(module, "_turns", itertools.count(3))

@@ -17,7 +17,7 @@ from flare.rounds.air import AirMean
 from flare.rounds.asynchrony import Underway, over_all
 from flare.rounds.base_station import BaseStation
 from flare.rounds.history import Told, after_round, informed, known_of, with_energy
-from flare.rounds.method_answers import Asked, checked_end, checked_reducer, enrolled
+from flare.rounds.method_answers import Asked, as_told, checked_end, checked_reducer, enrolled
 from flare.rounds.observation import Observation
 from flare.rounds.plan import Plan
 from flare.rounds.probing import probing_record
@@ -205,7 +205,7 @@ class Arrivals:
         """What the record says of the updates that have arrived, by its names."""
         measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
-        tau_bar = self._station.method.reference_steps(plan.method, plan.now.own()) if self._rules else math.nan
+        tau_bar = self._station.method.reference_steps(plan.method, as_told(self._station.method, plan.now)) if self._rules else math.nan
         return {
             "tau_bar": json_number(tau_bar),
             "lr": [self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],

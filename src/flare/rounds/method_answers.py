@@ -111,13 +111,19 @@ def checked_end(method: str, answer: Any, num_weights: int) -> tuple[Tensor, Met
     return answer[0], dict(answer[1])
 
 
+def as_told(method: Method, now: Round, *, weights: bool = False) -> Round:
+    """What a method is told of a round. One of a user's own is given arrays of its own, with `weights` also the
+    weights; FLARE's own methods write into none."""
+    return now.own(weights=weights) if is_own_method(method) else now
+
+
 @final
 class Asked:
-    """What a method is told of a round. A method of a user's own is given weights of its own, and can be asked whether
-    it has written into them; FLARE's own do not. Its state a method may write to: it is its own."""
+    """A method that is told of a round, and can be asked whether it has written into what it was told. Its state a
+    method may write to: it is its own."""
 
     def __init__(self, name: str, method: Method, now: Round) -> None:
-        self.now = now.own(weights=is_own_method(method))
+        self.now = as_told(method, now, weights=True)
         self._name = name
         self._before = _num_writes(self.now.weights)
 

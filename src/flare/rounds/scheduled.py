@@ -1,13 +1,14 @@
 """The problem of a round, and how the policy of the settings answers it.
 
 Some policies go by the cell of the round alone. Their rounds can be scheduled before their time (`ahead_of`),
-many at once, which costs less than one between the steps of two rounds: training leaves nothing of this code in the
-caches of the processor.
+many at once, which costs less than one between the steps of two rounds: what many have in common is computed at one
+go, and training leaves nothing of this code in the caches of the processor.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,8 @@ from flare.rounds.method_answers import checked_steps
 from flare.rounds.observation import Observation
 from flare.rounds.probing import asks
 from flare.rounds.robust import as_believed
-from flare.scheduling import POLICIES, Hardware, Probed, RoundProblem, Schedule, solve
-from flare.scheduling.exact import proven_bound
+from flare.scheduling import POLICIES, Hardware, Probed, RoundProblem, Schedule, solve, solve_many
+from flare.scheduling.exact import proven_bounds
 from flare.scheduling.hardware import hardware_for
 from flare.scheduling.history import History
 from flare.types import Floats
@@ -61,10 +62,13 @@ class Ahead(NamedTuple):
     answer: Answer
 
 
-def ahead_of(station: BaseStation, index: int, seen: Observation) -> Ahead:
-    """The round with these devices, of a station whose policy `goes_by_the_cell`."""
-    known = problem_of(station, seen)
-    return Ahead(seen, known, answer_of(station, index, seen, known[0], None))
+def ahead_of(station: BaseStation, indices: Sequence[int], seen: Sequence[Observation]) -> list[Ahead]:
+    """Rounds with these devices, of a station whose policy `goes_by_the_cell`."""
+    known = [problem_of(station, each) for each in seen]
+    answers = _answers(station, indices, seen, [problem for problem, _ in known])
+    for answer in answers:
+        _ = answer.schedule.upload_s  # which the round will need: computed now, for the same reason
+    return list(map(Ahead, seen, known, answers))
 
 
 def goes_by_the_cell(station: BaseStation) -> bool:
@@ -114,7 +118,7 @@ def answer_of(
     if station.codecs:
         chosen, which = schedule_with_bits(station, problem)
         return Answer(chosen, chosen.lower_bound, tuple(station.codecs[number] for number in which))
-    scheduling, seed, link = station.config.scheduling, station.config.seed, link_of(station, seen)
+    scheduling, link = station.config.scheduling, link_of(station, seen)
     if link is not None and station.config.uplink.air_senders == air.BEST:
         schedule = air.best_schedule(problem, link, station.config.uplink.air_noise)
     else:
@@ -125,20 +129,45 @@ def answer_of(
         schedule = solve(
             problem,
             scheduling.policy,
-            rng=stream(seed, "policy", index) if policy.draws else None,
+            rng=stream(station.config.seed, "policy", index) if policy.draws else None,
             history=history,
             memory=None if before is None else before.memory.recall(seen),
-            hardware=_hardware(station, seen, problem),
+            hardware=_hardware(station, seen, problem) if policy.needs_hardware else None,
             probed=None if before is None else before.probed,
             **station.policy_options,
         )
     if link is not None and not np.array_equal(schedule.problem.snr_hz, problem.snr_hz):
         does, why = "says what interference leaves of the channels", "the scheme goes by the channels of the cell"
         raise air.not_over_the_air(scheduling.policy, does, why)
-    bound = schedule.lower_bound
-    if math.isnan(bound) and scheduling.bound:
-        bound = proven_bound(schedule.problem)  # of the round that ends when the policy says
-    return Answer(schedule, bound, ())
+    return _with_bounds(station, [schedule])[0]
+
+
+def _answers(
+    station: BaseStation, indices: Sequence[int], seen: Sequence[Observation], problems: list[RoundProblem]
+) -> list[Answer]:
+    """`answer_of` of rounds whose policy goes by the cell alone, many at once where that takes less time."""
+    if len(problems) == 1 or station.codecs or station.air is not None:
+        return [answer_of(station, *each, None) for each in zip(indices, seen, problems, strict=True)]
+    name = station.config.scheduling.policy
+    policy = POLICIES.find(name)
+    schedules = solve_many(
+        problems,
+        name,
+        rng=[stream(station.config.seed, "policy", index) for index in indices] if policy.draws else None,
+        hardware=[_hardware(station, *each) for each in zip(seen, problems, strict=True)] if policy.needs_hardware else None,
+        **station.policy_options,
+    )
+    return _with_bounds(station, schedules)
+
+
+def _with_bounds(station: BaseStation, schedules: Sequence[Schedule]) -> list[Answer]:
+    """Schedules with a proven bound on the objective, of the policy or else, where the settings want one, of `exact`."""
+    bounds = [schedule.lower_bound for schedule in schedules]
+    without = [at for at, bound in enumerate(bounds) if math.isnan(bound)] if station.config.scheduling.bound else []
+    # Of the rounds that end when the policy says.
+    for at, bound in zip(without, proven_bounds([schedules[at].problem for at in without]), strict=True):
+        bounds[at] = bound
+    return [Answer(schedule, bound, ()) for schedule, bound in zip(schedules, bounds, strict=True)]
 
 
 def link_of(station: BaseStation, seen: Observation) -> AirLink | None:
@@ -146,8 +175,6 @@ def link_of(station: BaseStation, seen: Observation) -> AirLink | None:
     return None if station.air is None else air.air_link(station.config.wireless, seen)
 
 
-def _hardware(station: BaseStation, seen: Observation, problem: RoundProblem) -> Hardware | None:
-    """What the devices compute and send with, where the policy asks for it."""
-    if not POLICIES.find(station.config.scheduling.policy).needs_hardware:
-        return None
+def _hardware(station: BaseStation, seen: Observation, problem: RoundProblem) -> Hardware:
+    """What the devices compute and send with."""
     return hardware_for(problem.compute_s, seen.cpu_hz, seen.power_w, station.config.wireless.capacitance)

@@ -81,13 +81,15 @@ def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) 
     return choices
 
 
-def proven_bound(problem: RoundProblem) -> float:
-    """No schedule of the round has a smaller objective: `lower_bound` of the schedule that `exact` makes, without
-    making it; infinite where nobody can send."""
-    if not problem.possible:
-        return math.inf
-    (choice,) = exact_many([problem])
-    return problem.objective(np.asarray(choice.selected)) if choice.proven else choice.lower_bound
+def proven_bounds(problems: Sequence[RoundProblem]) -> list[float]:
+    """No schedule of a round has a smaller objective: for each of them `lower_bound` of the schedule that `exact` makes,
+    without making it; infinite where nobody can send."""
+    bounds = [math.inf] * len(problems)
+    asked = [at for at, problem in enumerate(problems) if problem.possible]
+    for at, choice in zip(asked, exact_many([problems[at] for at in asked]), strict=True):
+        selected = np.asarray(choice.selected)
+        bounds[at] = problems[at].objective(selected) if choice.proven else choice.lower_bound
+    return bounds
 
 
 def _limits(problems: Sequence[RoundProblem], orders: Sequence[Indices]) -> Limited | None:

@@ -243,10 +243,11 @@ class Simulation:
             if made is not None and not made.batches:
                 made.batches.update(self._batches_of(index, made.ahead, _MAX_DRAWN_AHEAD))
 
-    def _prepared(self, index: int) -> _Prepared:
-        """A round that is scheduled without what those before it show."""
-        ahead = ahead_of(self.station, index, self.observe(index))
-        return _Prepared(ahead, self._batches_of(index, ahead, _FEW_SAMPLES) if self._trains else {})
+    def _prepared(self, indices: Sequence[int]) -> list[_Prepared]:
+        """Rounds that are scheduled without what those before them show."""
+        ahead = ahead_of(self.station, indices, [self.observe(index) for index in indices])
+        batches = [self._batches_of(*each, _FEW_SAMPLES) if self._trains else {} for each in zip(indices, ahead)]
+        return list(map(_Prepared, ahead, batches))
 
     def model_out(self, plan: Plan) -> list[Outgoing]:
         """The global weights, where they are coded on their way to the devices."""

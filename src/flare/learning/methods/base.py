@@ -40,8 +40,8 @@ class Round:
     cpu_hz: Floats | None = None  # (devices,), speed of each processor this round; 0 of a device that did not report
 
     def own(self, *, weights: bool = False) -> Round:
-        """The same in arrays of its own, with `weights` also the weights: what a method writes there nobody else reads.
-        They can be written to, as PyTorch warns of others when a tensor is indexed by them."""
+        """The same in arrays of its own, with `weights` also the weights: what a method writes there nobody else
+        reads."""
         arrays = {name: each.copy() for name, each in self._arrays().items()}
         return replace(self, weights=self.weights.clone() if weights else self.weights, **arrays)
 
