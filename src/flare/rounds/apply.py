@@ -205,7 +205,8 @@ class Arrivals:
         """What the record says of the updates that have arrived, by its names."""
         measured_compute_s, measured_upload_s = self._measured(sent)
         bits = dict(zip(plan.selected.tolist(), plan.payload_bits.tolist(), strict=True))
-        tau_bar = self._station.method.reference_steps(plan.method, as_told(self._station.method, plan.now)) if self._rules else math.nan
+        method = self._station.method
+        tau_bar = method.reference_steps(plan.method, as_told(method, plan.now)) if self._rules else math.nan
         return {
             "tau_bar": json_number(tau_bar),
             "lr": [self._rules[device].lr if device in self._rules else None for device in plan.selected.tolist()],

@@ -148,20 +148,19 @@ def _answers(
     """`answer_of` of rounds whose policy goes by the cell alone, many at once where that takes less time."""
     if len(problems) == 1 or station.codecs or station.air is not None:
         return [answer_of(station, *each, None) for each in zip(indices, seen, problems, strict=True)]
-    name = station.config.scheduling.policy
+    name, seed = station.config.scheduling.policy, station.config.seed
     policy = POLICIES.find(name)
-    schedules = solve_many(
-        problems,
-        name,
-        rng=[stream(station.config.seed, "policy", index) for index in indices] if policy.draws else None,
-        hardware=[_hardware(station, *each) for each in zip(seen, problems, strict=True)] if policy.needs_hardware else None,
-        **station.policy_options,
-    )
+    rngs = [stream(seed, "policy", index) for index in indices] if policy.draws else None
+    hardware = None
+    if policy.needs_hardware:
+        hardware = [_hardware(station, *each) for each in zip(seen, problems, strict=True)]
+    schedules = solve_many(problems, name, rng=rngs, hardware=hardware, **station.policy_options)
     return _with_bounds(station, schedules)
 
 
 def _with_bounds(station: BaseStation, schedules: Sequence[Schedule]) -> list[Answer]:
-    """Schedules with a proven bound on the objective, of the policy or else, where the settings want one, of `exact`."""
+    """Schedules with a proven bound on the objective: of the policy, or where it has none and the settings want one, of
+    `exact`."""
     bounds = [schedule.lower_bound for schedule in schedules]
     without = [at for at, bound in enumerate(bounds) if math.isnan(bound)] if station.config.scheduling.bound else []
     # Of the rounds that end when the policy says.

@@ -82,8 +82,8 @@ def exact_many(problems: Sequence[RoundProblem], *, time_limit_s: float = 10.0) 
 
 
 def proven_bounds(problems: Sequence[RoundProblem]) -> list[float]:
-    """No schedule of a round has a smaller objective: for each of them `lower_bound` of the schedule that `exact` makes,
-    without making it; infinite where nobody can send."""
+    """For each round `lower_bound` of the schedule that `exact` makes, without making it: no schedule has a smaller
+    objective. Infinite where nobody can send."""
     bounds = [math.inf] * len(problems)
     asked = [at for at, problem in enumerate(problems) if problem.possible]
     for at, choice in zip(asked, exact_many([problems[at] for at in asked]), strict=True):

@@ -246,8 +246,10 @@ class Simulation:
     def _prepared(self, indices: Sequence[int]) -> list[_Prepared]:
         """Rounds that are scheduled without what those before them show."""
         ahead = ahead_of(self.station, indices, [self.observe(index) for index in indices])
-        batches = [self._batches_of(*each, _FEW_SAMPLES) if self._trains else {} for each in zip(indices, ahead)]
-        return list(map(_Prepared, ahead, batches))
+        return [
+            _Prepared(each, self._batches_of(index, each, _FEW_SAMPLES) if self._trains else {})
+            for index, each in zip(indices, ahead, strict=True)
+        ]
 
     def model_out(self, plan: Plan) -> list[Outgoing]:
         """The global weights, where they are coded on their way to the devices."""
