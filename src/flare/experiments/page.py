@@ -55,10 +55,22 @@ def _head(made: Sequence[Reproduced], words: dict[str, Any], folder: str) -> str
         verdicts=verdict_line([claim for one in made for claim in one.claims]),
         seeds=len(scale.seeds),
         runs=len(runs),
+        missing=_missing(made),
         command=command("all beyond", scale),
         folder=folder,
         names=_names(),
     )
+
+
+def _missing(made: Sequence[Reproduced]) -> str:
+    """How many runs of those that were asked for are not there."""
+    number = sum(
+        len(results.scale.seeds) - len(results.runs(panel, curve))
+        for results in (one.results for one in made)
+        for panel in results.panels
+        for curve in results.curves(panel)
+    )
+    return f" {number:,} more are missing: their section says which." if number else ""
 
 
 def _names() -> str:

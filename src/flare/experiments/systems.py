@@ -26,7 +26,7 @@ from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.measures import fairness, final_accuracy, seconds_to
 from flare.experiments.policy_figures import panel
 from flare.experiments.settings import DISTRIBUTIONS, grid, setting
-from flare.experiments.systems_shown import Cell, accuracy_dots, seconds_dots, table
+from flare.experiments.systems_shown import Cell, accuracy_dots, seconds_dots, table, told_of_runs
 from flare.experiments.trial import Outcome, Trial
 
 RATES = {"mnist": (0.005, 0.02, 0.08), "cifar10": (0.01, 0.04, 0.16)}
@@ -371,10 +371,20 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def survey(results: Results) -> str:
-    """The table of all systems that were run."""
+    """The table of all systems that were run, and before it which runs diverged and which are missing."""
     cells = cells_in(results)
     run = {curve for cell in cells for curve in results.curves(cell.name)}
-    return table(results, [(f"`{one.label}`", one.label) for one in SYSTEMS if one.label in run], cells)
+    counts = {
+        cell.name: {
+            curve: (len(runs), sum(one.diverged for one in runs))
+            for curve in results.curves(cell.name)
+            for runs in [results.runs(cell.name, curve)]
+        }
+        for cell in cells
+    }
+    lines = [(f"`{one.label}`", one.label) for one in SYSTEMS if one.label in run]
+    parts = (told_of_runs(counts, len(results.scale.seeds)), table(results, lines, cells))
+    return "\n\n".join(part for part in parts if part)
 
 
 def name_of(dataset: str) -> str:

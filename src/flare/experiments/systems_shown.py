@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -254,3 +255,29 @@ def _amount(value: float) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def told_of_runs(counts: Mapping[str, Mapping[str, tuple[int, int]]], num_seeds: int) -> str:
+    """How many runs diverged, and which are missing, in words; nothing where neither is so. `counts` has, by cell and
+    curve, how many runs there are, and how many of them diverged."""
+    there = sum(number for curves in counts.values() for number, _ in curves.values())
+    diverged = {cell: Counter({curve: bad for curve, (_, bad) in curves.items()}) for cell, curves in counts.items()}
+    of_cell = {cell: of_curve.total() for cell, of_curve in diverged.items() if of_curve.total()}
+    parts = []
+    if of_cell:
+        worst, its = sum(diverged.values(), Counter[str]()).most_common(1)[0]
+        where = "; ".join(f"{cell} ({number})" for cell, number in of_cell.items())
+        number = sum(of_cell.values())
+        parts.append(f"**What diverges.** {number} of {there:,} runs: {where}. {its} of them are of `{worst}`.")
+    lost = sum(num_seeds - number for curves in counts.values() for number, _ in curves.values())
+    if lost:
+        fewer = {
+            cell: ", ".join(f"`{curve}`" for curve, (number, _) in curves.items() if number < num_seeds)
+            for cell, curves in counts.items()
+        }
+        where = "; ".join(f"{cell}, of {those}" for cell, those in fewer.items() if those)
+        parts.append(
+            f"**What is missing.** {lost} of {there + lost:,} runs, which were not carried out to their end: {where}. "
+            "Means there are over the other seeds, pairs over those that both have."
+        )
+    return "\n\n".join(parts)
