@@ -206,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
     parser.add_argument("--runs", type=int, nargs="+", default=[1, 8], help="how many runs are in lockstep")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--note", help="what a reader must know of these measurements")
     parser.add_argument("--profile", action="store_true", help="how long each kernel takes, not whole rounds")
     options = parser.parse_args(arguments)
     options.device, options.clients, options.selected = "cuda", CLIENTS, SELECTED
@@ -224,6 +225,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "weights": sum(each.numel() for each in network((3, 32, 32), 10).parameters()),
         "rows": [measure(runs, options, precision=precision) for precision in PRECISIONS for runs in options.runs],
     }
+    if options.note:
+        results["note"] = options.note
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "rounds.json").write_text(json.dumps(results, indent=2) + "\n")
     (options.out / "rounds.md").write_text(report(results))

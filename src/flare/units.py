@@ -193,7 +193,7 @@ _SCALES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m
 
 
 _WHOLE = ("Hz", "bit")
-"""Of which nobody counts thousandths, nor of seconds thousands."""
+"""Units without milli and what is below it; seconds have no kilo and what is above."""
 
 
 def human(value: float, unit: str, digits: int = 4) -> str:

@@ -56,6 +56,14 @@ def damage(path, change, at):
     return (path / "rounds.jsonl").read_bytes()
 
 
+def test_a_damaged_line_is_told_also_where_a_file_stands_in_place_of_the_checkpoints(path):
+    damage(written(path, 8), "edited", 2)
+    shutil.rmtree(path / "checkpoints")
+    (path / "checkpoints").write_text("")
+    with pytest.raises(ValueError, match=r"line 3 is damaged.*start the run again in another folder"):
+        RunFolder.open(path).records()
+
+
 @pytest.mark.parametrize("at", [0, 2, 4, 6])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_line_is_named_to_readers(path, change, at):

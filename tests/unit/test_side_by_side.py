@@ -127,10 +127,10 @@ def never_end() -> None:
 
 def test_each_branch_has_time_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hangs is ended after a while, and those that begin later are not."""
-    monkeypatch.setattr("flare.report.side_by_side._PATIENCE_S", 2.0)
+    monkeypatch.setattr("flare.report.side_by_side._PATIENCE_S", 4.0)
 
     def nap(path: Path) -> None:
-        time.sleep(0.8)
+        time.sleep(1.5)
         leave_number(path)
 
     def hang(path: Path) -> None:
@@ -162,6 +162,7 @@ def test_a_job_that_fails_in_its_branch_is_done_here(
 
 def test_a_branch_that_is_ended_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flare.report.side_by_side._PATIENCE_S", 0.5)
+    monkeypatch.setattr("flare.report.side_by_side._TO_TIDY_S", 60.0)
 
     def work(path: Path) -> None:
         with whole_file(path) as file:

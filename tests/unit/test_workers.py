@@ -275,14 +275,19 @@ def test_batches_of_a_turn_differ_by_one_run_at_most_and_a_process_gets_one_or_n
     assert sum(sizes[::processes]) <= -(-runs // processes) + turns  # of the process with the most
 
 
-@pytest.mark.parametrize(("model", "most"), [("cifar-cnn", 40), ("mnist-cnn", 80)])
-def test_a_gpu_gets_fewer_runs_at_once_of_a_large_network(tmp_path: Path, model: str, most: int) -> None:
+@pytest.mark.parametrize(
+    ("model", "processes", "most"),
+    [("cifar-cnn", 1, 80), ("cifar-cnn", 6, 40), ("cifar-cnn", 8, 30), ("mnist-cnn", 6, 80), ("mnist-cnn", 8, 80)],
+)
+def test_processes_that_share_a_gpu_have_few_runs_of_a_large_network_together(
+    tmp_path: Path, model: str, processes: int, most: int
+) -> None:
     config = override(SMALL, [f"learning.model={model}"])
-    tasks = [Task(str(number), config, tmp_path / str(number)) for number in range(440)]
-    sizes = [len(batch) for batch in batches(tasks, Place("cuda", 6))]
-    turns = -(-440 // (6 * most))
-    assert len(sizes) == 6 * turns
-    assert max(sizes) == -(-440 // (6 * turns)) <= most
+    tasks = [Task(str(number), config, tmp_path / str(number)) for number in range(480)]
+    sizes = [len(batch) for batch in batches(tasks, Place("cuda", processes))]
+    turns = -(-480 // (processes * most))
+    assert len(sizes) == processes * turns
+    assert max(sizes) == -(-480 // (processes * turns)) <= most
 
 
 def test_every_batch_has_runs_of_all_policies_and_all_seeds(tmp_path: Path) -> None:
@@ -465,7 +470,7 @@ def test_processes_that_are_started_before_there_is_an_order_carry_out_all_and_a
 
     with staying(Place("cpu", 2), pool=ready_pool(2)) as hire:
         started = set(multiprocessing.active_children()) - before
-        assert len(started) == 2
+        assert 1 <= len(started) <= 2  # one, where it was ready before the other was asked for
         for turn in ("one", "two"):
             tasks = [Task(f"{turn}-{seed}", override(SMALL, [f"seed={seed}"]), None) for seed in range(2)]
             run_tasks(tasks, Place("cpu", 2), callback=callback, hire=hire)
@@ -483,7 +488,7 @@ def test_no_more_processes_are_started_before_there_is_an_order_than_there_are_p
     monkeypatch.setattr("flare.pools.num_cores", lambda: 2)
     before = set(multiprocessing.active_children())
     with staying(Place("cpu", 12), pool=ready_pool(12)):
-        assert len(set(multiprocessing.active_children()) - before) == 2
+        assert 1 <= len(set(multiprocessing.active_children()) - before) <= 2
 
 
 def test_a_process_that_cannot_get_ready_tells_when_it_is_needed() -> None:

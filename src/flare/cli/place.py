@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES = 8
 """That share a GPU, where nothing else is said."""
-_GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # that a driver makes, on Linux and in Linux on Windows
+_GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with an NVIDIA driver: on Linux, and in Linux on Windows
 Processes = Annotated[
     int | None,
     typer.Option(

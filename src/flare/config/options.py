@@ -104,5 +104,6 @@ def _single(name: str, value: Any) -> bool | int | float | str:
     if isinstance(value, Real) and not isinstance(value, Integral) and math.isfinite(value):
         return float(value)
     if isinstance(value, Integral):
-        raise ValueError(f"option {name} is {value!s:.80}; a whole number may be {_MAX_WHOLE} at most")
+        least, most = -_MAX_WHOLE, _MAX_WHOLE
+        raise ValueError(f"option {name} is a whole number beyond what can be kept; give one from {least} to {most}")
     raise ValueError(f"option {name} is {value!r:.80}; it must be {_KINDS}")

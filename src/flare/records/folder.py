@@ -270,7 +270,10 @@ class RunFolder:
 
     def _way_back(self, rounds: int) -> str:
         """What can be done where only so many records are sound, in words."""
-        found = [] if self._is_old else [done for done, _ in checkpoints(self.path / CHECKPOINTS)]
+        try:
+            found = [] if self._is_old else [done for done, _ in checkpoints(self.path / CHECKPOINTS)]
+        except (ValueError, OSError):  # what is wrong with the records counts here
+            return "start the run again in another folder"
         if self._is_old or (found and min(found) > rounds):  # none goes on from what is left
             return "start the run again in another folder"
         back = "go back to the last sound checkpoint" if found else "compute it again from the beginning"

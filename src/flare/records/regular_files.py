@@ -80,8 +80,8 @@ def has_other_names(path: Path) -> bool:
 
 
 def make_own(path: Path, num_bytes: int) -> None:
-    """Put the first bytes of a regular file in its place, on the disk before this returns; under its other names it
-    stays as it is."""
+    """Replace a regular file by a copy of its first bytes, on the disk before this returns; under its other names the
+    file stays as it is."""
     _copy(path, path, num_bytes)
 
 

@@ -57,7 +57,7 @@ def _panel(groups: Sequence[Group], ranking: Ranking) -> Panel:
         f"To {best}, over paired seeds. Bar: 95 % interval; one that reaches 0 leaves open who is ahead.",
         spoken([each.group for each in shown], [mean for mean, _ in rows], lambda mean: f"{mean:+.2f} points"),
         lambda: draw.differences(
-            f"test accuracy (points) less that of\n{cut(best, 48)}",
+            f"test accuracy (points) less that of\n{draw.printed(cut(best, 48))}",
             [each.group.label for each in shown],
             rows,
             [draw.looks(len(groups))[place] for place in places],

@@ -139,7 +139,7 @@ def _difference_panel(name: str, effect: Effect) -> Panel:
         f"To {best}, over pairs of runs. Bar: 95 % interval; one that reaches 0 leaves open which is better.",
         "; ".join(f"{each.label} {mean:+.2f} points" for each, (mean, _) in zip(shown, rows, strict=True)) + ".",
         lambda: draw.differences(
-            f"final test accuracy (points) less that of\n{cut(best, 48)}",
+            f"final test accuracy (points) less that of\n{draw.printed(cut(best, 48))}",
             [each.label for each in shown],
             rows,
             draw.looks(len(shown)),

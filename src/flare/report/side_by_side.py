@@ -1,4 +1,4 @@
-"""Jobs that leave files and nothing else, done side by side in processes that branch off from this one.
+"""Jobs that leave files and nothing else, done side by side in processes that are forked from this one: branches.
 
 A branch begins with all that this process has in memory: nothing is imported anew, and nothing is handed over.
 """
@@ -15,9 +15,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkProcess
+from typing import TYPE_CHECKING
 
 from flare.pools import num_cores
+
+if TYPE_CHECKING:  # Windows has none
+    from multiprocessing.context import ForkProcess
 
 Job = Callable[[], None]
 
@@ -38,7 +41,7 @@ def side_by_side(jobs: Sequence[Job]) -> None:
         for job in jobs:
             job()
         return
-    waiting, going, failed = list(reversed(jobs)), dict[ForkProcess, tuple[Job, float]](), list[Job]()
+    waiting, going, failed = list(reversed(jobs)), dict["ForkProcess", tuple[Job, float]](), list[Job]()
     try:
         while waiting or going:
             while waiting and len(going) < at_once:

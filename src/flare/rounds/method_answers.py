@@ -120,7 +120,7 @@ def as_told(method: Method, now: Round, *, weights: bool = False) -> Round:
 @final
 class Asked:
     """A method that is told of a round, and can be asked whether it has written into what it was told. Its state a
-    method may write to: it is its own."""
+    method should not write to; where one of a user's own does, an error leaves its run at the last checkpoint."""
 
     def __init__(self, name: str, method: Method, now: Round) -> None:
         self.now = as_told(method, now, weights=True)

@@ -82,7 +82,7 @@ def take_turn(lanes: Sequence[Lane], callback: Callback | None) -> None:
 
 @contextmanager
 def joined(lanes: Sequence[Lane]) -> Iterator[None]:
-    """What a GPU is given after it, it does after all that these lanes have begun."""
+    """What a GPU is given after this waits for all that these lanes have begun."""
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from flare.learning.engine import compute_device
 from flare.sweeps.task import Place, Task, placed
 
 _MAX_ON_GPU, _MAX_ON_CPU = 80, 16  # runs in a batch: a GPU wants many devices at once; all their models are in memory
-_MAX_LARGE = 40  # of the network for CIFAR-10: with six processes, 44 filled the memory of an H200, and 73 did not fit
+_MAX_LARGE = 240  # of the network for CIFAR-10 in all processes together: 264 filled the memory of an H200
 _WEIGHTS = {"cifar-cnn": 3.0, "mnist-cnn": 1.0}  # of a round, against that of mnist-cnn
 _SMALL_MODEL, _NOT_TRAINED = 0.1, 0.02
 _BITS_PER_S = 1.3e8  # about what all devices of a cell together send
@@ -33,7 +33,8 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
     for kind in kinds.values():
         kind.sort(key=cost, reverse=True)
         on_gpu = (place.device or compute_device(placed(kind[0], place).learning)) == "cuda"
-        largest, processes = _max_on_gpu(kind[0]) if on_gpu else _MAX_ON_CPU, place.num_processes
+        processes = place.num_processes
+        largest = _max_on_gpu(kind[0], processes) if on_gpu else _MAX_ON_CPU
         in_turn = -(-len(kind) // -(-len(kind) // (largest * processes)))  # runs of all processes at a time
         for begin in range(0, len(kind), in_turn):
             turn = kind[begin : begin + in_turn]
@@ -42,15 +43,16 @@ def batches(tasks: Sequence[Task], place: Place) -> list[list[Task]]:
     return sorted(made, key=lambda batch: sum(map(cost, batch)), reverse=True)
 
 
-def _max_on_gpu(task: Task) -> int:
-    """How many runs like this one are in a batch at most."""
-    return _MAX_LARGE if task.config.learning.model == "cifar-cnn" else _MAX_ON_GPU
+def _max_on_gpu(task: Task, processes: int) -> int:
+    """How many runs like this one are in a batch at most, where so many processes share a GPU."""
+    together = _MAX_LARGE if task.config.learning.model == "cifar-cnn" else _MAX_ON_GPU * processes
+    return min(_MAX_ON_GPU, max(1, together // processes))
 
 
 def _dealt(turn: Sequence[Task], count: int) -> list[list[Task]]:
-    """Runs dealt out in rounds, one to each group: to the one that has the fewest of its policy, or of several such to
-    the one that has the fewest of its seed. How many devices train depends on both, on the policy more. The last one of
-    a round has no choice, so that shares are about even, not more."""
+    """Runs dealt out in rounds, one to each group: each goes to the group, of those that have none of this round yet,
+    with the fewest runs of its policy; of several such, to that with the fewest of its seed. How many devices train
+    depends on both, on the policy more. Shares are even only roughly: the last run of a round has no choice."""
     groups: list[list[Task]] = [[] for _ in range(count)]
     held: list[Counter[object]] = [Counter() for _ in range(count)]  # by group: runs with a policy, and with a seed
     for begin in range(0, len(turn), count):

@@ -22,6 +22,7 @@ def one_thread(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def with_gradients(device: torch.device) -> Iterator[None]:
-    """`one_thread`, and gradients are taken, also where the caller or code of a user's own has turned that off."""
+    """`one_thread`, and gradients are taken, also where the caller or code of a user's own has turned that off with
+    `torch.no_grad` (what was made under `torch.inference_mode` PyTorch itself does not train)."""
     with one_thread(device), torch.inference_mode(mode=False):
         yield

@@ -153,7 +153,7 @@ class Method(Protocol):
         ...
 
     def reducer(self, state: MethodState, now: Round) -> Reducer:
-        """What takes in the updates of this round; `now.weights` is not written to."""
+        """What takes in the updates of this round; `now.weights` must not be written to, and `state` should not."""
         ...
 
 
