@@ -13,7 +13,7 @@ import pytest
 from flare.config import Config, override
 from flare.records.run import RunNumbers, run_of
 from flare.report.curves import time_to_accuracy_s
-from flare.report.effect_sections import differences_in_words, effect_sections
+from flare.report.effect_sections import differences_in_words, effect_sections, left_out
 from flare.report.effects import SweptRun, effects_of
 from flare.report.panels import panel_html
 from flare.rounds import RoundRecord
@@ -76,7 +76,24 @@ def test_pairs_that_are_incomplete_are_left_out(runs: list[SweptRun], record: Ro
     untested = [SweptRun(run(record, 3, [None]), (0, 0))]
     deadline, _ = effects_of(FACTORS, [*runs[1:], *untested], target=0.0)
     assert (deadline.levels[0].pairs, deadline.levels[0].num_runs) == (5, 5)
-    assert deadline.levels[1].num_runs == 6
+    assert deadline.levels[1].num_runs == 5
+
+
+def test_runs_that_go_on_are_not_compared_with_those_that_have_ended(runs: list[SweptRun], record: RoundRecord) -> None:
+    """In a sweep that was interrupted the last ones have had fewer rounds, or were not begun."""
+    on = [replace(each, run=run(record, each.run.config.seed, [None, 0.99], "interrupted")) for each in runs[-6:]]
+    found = [*runs[:-6], *on]  # of the last deadline none has ended
+    deadline, policy = effects_of(FACTORS, found, target=0.0)
+    assert all(math.isnan(level.accuracy.mean) and level.num_runs == 0 for level in deadline.levels)
+    assert deadline.winner == -1
+    assert [level.num_runs for level in policy.levels] == [6, 6]
+    assert policy.levels[1].accuracy.mean == pytest.approx(
+        np.mean([accuracy(d, 1, seed) for d in range(2) for seed in SEEDS])
+    )
+    first, _ = effect_sections(FACTORS, found, target=0.5)
+    assert "Of 18 runs 6 do not count here" in first.text
+    assert [differences_in_words(deadline, place) for place in range(3)] == [("–", "–")] * 3
+    assert left_out(FACTORS, runs) == ""
 
 
 def test_a_run_that_diverged_counts_as_guessing(runs: list[SweptRun], record: RoundRecord) -> None:

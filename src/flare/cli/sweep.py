@@ -155,12 +155,13 @@ def _write(grid: Grid, tasks: Sequence[Task], target: float, out: Path, *, as_js
 
 def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float) -> None:
     """Print a table for each swept setting."""
-    from flare.report.effect_sections import differences_in_words
+    from flare.report.effect_sections import differences_in_words, left_out
     from flare.report.effects import effects_of
     from flare.report.run_words import percent
     from flare.research.sweep_results import swept_runs
 
-    for effect in effects_of(grid.factors, swept_runs(grid, runs), target):
+    begun = swept_runs(grid, runs)
+    for effect in effects_of(grid.factors, begun, target):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         reached = [f"time to {100.0 * target:g} %", "reached"] if target else []
         table.add_column(effect.factor.name, overflow="fold")
@@ -176,3 +177,5 @@ def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float)
         "in nothing else, with their 95 % interval over the seeds."
         + (" Times to the target are of the runs that reached it, as finely as they were tested." if target else "")
     )
+    if missed := left_out(grid.factors, begun):
+        say(missed)

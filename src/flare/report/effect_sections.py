@@ -12,7 +12,7 @@ from matplotlib.ticker import NullFormatter
 from flare.records.run import time_in_words
 from flare.report import run_figures as draw
 from flare.report.curves import MIN_SEEDS, Curve
-from flare.report.effects import Effect, SweptRun, effects_of, mean_accuracy, tested
+from flare.report.effects import Effect, SweptRun, effects_of, mean_accuracy, num_without_partners, with_partners
 from flare.report.page import table
 from flare.report.panels import Panel, Section, nothing
 from flare.report.run_words import percent, points
@@ -40,17 +40,25 @@ ABOUT = (
 
 def effect_sections(factors: Sequence[Factor], runs: Sequence[SweptRun], target: float) -> list[Section]:
     """A section for each swept setting: its values in pictures and in a table."""
-    known = tested(runs)
-    few = f" An interval takes {MIN_SEEDS} seeds." if _num_seeds(known) < MIN_SEEDS else ""
+    few = f" An interval takes {MIN_SEEDS} seeds." if _num_seeds(runs) < MIN_SEEDS else ""
+    about = " ".join(part for part in (ABOUT + few, left_out(factors, runs)) if part)
     return [
         Section(
             f"Effect of {effect.factor.name}",
-            "" if number else ABOUT + few,
-            _panels(f"effect-{number}", effect, factors, known),
-            _table(effect, target, time_in_words(each.run for each in known)),
+            "" if number else about,
+            _panels(f"effect-{number}", effect, factors, runs),
+            _table(effect, target, time_in_words(each.run for each in runs)),
         )
-        for number, effect in enumerate(effects_of(factors, known, target))
+        for number, effect in enumerate(effects_of(factors, runs, target))
     ]
+
+
+def left_out(factors: Sequence[Factor], runs: Sequence[SweptRun]) -> str:
+    """How many runs the effects say nothing of, and why, in words; nothing where they are of all runs."""
+    number = num_without_partners(factors, runs)
+    if not number:
+        return ""
+    return f"Of {len(runs):,} runs {number:,} do not count here: they, or partners of theirs, have not come to an end."
 
 
 def _table(effect: Effect, target: float, clock: str) -> str:
@@ -81,6 +89,8 @@ def differences_in_words(effect: Effect, place: int) -> tuple[str, str]:
     level, equals = effect.levels[place], effect.as_good_as_best()
     if equals[place] and sum(equals) > 1:
         return "no difference" if all(equals) else "best, tied", ""
+    if level.num_runs == 0:
+        return "–", "–"
     if level.difference is None:
         return "best", ""
     return points(level.difference), f"{level.won} of {level.pairs}" if level.pairs else "–"
@@ -92,7 +102,7 @@ def _panels(name: str, effect: Effect, factors: Sequence[Factor], runs: Sequence
     if x is None:
         return [_difference_panel(name, effect)]
     place = next(number for number, factor in enumerate(factors) if factor is effect.factor)
-    of_level = [[each for each in runs if each.levels[place] == level] for level in range(len(x))]
+    of_level = [list(found.values()) for found in with_partners(place, effect.factor, runs)]
     panels = [_line_panel(name, effect.factor, {"": _curve(x, of_level)}, _num_seeds(runs))]
     for other, factor in enumerate(factors):
         if other != place and 1 < len(factor.levels) <= MAX_CURVES and len(panels) < MAX_PICTURES:

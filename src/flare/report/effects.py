@@ -1,8 +1,9 @@
 """What each swept setting does: runs of a sweep that differ in it alone, compared in pairs.
 
-Two runs are a pair where they have the same seed and the same values of all other swept settings. Their differences are
-first averaged over those other settings, then over the seeds, so that an interval tells of seeds, which are
-independent, and not of settings, which are not.
+Two runs are a pair where they have the same seed and the same values of all other swept settings. Of a sweep that is
+not finished only runs count that came to their end and have partners at all values of the setting: others would be
+compared after fewer rounds, or with other seeds and settings. Differences are first averaged over those other settings,
+then over the seeds, so that an interval tells of seeds, which are independent, and not of settings, which are not.
 """
 
 from __future__ import annotations
@@ -85,16 +86,32 @@ class Effect:
 
 
 def effects_of(factors: Sequence[Factor], runs: Sequence[SweptRun], target: float) -> list[Effect]:
-    """The effect of each factor that has more than one level; runs without a test are left out. `target` is the test
-    accuracy to which the time is told; 0: none."""
-    return [
-        _effect(place, factor, tested(runs), target) for place, factor in enumerate(factors) if len(factor.levels) > 1
-    ]
+    """The effect of each factor that has more than one level. `target` is the test accuracy to which the time is told;
+    0: none."""
+    return [_effect(place, factor, runs, target) for place, factor in enumerate(factors) if len(factor.levels) > 1]
 
 
-def tested(runs: Sequence[SweptRun]) -> list[SweptRun]:
-    """The runs that have a final accuracy."""
-    return [each for each in runs if math.isfinite(each.run.final_accuracy)]
+def with_partners(place: int, factor: Factor, runs: Sequence[SweptRun]) -> list[dict[Pair, SweptRun]]:
+    """Of each level of a factor the runs that came to their end and have partners at all other levels."""
+    of_level: list[dict[Pair, SweptRun]] = [{} for _ in factor.levels]
+    for each in runs:
+        if each.run.ended and math.isfinite(each.run.final_accuracy):
+            others = (*each.levels[:place], *each.levels[place + 1 :])
+            of_level[each.levels[place]][others, each.run.config.seed] = each
+    full = set.intersection(*map(set, of_level))
+    return [{pair: each for pair, each in found.items() if pair in full} for found in of_level]
+
+
+def num_without_partners(factors: Sequence[Factor], runs: Sequence[SweptRun]) -> int:
+    """How many runs say nothing of any setting, for want of an end, a test or partners."""
+    heard = {
+        id(each)
+        for place, factor in enumerate(factors)
+        if len(factor.levels) > 1
+        for found in with_partners(place, factor, runs)
+        for each in found.values()
+    }
+    return sum(id(each) not in heard for each in runs)
 
 
 def mean_accuracy(runs: Sequence[SweptRun]) -> Estimate:
@@ -103,10 +120,7 @@ def mean_accuracy(runs: Sequence[SweptRun]) -> Estimate:
 
 
 def _effect(place: int, factor: Factor, runs: Sequence[SweptRun], target: float) -> Effect:
-    of_level: list[dict[Pair, RunNumbers]] = [{} for _ in factor.levels]
-    for each in runs:
-        others = (*each.levels[:place], *each.levels[place + 1 :])
-        of_level[each.levels[place]][others, each.run.config.seed] = each.run
+    of_level = [{pair: each.run for pair, each in found.items()} for found in with_partners(place, factor, runs)]
     accuracies = [{pair: run.final_accuracy for pair, run in found.items()} for found in of_level]
     means = [_over_seeds(found) for found in accuracies]
     known = [mean.mean if mean.count else -math.inf for mean in means]
