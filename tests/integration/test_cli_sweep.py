@@ -106,6 +106,22 @@ def test_the_report_has_the_effect_of_each_setting(done: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_flare_report_of_its_folder_has_the_effects_too(done: Path, tmp_path: Path, capsys: Capsys) -> None:
+    figures = tmp_path / "figures"
+    asked = ["--out", "page.html", "--figures", str(figures), "--format", "svg"]
+    assert flare(capsys, "report", str(done), *asked)[0] == 0
+    own, page = (done / "report.html").read_text(), Path("page.html").read_text()
+    for text in ("<h1>Sweep: 2 values of learning.local_lr and 2 values of scheduling.policy with", "Effect of "):
+        assert own.count(text) == page.count(text) > 0
+    assert {"effect-0.svg", "effect-0-1.svg", "effect-1.svg"} <= {path.name for path in figures.iterdir()}
+    shutil.copytree(done, "copy")
+    Path("copy/sweep.json").write_text('{"format": "flare-sweep", "swept": 3}')
+    code, _, err = flare(capsys, "report", "copy", "--out", "other.html")
+    assert code == 2
+    assert "what is swept is not known; put it back from a copy, or name copy/runs" in err
+    assert flare(capsys, "report", "copy/runs", "--out", "other.html")[0] == 0
+
+
 def test_the_same_command_does_what_is_missing_and_nothing_twice(done: Path, workplace: Path, capsys: Capsys) -> None:
     out = Path(shutil.copytree(done, workplace / "out"))
     gone = sorted((out / "runs").iterdir())[4:6]

@@ -35,16 +35,18 @@ def report(
     from flare.report.paper_figures import write_paper_figures  # here, because matplotlib takes its time to import
     from flare.report.run_report import read_runs, refuse_other_names, write_page
     from flare.research.loading import run_folders_in
+    from flare.research.sweep_results import sweep_in
 
     load_named(plugin)
     page = out if out is not None or figures is not None else Path("report.html")
     if page is not None:
         refuse_other_names(page)
     runs = read_runs([run for folder in folders for run in run_folders_in(folder)])
+    first, opening = sweep_in(folders[0], runs) if len(folders) == 1 else ([], None)
     number = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     if figures is not None:
-        written = write_paper_figures(runs, figures, format_ or ["pdf"], style)
+        written = write_paper_figures(runs, figures, format_ or ["pdf"], style, first=first)
         say(f"{len(written)} figures of {number} are in {figures}.")
     if page is not None:
-        write_page(runs, page)
+        write_page(runs, page, first=first, opening=opening)
         say(f"The report on {number} is in {page}.")

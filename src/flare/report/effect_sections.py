@@ -176,7 +176,7 @@ def _line_panel(name: str, factor: Factor, curves: Mapping[str, Curve], num_seed
 
 def _lines(x_label: str, curves: Mapping[str, Curve]) -> Figure:
     looks = draw.looks(len(curves))
-    figure = draw.lines(x_label, "final test accuracy", list(curves.values()), looks, percent=True)
+    figure = draw.lines(x_label, "final test accuracy", list(curves.values()), looks, percent=True, whole_bands=True)
     axes, x = figure.axes[0], next(iter(curves.values())).x
     if x[0] > 0.0 and x[-1] >= _LOG_FROM * x[0]:
         axes.set_xscale("log")

@@ -17,7 +17,7 @@ from flare.reading import read_small
 from flare.records.run import RunNumbers
 from flare.report import FIGURE_FORMATS
 from flare.report.figures import house_style, save
-from flare.report.panels import Panel
+from flare.report.panels import Panel, Section
 from flare.report.run_figures import LEGEND_ROW_IN, columns_for, legend, looks
 from flare.report.run_groups import Group
 from flare.report.run_report import contents
@@ -45,9 +45,15 @@ MAX_PIXELS = 1e8
 
 
 def write_paper_figures(
-    runs: Sequence[RunNumbers], folder: Path, formats: Sequence[str] = ("pdf",), style: str = ""
+    runs: Sequence[RunNumbers],
+    folder: Path,
+    formats: Sequence[str] = ("pdf",),
+    style: str = "",
+    *,
+    first: Sequence[Section] = (),
 ) -> list[Path]:
-    """Write every picture of the report on runs into a folder as NAME.FORMAT; the paths of the files.
+    """Write every picture of the report on runs into a folder as NAME.FORMAT, those of the sections `first` too; the
+    paths of the files.
 
     `style` is a file of matplotlib settings (or the name of a style that matplotlib knows); what it sets takes the
     place of ours, its figure.figsize that of a column. The key stands below the axes; where a style sets legend.loc,
@@ -66,7 +72,7 @@ def write_paper_figures(
     groups, sections = contents(runs)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for panel in (panel for section in sections for panel in section.panels if panel.draw is not None):
+    for panel in (panel for section in (*first, *sections) for panel in section.panels if panel.draw is not None):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of fonts and layouts that a style cannot have: the picture shows it

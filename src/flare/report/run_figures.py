@@ -74,6 +74,9 @@ def _colours() -> Sequence[str]:
     return [to_hex(colour) for colour in cycle.by_key()["color"]]
 
 
+_HANDLE = 3.2  # as wide as so many letters: dashes show
+
+
 def legend(figure: Figure, drawn: Mapping[str, Look], *, inside: bool = False, columns: int = 0) -> None:
     """The key to the curves, below all panels, in so many `columns` (0: as many as fit), or `inside` the first, where
     the style of the moment says; groups in the background are one entry."""
@@ -92,10 +95,12 @@ def legend(figure: Figure, drawn: Mapping[str, Look], *, inside: bool = False, c
         for label, look in named.items()
     ]
     if inside:
-        figure.axes[0].legend(handles=handles, fontsize=_key_size())
+        figure.axes[0].legend(handles=handles, fontsize=_key_size(), handlelength=_HANDLE)
         return
     columns = columns or columns_for(list(named), float(figure.get_figwidth()))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=_key_size())
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, fontsize=_key_size(), handlelength=_HANDLE
+    )
 
 
 def _key_size() -> float | str:
@@ -121,9 +126,16 @@ def at_whole_numbers(axes: Axes) -> None:
 
 
 def lines(
-    x_label: str, y_label: str, curves: Sequence[Curve], drawn: Sequence[Look], *, percent: bool = False
+    x_label: str,
+    y_label: str,
+    curves: Sequence[Curve],
+    drawn: Sequence[Look],
+    *,
+    percent: bool = False,
+    whole_bands: bool = False,
 ) -> Figure:
-    """Means with their bands, the first curve on top; pale where only some of the seeds go on."""
+    """Means with their bands, the first curve on top; pale where only some of the seeds go on. `whole_bands`: the panel
+    reaches as far as they do."""
     figure, axes = _panel()
     for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
         draw_curve(axes, curve, look, place)
@@ -132,7 +144,7 @@ def lines(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(*_reach(curves))
+        axes.set_ylim(*_reach(curves, math.inf if whole_bands else 0.3))
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
         if all((curve.mean <= 1.0).all() for curve in curves):  # shares of a whole
@@ -144,16 +156,17 @@ def lines(
     return figure
 
 
-def _reach(curves: Sequence[Curve]) -> tuple[float, float]:
-    """What a panel shows: all means, and of the bands what does not squeeze them; nothing below zero is needed."""
+def _reach(curves: Sequence[Curve], beyond: float) -> tuple[float, float]:
+    """What a panel shows: all means, and of the bands what reaches no farther `beyond` them than this share of their
+    height; nothing below zero is needed."""
     means = np.concatenate([curve.mean for curve in curves])
     bands = np.concatenate([part for curve in curves for part in (curve.low, curve.high)] + [means])
     low, high = np.nanmin(means), np.nanmax(means)
     if low == high == 0.0:
         return -0.04 * ALL_ZERO, ALL_ZERO
     room = (high - low) or abs(high)
-    bottom = max(np.nanmin(bands), low - 0.3 * room, min(low, 0.0)) - 0.04 * room
-    return bottom, min(np.nanmax(bands), high + 0.3 * room) + 0.04 * room
+    bottom = max(np.nanmin(bands), low - beyond * room, min(low, 0.0)) - 0.04 * room
+    return bottom, min(np.nanmax(bands), high + beyond * room) + 0.04 * room
 
 
 def draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:

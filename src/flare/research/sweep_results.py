@@ -17,11 +17,13 @@ from flare.records.run import RunNumbers, read_run
 from flare.report.curves import time_to_accuracy_s
 from flare.report.effect_sections import effect_sections
 from flare.report.effects import SweptRun
-from flare.report.run_report import write_page
+from flare.report.panels import Section
+from flare.report.run_report import Opening, write_page
 from flare.research.export import csv_bytes, parquet_bytes
 from flare.research.tables import Columns, texts
 from flare.sweeps import Task
-from flare.sweeps.grid import Grid, value_text
+from flare.sweeps.grid import Grid, factors_in, levels_of, value_text
+from flare.sweeps.sweep_file import Factor
 
 CSV, PARQUET, PAGE = "results.csv", "results.parquet", "report.html"
 NOT_BEGUN = "not begun"
@@ -109,5 +111,24 @@ def write_sweep_report(grid: Grid, runs: Sequence[RunNumbers | None], target: fl
     begun = swept_runs(grid, runs)
     if not begun:
         return None
-    write_page([each.run for each in begun], out / PAGE, first=effect_sections(grid.factors, begun, target))
+    first, opening = effects_told(grid.factors, begun, target)
+    write_page([each.run for each in begun], out / PAGE, first=first, opening=opening)
     return out / PAGE
+
+
+def effects_told(factors: Sequence[Factor], begun: Sequence[SweptRun], target: float) -> tuple[list[Section], Opening]:
+    """What the report of a sweep has before that of its runs."""
+    swept = " and ".join(f"{len(factor.levels)} values of {factor.name}" for factor in factors)
+    data = " and ".join(sorted({each.run.data for each in begun}))
+    return effect_sections(factors, begun, target), Opening(f"Sweep: {swept} on {data}", "")
+
+
+def sweep_in(folder: Path, runs: Sequence[RunNumbers]) -> tuple[list[Section], Opening | None]:
+    """The same of a folder and the runs in it, where it is that of a sweep: nothing otherwise. Time is told to the
+    target of the runs. ValueError where its description is damaged."""
+    factors = factors_in(folder)
+    placed = [(run, levels_of(factors, run.config)) for run in runs]
+    begun = [SweptRun(run, levels) for run, levels in placed if levels is not None]
+    if not factors or not begun:
+        return [], None
+    return effects_told(factors, begun, begun[0].run.config.run.target_accuracy)

@@ -24,6 +24,7 @@ from flare.sweeps.description import (
     differing_settings,
     differing_value,
     plain,
+    read_description,
 )
 from flare.sweeps.parts import check_parts
 from flare.sweeps.sweep_file import Factor, SweepFile
@@ -110,6 +111,32 @@ def begin_sweep(grid: Grid, out: Path) -> bool:
         check=lambda: check_grid(grid),
         differing=lambda before: _difference(before, described),
     )
+
+
+def factors_in(folder: Path) -> tuple[Factor, ...]:
+    """What the runs in a folder sweep, by its sweep.json; nothing where it has none. Values are as JSON gives them
+    back. ValueError where the file is damaged."""
+    if not (folder / FILE).exists():
+        return ()
+    try:
+        swept = read_description(folder / FILE, _FORMAT, "sweep")["swept"]
+        return tuple(Factor(tuple(each["settings"]), tuple(map(tuple, each["values"]))) for each in swept)
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(
+            f"{folder / FILE} is not as flare sweep wrote it, so that what is swept is not known; put it back from a "
+            f"copy, or name {folder / RUNS} for the runs alone"
+        ) from None
+
+
+def levels_of(factors: Sequence[Factor], config: Config) -> tuple[int, ...] | None:
+    """The place of a run among the levels of `factors_in`; None where it has none."""
+    try:
+        own = [tuple(plain(setting_in(config, key)) for key in factor.keys) for factor in factors]
+    except (KeyError, TypeError):  # of a run that was put there
+        return None
+    if not all(values in factor.levels for values, factor in zip(own, factors, strict=True)):
+        return None
+    return tuple(factor.levels.index(values) for values, factor in zip(own, factors, strict=True))
 
 
 def _settings(factors: Sequence[Factor], levels: Sequence[int]) -> dict[str, Any]:
