@@ -236,6 +236,8 @@ def all_finite(weights: Tensor) -> bool:
 
 def which_are_finite(vectors: Sequence[Tensor]) -> list[bool]:
     """`all_finite` of each; a GPU is waited for once. They need not all lie on the same device."""
+    if len(vectors) == 1:
+        return [all_finite(vectors[0])]
     sums: dict[int, float] = {}
     for device in {each.device for each in vectors}:
         places = [place for place, each in enumerate(vectors) if each.device == device]

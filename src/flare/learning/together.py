@@ -17,7 +17,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from flare.learning.aggregate import RunningMean
+from flare.learning.aggregate import Mean, RunningMean
 
 Adder = Callable[[Sequence[Sequence[Tensor]]], list[Tensor]]
 """The sum of each group of vectors, in float64."""
@@ -41,6 +41,11 @@ class MeansTogether:
         noted = () if self._add in _FAILED else kept
         self._kept = {id(vector): vector for vector in noted if add is not None or _is_for_kernel(vector)}
         self._means: list[_Mean] = []
+
+    @property
+    def new_mean(self) -> Callable[[], Mean]:
+        """What makes a mean: a plain one where nothing is kept, as on a CPU."""
+        return self.new if self._kept else RunningMean
 
     def new(self) -> _Mean:
         """One more mean."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -20,6 +21,11 @@ _BLANK = "0" * 64
 _BEFORE_DIGEST = rb'"flare":"{\"sha256\":\"'  # JSON inside a JSON text; an unescaped quote occurs in no text
 _MAX_HEADER = 100_000_000  # safetensors write no longer one
 _CHUNK = 1 << 20
+_KINDS = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+"""What the format calls types of numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +42,32 @@ class Snapshot:
 
 
 def encode(snapshot: Snapshot, check: str) -> list[bytes | memoryview]:
-    """The content of a checkpoint, in pieces to be written one after the other.
+    """The content of a checkpoint, in pieces to be written one after the other, before the tensors change: theirs are
+    their own memory, where they lie on the CPU.
 
-    `check` is that of the last record before the snapshot: it tells which records the snapshot continues.
+    `check` is that of the last record before the snapshot: it tells which records the snapshot continues. ValueError
+    for a type of numbers that the format does not have.
     """
     facts = {"sha256": _BLANK, "rounds_done": snapshot.rounds_done, "check": check, "numbers": snapshot.numbers}
-    # Copies, for safetensors refuse tensors that share memory.
-    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in snapshot.tensors.items()}
-    content = memoryview(safetensors.torch.save(tensors, {"flare": json.dumps(facts, separators=(",", ":"))}))
-    header = bytes(content[: 8 + int.from_bytes(content[:8], "little")])
-    digest_at = _digest_at(header)
-    digest = hashlib.sha256(content).hexdigest()
-    return [content[:digest_at], digest.encode(), content[digest_at + len(_BLANK) :]]
+    header: dict[str, Any] = {"__metadata__": {"flare": json.dumps(facts, separators=(",", ":"))}}
+    pieces, end = [], 0
+    for name, tensor in sorted(snapshot.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
+        kind = _KINDS.get(tensor.dtype)
+        if kind is None:
+            raise ValueError(
+                f"'{name}' is a tensor of {tensor.dtype}, which no checkpoint can hold; keep other numbers"
+            )
+        pieces.append(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        begin, end = end, end + len(pieces[-1])
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # numbers begin at a multiple of their size: the longest come first
+    head = len(text).to_bytes(8, "little") + text
+    digest_at = _digest_at(head)
+    sha256 = hashlib.sha256(head)
+    for piece in pieces:
+        sha256.update(piece)
+    return [head[:digest_at], sha256.hexdigest().encode(), head[digest_at + len(_BLANK) :], *pieces]
 
 
 def decode(file: BinaryIO, size: int) -> tuple[Snapshot, str]:

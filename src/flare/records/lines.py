@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 from flare.records.old_format import FORMAT_1, renamed
 
 _DIGITS = 16
+_SHA256 = hashlib.sha256()  # of nothing: a copy of it is there sooner than a new one
 _BEFORE_CHECK = b',"check":"'
 _AFTER_CHECK = b'"}\n'
 _SEAL = len(_BEFORE_CHECK) + _DIGITS + len(_AFTER_CHECK)
@@ -161,7 +162,9 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _check(before: str, body: bytes) -> str:
-    return hashlib.sha256(before.encode() + body).hexdigest()[:_DIGITS]
+    digest = _SHA256.copy()
+    digest.update(before.encode() + body)
+    return digest.hexdigest()[:_DIGITS]
 
 
 def _plain(value: Any) -> Any:

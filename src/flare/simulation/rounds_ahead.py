@@ -24,6 +24,7 @@ class RoundsAhead(Generic[MADE]):
     def __init__(self, num_rounds: int) -> None:
         self._num_rounds = num_rounds
         self._made: dict[int, MADE] = {}
+        self._size, self._growth = 1, 2
         self._at_once = iter((1, 1 + next(_turns) % MAX_ROUNDS))
 
     def round(self, index: int, make: Make[MADE]) -> MADE:
@@ -44,17 +45,20 @@ class RoundsAhead(Generic[MADE]):
         return self._made.get(index)
 
     def _from(self, index: int, make: Make[MADE], rounds: int) -> Iterator[tuple[int, MADE]]:
-        """One round, then two, four and so on at once, until they have taken long enough."""
-        begin, end = time.perf_counter(), min(index + rounds, self._num_rounds)
-        size, growth = 1, 2
-        while index < end and time.perf_counter() - begin <= _MAX_S:
-            numbers = range(index, min(index + size, end))
+        """Some rounds at once, and again, until they have taken long enough: first one, then twice as many each time,
+        as long as that takes little time."""
+        begin_s, end = time.perf_counter(), min(index + rounds, self._num_rounds)
+        now_s = begin_s
+        while index < end and now_s - begin_s <= _MAX_S:
+            numbers = range(index, min(index + self._size, end))
             try:
                 made = make(numbers)
             except Exception:  # as where a trace ends: raised again when the run comes to that round, if it does
                 if len(numbers) == 1:
                     return
-                size = growth = 1  # those before it, one by one
+                self._size = self._growth = 1  # those before it one by one
                 continue
             yield from zip(numbers, made, strict=True)
-            index, size = numbers.stop, size * growth
+            index, before_s, now_s = numbers.stop, now_s, time.perf_counter()
+            is_quick = now_s - before_s < 0.25 * _MAX_S
+            self._size = min(MAX_ROUNDS, self._growth * self._size) if is_quick else max(1, self._size // 2)

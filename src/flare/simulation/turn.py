@@ -113,7 +113,7 @@ def applied(
     means = MeansTogether(
         update.delta for each, is_plain in zip(taken, plain, strict=True) if is_plain for update in each
     )
-    new_means = [means.new if is_plain else RunningMean for is_plain in plain]
+    new_means = [means.new_mean if is_plain else RunningMean for is_plain in plain]
     coded = [each if member.simulation.station.codes else [] for member, each in zip(members, taken, strict=True)]
     arrived = [
         member.simulation.arrived(member.state, plan, own, each, new_mean, norms)

@@ -47,6 +47,8 @@ class Round:
 
     def changed_from(self, before: Round) -> list[str]:
         """The names of the arrays that are not what they were."""
+        if self is before:
+            return []
         was = before._arrays()
         return [name for name, each in self._arrays().items() if each.tobytes() != was[name].tobytes()]
 

@@ -73,6 +73,7 @@ class Flare(PlainMethod):
 
 
 def _first_tau(state: MethodState, now: Round) -> Tensor:
-    """The tensor of the state itself, once it is known: a new one made of its memory would keep all before it alive."""
+    """The tensor of the state itself, once it is known: a new one made of its memory would keep all before it alive.
+    It is known of a selected device when it is of any: devices that report are enrolled."""
     first = state["first_tau"].cpu()
-    return first if first.numpy().any() else torch.tensor(now.tau, dtype=torch.float64)
+    return first if first.numpy()[now.selected[0]] > 0.0 else torch.tensor(now.tau, dtype=torch.float64)
