@@ -303,8 +303,10 @@ def _history(
     underway: Underway | None,
 ) -> History:
     """The history with what the devices that sent have shown; their times as measured, or else as planned."""
-    place = {device: k for k, device in enumerate(plan.selected.tolist())}
-    among = [place[device] for device in sent]  # their places among the selected
+    among: slice | list[int] = slice(None)  # their places among the selected
+    if len(sent) < len(plan.selected):
+        place = {device: k for k, device in enumerate(plan.selected.tolist())}
+        among = [place[device] for device in sent]
     history = plan.history if underway is None else plan.history.with_rows(age=underway.age.astype(np.float64))
     energy_j = plan.compute_energy_j[plan.schedule.selected] + plan.upload_energy_j
     if plan.lost.size:
