@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ from flare.data.dataset import Dataset
 from flare.records import RunFolder
 from flare.records.run import read_run
 from flare.rng import stream
-from flare.rounds.identity import source_of
+from flare.rounds.code_text import source_of, text_of
 from flare.scheduling import POLICIES, admit, policy
 from flare.simulation import Member, Simulation, drive, resume
 from tests import ready_python
@@ -123,12 +124,14 @@ def test_a_folder_that_was_left_before_the_first_round_can_be_begun(tmp_path: Pa
     assert len(continued(tmp_path / "run")) == 6
 
 
-def test_code_without_a_source_is_told_apart_by_what_it_was_compiled_to() -> None:
-    def typed(text: str) -> Any:
-        there: dict[str, Any] = {}
-        exec(compile(text, "<stdin>", "exec"), there)
-        return there["mine"]
+def typed(text: str) -> Any:
+    """What a text names `mine`."""
+    there: dict[str, Any] = {}
+    exec(compile(text, "<stdin>", "exec"), there)
+    return there["mine"]
 
+
+def test_code_without_a_source_is_told_apart_by_what_it_was_compiled_to() -> None:
     one, same, other = (typed(f"def mine(x, y=1):\n    return x + {n}\n") for n in (1, 1, 2))
     assert source_of(one) == source_of(same) != source_of(other)
     first, second = (typed(f"class mine:\n    def f(self):\n        return lambda: {n}\n") for n in (1, 2))
@@ -144,3 +147,38 @@ def test_code_without_a_source_is_told_apart_by_what_it_was_compiled_to() -> Non
         assert " at 0x" not in source_of(first)
     one.__module__ = None
     assert "0x" not in source_of(one)
+
+
+def test_what_own_code_uses_by_name_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A constant, a helper, a module beside it and what is around a function: a change of any makes it another."""
+    texts = {
+        "K = %d\ndef mine(x):\n    return x + K\n": (1, 2),
+        "K = (1, %d)\nclass mine:\n    def f(self, x):\n        return [K for _ in x]\n": (1, 2),
+        "def help(x):\n    return x + %d\ndef mine(x):\n    return help(x)\n": (1, 2),
+        "def around(k):\n    def mine(x):\n        return x + k\n    return mine\nmine = around(%d)\n": (1, 2),
+        "import functools\ndef f(x, k):\n    return x + k\nhelp = functools.partial(f, k=%d)\n"
+        "def mine(x):\n    return help(x)\n": (1, 2),
+        "import math\nimport numpy as np\nK = %d\ndef mine(x):\n    return np.sum(x) + math.pi * K\n": (1, 2),
+    }
+    for text, values in texts.items():
+        first, same, other = (typed(text % value) for value in (values[0], *values))
+        assert text_of(first) == text_of(same) != text_of(other), text
+        assert len(text_of(first)) < 2000, "not what is installed"
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for number in (1, 2):
+        (tmp_path / "helps_mine.py").write_text(f"K = {number}  # {'longer' * number}\n")
+        monkeypatch.delitem(sys.modules, "helps_mine", raising=False)
+        importlib.invalidate_caches()
+        found.append(text_of(typed("import helps_mine\ndef mine(x):\n    return x + helps_mine.K\n")))
+    assert found[0] != found[1]
+
+
+def test_what_changes_while_a_run_goes_on_does_not_make_its_code_another() -> None:
+    mine = typed(
+        "calls, seen, K = 0, [], 1\ndef count():\n    global calls\n    calls += 1\n"
+        "def mine(x):\n    count()\n    seen.append(x)\n    return x + calls + K\n"
+    )
+    before = text_of(mine)
+    mine(1)
+    assert text_of(mine) == before

@@ -312,6 +312,9 @@ class Config:
 
     def __post_init__(self) -> None:
         check(self, "")
+        for each in self.plugins:
+            if "\0" in each:
+                raise ValueError(f"plugins: {each!r:.80} is no path of a file: it has a NUL character")
         object.__setattr__(self, "plugins", tuple(dict.fromkeys(map(os.path.abspath, self.plugins))))
 
 

@@ -33,7 +33,8 @@ def run_folders_in(folder: Path) -> list[Path]:
         return [folder]
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}; give the folder of a run (--out of flare run)")
-    found = sorted(manifest.parent for manifest in folder.rglob(FILE) if is_run_folder(manifest.parent))
+    # What vanishes meanwhile, or may not be entered, is passed over: runs may be going on there.
+    found = sorted(Path(each) for each, _, names in os.walk(folder) if FILE in names and is_run_folder(Path(each)))
     if not found:
         if os.path.lexists(folder / FILE):
             read_manifest(folder)  # says what is wrong with it

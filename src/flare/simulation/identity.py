@@ -13,7 +13,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from flare.data.dataset import Dataset
-from flare.rounds.identity import checksum, source_of
+from flare.rounds.code_text import text_of
+from flare.rounds.identity import checksum
 from flare.types import Indices
 from flare.wireless.trace import Trace
 
@@ -34,9 +35,9 @@ def data_identity(
 
 
 def model_identity(module: nn.Module, start: Tensor, name: str, *, own: bool) -> dict[str, str]:
-    """The model in words, its layers (with the source of those that are not torch's), and its start weights."""
+    """The model in words, its layers (with the text of those that are not torch's), and its start weights."""
     classes = sorted({type(each) for each in module.modules()}, key=lambda each: each.__qualname__)
-    sources = [source_of(each) for each in classes if not each.__module__.startswith(("torch.", "flare."))]
+    sources = [text_of(each) for each in classes if not each.__module__.startswith(("torch.", "flare."))]
     buffers = [each.detach().cpu().numpy() for _, each in sorted(module.named_buffers())]
     return {
         "model": f"own model {type(module).__name__}, {len(start)} weights" if own else name,

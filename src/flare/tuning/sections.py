@@ -184,7 +184,7 @@ def search_in_words(trials: Sequence[Trial], aim: Aim) -> str:
     reached = sum(trial.reached for trial in trials)
     same = sum(trial.same_as >= 0 for trial in trials)
     parts = [f"{reached} reached the target with every seed"] if aim.has_target else []
-    parts += [f"{pruned} were pruned as hopeless"] if pruned else []
+    parts += [f"{pruned} {'was' if pruned == 1 else 'were'} pruned as hopeless"] if pruned else []
     parts += [f"in {diverged} a run diverged"] if diverged else []
     parts += (
         [f"{len(impossible)} had settings that no run can have together ({impossible[0].why})"] if impossible else []
