@@ -147,7 +147,7 @@ def test_in_the_first_minute_three_real_nodes_train(place: World) -> None:
     for line in others:
         place.do(["bash", "-c", line])
         wait_until(lambda: listens(place.port("superlink")), 60, "the SuperLink listens")
-    recorded = RunFolder.open(place.folder / "out" / "first").records()
+    recorded = RunFolder.open(place.folder / "out" / "minute").records()
     assert [(each["available"], each["faults"], each["why_nobody"]) for each in recorded] == 2 * [(3, [], "")]
     assert all(each["sent"] == each["selected"] != [] for each in recorded)
     assert all(speed > 0.0 for each in recorded for speed in each["samples_per_s"])

@@ -42,6 +42,9 @@ def odd_tensors():
         "wants a gradient": torch.ones(2, requires_grad=True),
         "scalar": torch.tensor(3, dtype=torch.int64),
         "nothing": torch.zeros(0, 4),
+        "nothing, again and again": torch.zeros(1).as_strided((0,), (0,)),
+        "one of many": torch.arange(6.0)[4:5].as_strided((1,), (0,), 4),
+        "one number for all": torch.full((1,), 0.25).expand(3),
         "half": torch.ones(3, dtype=torch.bfloat16),
         "flags": torch.tensor([True, False]),
         "flare": torch.ones(1),
@@ -70,6 +73,11 @@ def test_the_same_snapshot_gives_the_same_bytes():
     numbers = {f"number {k}": k for k in range(20)}
     contents = {content_of(Snapshot(1, odd_tensors(), numbers)) for _ in range(5)}
     assert len(contents) == 1
+
+
+def test_numbers_that_the_format_does_not_have_are_refused():
+    with pytest.raises(ValueError, match=r"'phase' is a tensor of torch.complex64, which no checkpoint can hold"):
+        content_of(Snapshot(1, {"phase": torch.zeros(2, dtype=torch.complex64)}, {}))
 
 
 def test_a_snapshot_without_tensors_comes_back():

@@ -57,7 +57,9 @@ def encode(snapshot: Snapshot, check: str) -> list[bytes | memoryview]:
             raise ValueError(
                 f"'{name}' is a tensor of {tensor.dtype}, which no checkpoint can hold; keep other numbers"
             )
-        pieces.append(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        numbers = tensor.detach().cpu().contiguous()
+        in_a_row = numbers.as_strided((numbers.numel(),), (1,))  # of few numbers a stride may say something else
+        pieces.append(in_a_row.view(torch.uint8).numpy().data)
         begin, end = end, end + len(pieces[-1])
         header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()

@@ -135,4 +135,6 @@ def refuse_other_driver(folder: RunFolder, driver: str) -> None:
     made_by = folder.manifest.get("driver", "simulation")
     if made_by != driver:
         how = " with flwr run and the same folder" if made_by == "flower" else ""
-        raise ValueError(f"{folder.path} is a run on {made_by}, not on {driver}; continue it there{how}, or name another folder")
+        raise ValueError(
+            f"{folder.path} is a run on {made_by}, not on {driver}; continue it there{how}, or name another folder"
+        )
