@@ -51,7 +51,7 @@ class Flare(PlainMethod):
     def enrol(self, state: MethodState, tau: Floats) -> MethodState:
         """Of a device that was not there in the first round, the first steps that it reports."""
         known = state["first_tau"].cpu().numpy()
-        if len(known) == len(tau) and known.all():
+        if len(known) == len(tau) == np.count_nonzero(known):
             return state
         first = np.zeros(len(tau))
         first[: len(known)] = known
