@@ -201,7 +201,9 @@ def test_runs_that_are_missing_or_diverged_are_counted_by_cell() -> None:
     diverged, missing = told_of_runs(counts, 3).split("\n\n")
     assert diverged == "**What diverges.** 3 of 15 runs: here (3). 2 of them are of `b`."
     assert "3 of 18 runs" in missing
-    assert "here, of `b`; there, of `b`." in missing
+    assert "here, of `b`; there, of `b` (2)." in missing
+    assert told_of_runs({"here": {"a": (3, 1), "b": (3, 1)}}, 3) == "**What diverges.** 2 of 6 runs: here (2)."
+    assert told_of_runs({"here": {"a": (3, 1)}}, 3) == "**What diverges.** 1 of 3 runs: here (1)."
 
 
 @pytest.mark.parametrize("name", RECORDED)

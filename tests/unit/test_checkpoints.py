@@ -81,6 +81,12 @@ def test_numbers_that_the_format_does_not_have_are_refused():
         content_of(Snapshot(1, {"phase": torch.zeros(2, dtype=torch.complex64)}, {}))
 
 
+@pytest.mark.parametrize("name", ["__metadata__", "\ud800"])
+def test_names_that_could_not_be_read_back_are_refused(name):
+    with pytest.raises(ValueError, match="use another name"):
+        content_of(Snapshot(1, {name: torch.zeros(2)}, {}))
+
+
 def test_a_snapshot_without_tensors_comes_back():
     assert decoded(content_of(Snapshot(0, {}, {}))).tensors == {}
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import linecache
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,36 +153,82 @@ def test_code_without_a_source_is_told_apart_by_what_it_was_compiled_to() -> Non
     assert "0x" not in source_of(one)
 
 
-def test_what_own_code_uses_by_name_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A constant, a helper, a module beside it and what is around a function: a change of any makes it another."""
-    texts = {
-        "K = %d\ndef mine(x):\n    return x + K\n": (1, 2),
-        "K = (1, %d)\nclass mine:\n    def f(self, x):\n        return [K for _ in x]\n": (1, 2),
-        "def help(x):\n    return x + %d\ndef mine(x):\n    return help(x)\n": (1, 2),
-        "def around(k):\n    def mine(x):\n        return x + k\n    return mine\nmine = around(%d)\n": (1, 2),
-        "import functools\ndef f(x, k):\n    return x + k\nhelp = functools.partial(f, k=%d)\n"
-        "def mine(x):\n    return help(x)\n": (1, 2),
-        "import math\nimport numpy as np\nK = %d\ndef mine(x):\n    return np.sum(x) + math.pi * K\n": (1, 2),
-    }
-    for text, values in texts.items():
-        first, same, other = (typed(text % value) for value in (values[0], *values))
-        assert text_of(first) == text_of(same) != text_of(other), text
-        assert len(text_of(first)) < 2000, "not what is installed"
+def written(folder: Path, text: str) -> Any:
+    """What a module of this text names `mine`, in a file, under a name that is always the same."""
+    (folder / "own_code.py").write_text(text)
+    sys.modules.pop("own_code", None)
+    importlib.invalidate_caches()
+    linecache.checkcache()
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        return importlib.import_module("own_code").mine
+    finally:
+        sys.dont_write_bytecode = before
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of modules of a user's own."""
     monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in ("own_code", "helps_mine"):
+        sys.modules.pop(name, None)
+
+
+USES = {
+    "a constant": "K = %d\ndef mine(x):\n    return x + K\n",
+    "a table": "K = [1, %d]\ndef mine(x):\n    return [lambda: K for _ in x]\n",
+    "an object": "class C:\n    def __init__(self, k):\n        self.k = k\nc = C(%d)\ndef mine(x):\n    return c.k\n",
+    "a helper": "def help(x):\n    return x + %d\ndef mine(x):\n    return help(x)\n",
+    "a base": "class Base:\n    def f(self):\n        return %d\nclass mine(Base):\n    pass\n",
+    "a closure": "def around(k):\n    def mine(x):\n        return x + k\n    return mine\nmine = around(%d)\n",
+    "one of two closures": "def by(k):\n    return lambda x: x * k\none, two = by(1), by(%d)\n"
+    "def mine(x):\n    return one(x) + two(x)\n",
+    "a partial": "import functools\ndef f(x, k):\n    return x + k\nhelp = functools.partial(f, k=%d)\n"
+    "def mine(x):\n    return help(x)\n",
+    "beside what is installed": "import math\nimport numpy as np\nimport torch\nK = %d\n"
+    "def mine(x):\n    return np.sum(x) + math.pi * K + torch.nn.Linear(1, 1)\n",
+}
+
+
+@pytest.mark.parametrize("what", USES)
+def test_what_own_code_uses_by_name_belongs_to_it(what: str, beside: Path) -> None:
+    first, same, other = (text_of(written(beside, USES[what] % value)) for value in (1, 1, 2))
+    assert first == same != other
+    assert len(first) < 2000, "not what is installed"
+
+
+def test_a_module_of_a_users_own_belongs_to_what_uses_it(beside: Path) -> None:
     found = []
     for number in (1, 2):
-        (tmp_path / "helps_mine.py").write_text(f"K = {number}  # {'longer' * number}\n")
-        monkeypatch.delitem(sys.modules, "helps_mine", raising=False)
-        importlib.invalidate_caches()
-        found.append(text_of(typed("import helps_mine\ndef mine(x):\n    return x + helps_mine.K\n")))
+        (beside / "helps_mine.py").write_text(f"K = {number}  # {'longer' * number}\n")
+        sys.modules.pop("helps_mine", None)
+        found.append(text_of(written(beside, "import helps_mine\ndef mine(x):\n    return x + helps_mine.K\n")))
     assert found[0] != found[1]
+    (beside / "helps_mine.py").unlink()
+    linecache.checkcache()
+    assert text_of(sys.modules["own_code"].mine)  # and where its file has gone
 
 
-def test_what_changes_while_a_run_goes_on_does_not_make_its_code_another() -> None:
-    mine = typed(
-        "calls, seen, K = 0, [], 1\ndef count():\n    global calls\n    calls += 1\n"
-        "def mine(x):\n    count()\n    seen.append(x)\n    return x + calls + K\n"
+def test_what_differs_between_processes_or_changes_while_a_run_goes_on_is_not_told(beside: Path) -> None:
+    text = (
+        "import time\ncalls, seen, began = 0, [], time.time()\nclass Count:\n    def up(self):\n        global calls\n"
+        "        calls += 1\nCOUNT = Count()\ndef around():\n    n = 0\n    def bump():\n        nonlocal n\n"
+        "        n += 1\n    def mine(x):\n        bump()\n        COUNT.up()\n        seen.append(x)\n"
+        "        return x + calls + n + began\n    return mine\nmine = around()\n"
     )
+    mine = written(beside, text)
     before = text_of(mine)
     mine(1)
-    assert text_of(mine) == before
+    assert text_of(mine) == before == text_of(written(beside, text))
+
+
+def test_the_text_of_code_is_the_same_in_every_process(beside: Path) -> None:
+    (beside / "own_code.py").write_text(USES["one of two closures"] % 2)
+    program = "import own_code, flare.rounds.code_text as c; print(repr(c.text_of(own_code.mine)))"
+    told = set()
+    for seed in ("0", "1", "3"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([str(beside), *sys.path])}
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+        told.add(done.stdout)
+    assert len(told) == 1

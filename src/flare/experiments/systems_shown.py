@@ -265,14 +265,20 @@ def told_of_runs(counts: Mapping[str, Mapping[str, tuple[int, int]]], num_seeds:
     of_cell = {cell: of_curve.total() for cell, of_curve in diverged.items() if of_curve.total()}
     parts = []
     if of_cell:
-        worst, its = sum(diverged.values(), Counter[str]()).most_common(1)[0]
+        by_curve = sum(diverged.values(), Counter[str]()).most_common(2)
         where = "; ".join(f"{cell} ({number})" for cell, number in of_cell.items())
         number = sum(of_cell.values())
-        parts.append(f"**What diverges.** {number} of {there:,} runs: {where}. {its} of them are of `{worst}`.")
+        (worst, its), (_, next_most) = (*by_curve, ("", 0))[:2]
+        most = f" {its} of them are of `{worst}`." if number > its > max(next_most, 1) else ""
+        parts.append(f"**What diverges.** {number} of {there:,} runs: {where}.{most}")
     lost = sum(num_seeds - number for curves in counts.values() for number, _ in curves.values())
     if lost:
         fewer = {
-            cell: ", ".join(f"`{curve}`" for curve, (number, _) in curves.items() if number < num_seeds)
+            cell: ", ".join(
+                f"`{curve}`" + (f" ({num_seeds - number})" if number < num_seeds - 1 else "")
+                for curve, (number, _) in curves.items()
+                if number < num_seeds
+            )
             for cell, curves in counts.items()
         }
         where = "; ".join(f"{cell}, of {those}" for cell, those in fewer.items() if those)

@@ -17,6 +17,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from flare.config.options import is_text
+
 _BLANK = "0" * 64
 _BEFORE_DIGEST = rb'"flare":"{\"sha256\":\"'  # JSON inside a JSON text; an unescaped quote occurs in no text
 _MAX_HEADER = 100_000_000  # safetensors write no longer one
@@ -53,6 +55,8 @@ def encode(snapshot: Snapshot, check: str) -> list[bytes | memoryview]:
     pieces, end = [], 0
     for name, tensor in sorted(snapshot.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
         kind = _KINDS.get(tensor.dtype)
+        if name == "__metadata__" or not is_text(name):
+            raise ValueError(f"a checkpoint cannot hold a tensor by the name {name!a:.80}; use another name")
         if kind is None:
             raise ValueError(
                 f"'{name}' is a tensor of {tensor.dtype}, which no checkpoint can hold; keep other numbers"

@@ -40,7 +40,8 @@ ABOUT = (
 
 def effect_sections(factors: Sequence[Factor], runs: Sequence[SweptRun], target: float) -> list[Section]:
     """A section for each swept setting: its values in pictures and in a table."""
-    few = f" An interval takes {MIN_SEEDS} seeds." if _num_seeds(runs) < MIN_SEEDS else ""
+    counting = [each for place, factor in enumerate(factors) for each in _counting(place, factor, runs)]
+    few = f" An interval takes {MIN_SEEDS} seeds." if _num_seeds(counting) < MIN_SEEDS else ""
     about = " ".join(part for part in (ABOUT + few, left_out(factors, runs)) if part)
     return [
         Section(
@@ -51,6 +52,11 @@ def effect_sections(factors: Sequence[Factor], runs: Sequence[SweptRun], target:
         )
         for number, effect in enumerate(effects_of(factors, runs, target))
     ]
+
+
+def _counting(place: int, factor: Factor, runs: Sequence[SweptRun]) -> list[SweptRun]:
+    """The runs by which a setting is judged."""
+    return [each for found in with_partners(place, factor, runs) for each in found.values()]
 
 
 def left_out(factors: Sequence[Factor], runs: Sequence[SweptRun]) -> str:
@@ -103,7 +109,8 @@ def _panels(name: str, effect: Effect, factors: Sequence[Factor], runs: Sequence
         return [_difference_panel(name, effect)]
     place = next(number for number, factor in enumerate(factors) if factor is effect.factor)
     of_level = [list(found.values()) for found in with_partners(place, effect.factor, runs)]
-    panels = [_line_panel(name, effect.factor, {"": _curve(x, of_level)}, _num_seeds(runs))]
+    num_seeds = _num_seeds(_counting(place, effect.factor, runs))
+    panels = [_line_panel(name, effect.factor, {"": _curve(x, of_level)}, num_seeds)]
     for other, factor in enumerate(factors):
         if other != place and 1 < len(factor.levels) <= MAX_CURVES and len(panels) < MAX_PICTURES:
             curves = {
@@ -111,7 +118,7 @@ def _panels(name: str, effect: Effect, factors: Sequence[Factor], runs: Sequence
                                                     for found in of_level])
                 for own in range(len(factor.levels))
             }  # fmt: skip
-            panels.append(_line_panel(f"{name}-{other}", effect.factor, curves, _num_seeds(runs), factor.name))
+            panels.append(_line_panel(f"{name}-{other}", effect.factor, curves, num_seeds, factor.name))
     return panels
 
 
@@ -161,7 +168,7 @@ def _line_panel(name: str, factor: Factor, curves: Mapping[str, Curve], num_seed
     """Final accuracy along the values of a setting, a curve for each label."""
     known = {label: curve for label, curve in curves.items() if np.isfinite(curve.mean).any()}
     if not known:
-        return nothing(f"{factor.name}: no run has been tested.")
+        return nothing(f"{factor.name}: no run that can be compared has been tested.")
     best = "; ".join(f"{label} {100.0 * float(np.nanmax(curve.mean)):.3g} %".strip() for label, curve in known.items())
     about = f"A curve for each value of {by}." if by else "Mean over all other settings."
     band = f" Band: 95 % interval over {num_seeds} seeds." if num_seeds >= MIN_SEEDS else ""

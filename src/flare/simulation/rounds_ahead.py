@@ -60,5 +60,7 @@ class RoundsAhead(Generic[MADE]):
                 continue
             yield from zip(numbers, made, strict=True)
             index, before_s, now_s = numbers.stop, now_s, time.perf_counter()
-            is_quick = now_s - before_s < 0.25 * _MAX_S
-            self._size = min(MAX_ROUNDS, self._growth * self._size) if is_quick else max(1, self._size // 2)
+            if now_s - before_s >= 0.25 * _MAX_S:
+                self._size = max(1, self._size // 2)
+            elif len(numbers) == self._size:
+                self._size = min(MAX_ROUNDS, self._growth * self._size)
