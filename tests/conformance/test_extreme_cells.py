@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flare.rng import stream
-from flare.scheduling import POLICIES, RoundProblem, Schedule, solve, solve_many
+from flare.scheduling import POLICIES, Hardware, RoundProblem, Schedule, Status, solve, solve_many
 from tests.cells import changed, extreme_rounds, extreme_rounds_in_blocks
 from tests.conformance.checks import CERTIFICATE, certificate, due_s
 from tests.conformance.rounds import finish_s, made_up_hardware, needed_history
@@ -228,3 +228,22 @@ def test_greedy_ends_where_uploads_are_negligible_beside_computing() -> None:
     )
     with watchdog("greedy", problem):
         assert solve(problem, "greedy").selected.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "snr_hz", "payload_bits", "band_hz", "deadline_s"),
+    [
+        ("tran", (3e16, 7e-13, 3e-25), (2e-40, 1e-19, 3e34), 5e-38, 2e4),
+        ("xu", (1e10, 1e29, 6e-25), (8e34, 4e-68, 1e-17), 2e-13, 2e47),
+    ],
+)
+def test_where_numbers_are_too_far_apart_for_its_terms_nobody_sends(
+    policy: str, snr_hz: tuple[float, ...], payload_bits: tuple[float, ...], band_hz: float, deadline_s: float
+) -> None:
+    """The bands that these policies divide themselves were too narrow to be any, and the round an error."""
+    problem = RoundProblem(np.ones(3), np.zeros(3), np.array(snr_hz), np.array(payload_bits), band_hz, deadline_s)
+    hardware = Hardware(np.full(3, 1e9), np.full(3, 0.1), np.zeros(3), 1e-28)
+    schedule = solve(problem, policy, hardware=hardware)
+    assert schedule.status is Status.INFEASIBLE
+    assert schedule.num_selected == 0
+    assert solve_many([problem, problem], policy, hardware=[hardware] * 2)[1].status is Status.INFEASIBLE

@@ -16,7 +16,8 @@ from flare.scheduling.answers import (
 )
 from flare.scheduling.bandwidth import Allocation
 from flare.scheduling.batches import batches, prepare
-from flare.scheduling.certified import certified, picked_by
+from flare.scheduling.certified import Picked, certified, picked_by
+from flare.scheduling.checks import NO_DEVICES
 from flare.scheduling.division import divide_many
 from flare.scheduling.exact import exact, exact_many
 from flare.scheduling.hardware import Hardware
@@ -89,10 +90,24 @@ def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice, hardware: H
     picked = picked_by(chosen, ending, choice)
     if len(picked.selected) == 0:
         return certified(problem, chosen, choice, picked)
-    terms = agreed_terms(chosen, ending, choice, picked.selected, hardware)
-    allocation = divided(chosen, ending, terms, picked.selected)
-    schedule = certified(ending, chosen, choice, picked, allocation)
-    return _on_terms(schedule, chosen, terms, allocation, hardware) if sets_terms(choice) else schedule
+    try:
+        terms = agreed_terms(chosen, ending, choice, picked.selected, hardware)
+        allocation = divided(chosen, ending, terms, picked.selected)
+        schedule = certified(ending, chosen, choice, picked, allocation)
+        return _on_terms(schedule, chosen, terms, allocation, hardware) if sets_terms(choice) else schedule
+    except ValueError:
+        if not (sets_terms(choice) and POLICIES.origin(chosen.name).built_in and _is_beyond_doubles(problem)):
+            raise
+        return certified(problem, chosen, Choice(memory=choice.memory), Picked(NO_DEVICES))
+
+
+def _is_beyond_doubles(problem: RoundProblem) -> bool:
+    """Whether numbers are so far apart that the terms which a policy of ours works out for all devices together need
+    not hold to the last digit; then nobody sends."""
+    least_hz, most_hz = problem.snr_hz.min(), problem.snr_hz.max()
+    least_bits, most_bits = problem.payload_bits.min(), problem.payload_bits.max()
+    apart = (most_hz / least_hz, most_bits / least_bits, problem.deadline_s, problem.total_bandwidth_hz / most_hz)
+    return any(not 1e-30 < each < 1e30 for each in apart)
 
 
 def _on_terms(
