@@ -102,12 +102,12 @@ def _schedule(problem: RoundProblem, chosen: Policy, choice: Choice, hardware: H
 
 
 def _is_beyond_doubles(problem: RoundProblem) -> bool:
-    """Whether numbers are so far apart that the terms which a policy of ours works out for all devices together need
-    not hold to the last digit; then nobody sends."""
-    least_hz, most_hz = problem.snr_hz.min(), problem.snr_hz.max()
-    least_bits, most_bits = problem.payload_bits.min(), problem.payload_bits.max()
-    apart = (most_hz / least_hz, most_bits / least_bits, problem.deadline_s, problem.total_bandwidth_hz / most_hz)
-    return any(not 1e-30 < each < 1e30 for each in apart)
+    """Whether a round has numbers so large or small that the terms which a policy of ours works out for all devices
+    together need not hold to the last digit; then nobody sends."""
+    busy_s = problem.compute_s[problem.compute_s > 0.0]
+    of_all = (problem.deadline_s, problem.total_bandwidth_hz)
+    numbers = np.concatenate((problem.snr_hz, problem.payload_bits, busy_s, of_all))
+    return bool(numbers.min() < 1e-30 or numbers.max() > 1e30)
 
 
 def _on_terms(
