@@ -206,8 +206,8 @@ def test_gradients_are_gone_while_devices_train(monkeypatch: pytest.MonkeyPatch)
         sent.extend(weakref.ref(each) for one in heard if one.part is Part.GRADIENT for each in one.vectors.values())
         return heard
 
-    def engines(*given: Any) -> Any:
-        (made,) = make_engines(*given)
+    def engines(*given: Any, **named: Any) -> Any:
+        (made,) = make_engines(*given, **named)
         launch = made.launch
 
         def watched(jobs: Any) -> Any:

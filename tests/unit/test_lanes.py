@@ -160,18 +160,20 @@ def test_a_cpu_has_one_lane() -> None:
 def test_a_gpu_that_processes_share_has_one_lane_of_each(
     monkeypatch: pytest.MonkeyPatch, processes: int, lanes: int
 ) -> None:
-    counted: list[int] = []
+    counted: list[tuple[int, bool]] = []
 
-    def counting(members: Sequence[Member], how_many: Callable[[Sequence[Member]], int]) -> list[Any]:
+    def counting(
+        members: Sequence[Member], how_many: Callable[[Sequence[Member]], int], *, shares_gpu: bool
+    ) -> list[Any]:
         with monkeypatch.context() as on_gpu:
             on_gpu.setattr(lanes_module, "compute_device", lambda learning: "cuda")
-            counted.append(how_many(members))
+            counted.append((how_many(members), shares_gpu))
         return lanes_of(members)
 
     monkeypatch.setattr(sys.modules[drive.__module__], "lanes_of", counting)
     tasks = [Task(str(number), config, None) for number, config in enumerate(uneven())]
     run_batch(tasks, Place(processes=processes), lambda task, record, status: None, lambda: False)
-    assert counted == [lanes]
+    assert counted == [(lanes, processes > 1)]
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3])

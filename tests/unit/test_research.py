@@ -218,8 +218,8 @@ def test_own_models_of_several_seeds_share_an_engine(monkeypatch: pytest.MonkeyP
     groups: list[int] = []
     made = driving.lanes_of  # type: ignore[attr-defined]
 
-    def counted(*given: Any) -> Any:
-        found = made(*given)
+    def counted(*given: Any, **named: Any) -> Any:
+        found = made(*given, **named)
         groups.append(len(found))
         return found
 

@@ -104,6 +104,15 @@ def recording(monkeypatch: pytest.MonkeyPatch, record: Callable[[Callable[[], No
     return made, plain
 
 
+def test_an_engine_alone_on_a_gpu_keeps_more_memory_for_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = recording(monkeypatch, at_once)
+    monkeypatch.setattr(made, "_bytes_for_a_job", lambda width: 10**8)
+    alone = made._max_graph_height(WIDTH)
+    for lanes, shares in ((2, False), (1, True)):
+        made.lanes, made.shares_gpu = lanes, shares
+        assert 0 < made._max_graph_height(WIDTH) < alone
+
+
 def assert_alike(made: BatchedEngine, plain: BatchedEngine) -> None:
     jobs = jobs_of(FlatModel(tiny_module("mlp")).flatten())
     for mine, other in zip(made.train(jobs), plain.train(jobs), strict=True):

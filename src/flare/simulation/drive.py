@@ -30,7 +30,8 @@ def drive(
     """Run every member to its end, or to its pause. `callback` sees each record; where `stopping` says so, all runs are
     checkpointed after the turn and left to be resumed. `shares_gpu`: other processes keep the GPU busy, too, so that
     there is one lane: a second one would only take memory."""
-    drive_in(lanes_of(members, one_lane if shares_gpu else num_lanes), members, callback, stopping)
+    number = one_lane if shares_gpu else num_lanes
+    drive_in(lanes_of(members, number, shares_gpu=shares_gpu), members, callback, stopping)
 
 
 def drive_in(

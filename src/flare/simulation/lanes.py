@@ -101,20 +101,26 @@ def one_lane(members: Sequence[Member]) -> int:
     return 1
 
 
-def lanes_of(members: Sequence[Member], num_lanes: Callable[[Sequence[Member]], int] = num_lanes) -> list[list[Lane]]:
+def lanes_of(
+    members: Sequence[Member],
+    num_lanes: Callable[[Sequence[Member]], int] = num_lanes,
+    *,
+    shares_gpu: bool = False,
+) -> list[list[Lane]]:
     """The lanes of members by what an engine is made for: the data, the architecture and where it computes. Members are
-    dealt out to the lanes of their group, as many as `num_lanes` says."""
+    dealt out to the lanes of their group, as many as `num_lanes` says; `shares_gpu` as for their engines."""
     groups: dict[tuple[object, ...], list[Member]] = {}
     for member in going(members):
         groups.setdefault(member.simulation.engine_key, []).append(member)
-    return [_divided(group, num_lanes(group)) for group in groups.values()]
+    return [_divided(group, num_lanes(group), shares_gpu=shares_gpu) for group in groups.values()]
 
 
-def _divided(members: Sequence[Member], number: int) -> list[Lane]:
+def _divided(members: Sequence[Member], number: int, *, shares_gpu: bool) -> list[Lane]:
     """Members that can share an engine in so many lanes."""
     first = members[0].simulation
     learning = first.config.learning
-    device, engines = compute_device(learning), make_engines(first.module, first.dataset, learning, number)
+    device = compute_device(learning)
+    engines = make_engines(first.module, first.dataset, learning, number, shares_gpu=shares_gpu)
     streams = _streams(device, number)
     parts = [members[at::number] for at in range(number)]
     return [Lane(*each, device) for each in zip(engines, parts, streams, strict=True)]

@@ -49,14 +49,17 @@ def make_engine(module: nn.Module, dataset: Dataset | TensorData, config: Learni
     return BatchedEngine(module, dataset, device=device, tf32=config.precision == "tf32")
 
 
-def make_engines(module: nn.Module, dataset: Dataset, config: LearningConfig, number: int) -> list[Engine]:
+def make_engines(
+    module: nn.Module, dataset: Dataset, config: LearningConfig, number: int, *, shares_gpu: bool = False
+) -> list[Engine]:
     """So many engines, each of which a GPU can be at work for while the others are asked for something; the data are on
-    it once."""
+    it once. `shares_gpu`: other processes keep it busy, too."""
     data = TensorData(dataset, compute_device(config))
     engines = [make_engine(module, data, config) for _ in range(number)]
     batched = [each for each in engines if isinstance(each, BatchedEngine)]
     for engine in batched:
         engine.lanes, engine.beside = number, [each for each in batched if each is not engine]
+        engine.shares_gpu = shares_gpu
     return engines
 
 

@@ -51,7 +51,8 @@ DONE = TypeVar("DONE")
 
 _SAMPLES_AT_ONCE = 200  # of each job, for gradients over many samples
 _TESTED_AT_ONCE = {"cpu": 100, "cuda": 1000}
-_GRAPH_BYTES = 3 * 10**9  # for the graphs of a kind of steps, by an estimate of about twice what they hold, at most
+_GRAPH_BYTES = 6 * 10**9  # for the graphs of a kind of steps, by an estimate of about twice what they hold, at most
+_GRAPH_BYTES_SHARED = 3 * 10**9  # where others use the GPU, too
 _MAX_GRAPH_KINDS = 8
 _MIN_GRAPH_HEIGHT = 16  # jobs that there is room for at least
 _PLAIN = (False,) * 5  # what a rule has that says nothing beyond its rate and steps: `kind` and `added`
@@ -67,7 +68,8 @@ class BatchedEngine:
     tf32          whether matrix products may keep 10 bits of their factors on a GPU; faster, no longer float32
 
     `lanes` is how many engines with this model are at work on the device at the same time: memory is left to the
-    others. Where it runs out, those `beside` give up their graphs, too.
+    others. Where it runs out, those `beside` give up their graphs, too. Less memory is kept for graphs where there are
+    several lanes, or where the engine `shares_gpu` with other processes.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class BatchedEngine:
         self._tf32 = tf32
         self._kernels: Program | None = None  # the program by kernels of our own
         self._graphs: dict[tuple[object, ...], StepGraphs] = {}
-        self.lanes, self.beside = 1, list[BatchedEngine]()
+        self.lanes, self.beside, self.shares_gpu = 1, list[BatchedEngine](), False
         self._chunks = Chunks(self._device, chunk, self._bytes_in_lanes, self._make_room)
         self._records = self._device.type == "cuda"  # whether steps are recorded as graphs
         self._shortages = 0  # of memory, when they were
@@ -104,7 +106,7 @@ class BatchedEngine:
     def _with_model(self, module: nn.Module) -> BatchedEngine:
         """An engine of a narrower model, with the same data and neighbours."""
         made = self._like_this(module, self._data)
-        made.lanes, made.beside = self.lanes, [self, *self.beside]
+        made.lanes, made.beside, made.shares_gpu = self.lanes, [self, *self.beside], self.shares_gpu
         return made
 
     def train(self, jobs: Sequence[Job]) -> list[Update]:
@@ -230,7 +232,8 @@ class BatchedEngine:
         """The number of jobs up to which a step is a graph: as many as fit into the memory that is kept for them."""
         if self._kernels is None or not self._records:
             return 0
-        return largest_height(min(MAX_JOBS, _GRAPH_BYTES // self._bytes_for_a_job(width)))
+        most = _GRAPH_BYTES_SHARED if self.shares_gpu or self.lanes > 1 else _GRAPH_BYTES
+        return largest_height(min(MAX_JOBS, most // self._bytes_for_a_job(width)))
 
     def _gradients(self, jobs: Sequence[GradientJob], width: int) -> list[Tensor]:
         stack, _ = self._stack([job.at for job in jobs])

@@ -118,13 +118,13 @@ def _finish_back(
     samples: tl.constexpr,
     kh: tl.constexpr,
     kw: tl.constexpr,
-    right: tl.constexpr,  # numbers left over at the end of a line, and of a channel
-    below: tl.constexpr,
+    below: tl.constexpr,  # numbers left over at the end of a channel of dx
     average: tl.constexpr,
     has_bias: tl.constexpr,
     relu: tl.constexpr,
     is_pooled: tl.constexpr,
-    in_line: tl.constexpr,
+    in_line: tl.constexpr,  # numbers by which the samples can be divided, and a line of dx: 1, 2 or 4
+    in_line_of_dx: tl.constexpr,
     block_channels: tl.constexpr,
     block: tl.constexpr,
 ):
@@ -134,43 +134,46 @@ def _finish_back(
     given = job * (channels * out_channel) + channel * out_channel
     target = dx + job * (channels * channel_size) + channel * channel_size
     total = tl.zeros((block_channels, block), dtype=tl.float32)
-    for begin in range(0, out_channel, block):
-        place = (begin + tl.arange(0, block))[None, :]
-        inside = there & (place < out_channel)
-        numbers = tl.load(dy + given + place, mask=inside, other=0.0)
-        if relu:
-            numbers = tl.where(tl.load(y + given + place, mask=inside, other=0.0) <= 0.0, 0.0, numbers)
-        if has_bias:
-            total += numbers
+    # Windows go by the lines of dx, not of dy: what lies side by side there is written at once.
+    size: tl.constexpr = (channel_size - below) // kh if is_pooled else out_channel
+    for begin in range(0, size, block):
+        place = begin + tl.arange(0, block)
+        inside = there & (place < size)[None, :]
         if is_pooled:
-            offset = _window_offset(begin + tl.arange(0, block), out_line, samples, line, kh, kw, in_line)
-            at = target + offset[None, :]
+            column = (place % line) // samples
+            has = column // kw < out_line // samples
+            if in_line > 1:
+                has = tl.max_constancy(has, in_line)
+            source = _in_line((place // line) * out_line + (column // kw) * samples, place % samples, in_line)[None, :]
+            taken = inside & has[None, :]
+        else:
+            source, taken = place[None, :], inside
+        numbers = tl.load(dy + given + source, mask=taken, other=0.0)
+        if relu:
+            numbers = tl.where(tl.load(y + given + source, mask=taken, other=0.0) <= 0.0, 0.0, numbers)
+        if has_bias:
+            total += tl.where((column % kw == 0)[None, :], numbers, 0.0) if is_pooled else numbers
+        if is_pooled:
+            at = target + _in_line((place // line) * (kh * line), place % line, in_line_of_dx)[None, :]
             if average:
                 numbers /= kh * kw
             else:
-                best = tl.load(which + given + place, mask=inside, other=0).to(tl.int32)
-            for tap in tl.static_range(kh * kw):
+                best = tl.load(which + given + source, mask=taken, other=0).to(tl.int32) - (column % kw)[None, :]
+            for i in tl.static_range(kh):
                 part = numbers
                 if not average:
-                    part = tl.where(best == tap, numbers, 0.0)
-                tl.store(at + (tap // kw) * line + (tap % kw) * samples, part, mask=inside)
+                    part = tl.where(best == i * kw, numbers, 0.0)
+                tl.store(at + i * line, part, mask=inside)
         elif relu:
-            tl.store(target + place, numbers, mask=inside)
+            tl.store(target + source, numbers, mask=inside)
     if has_bias:
         channel = tl.program_id(0) * block_channels + tl.arange(0, block_channels)
         tl.store(dbias + job * channels + channel, tl.sum(total, 1), mask=channel < channels)
-    if is_pooled:
+    if below > 0:
         nothing = tl.zeros((block_channels, block), dtype=tl.float32)
-        if right > 0:
-            for begin in range(0, (channel_size - below) // line * right, block):
-                place = begin + tl.arange(0, block)
-                offset = _in_line((place // right) * line + (line - right), place % right, in_line)
-                inside = there & (place < (channel_size - below) // line * right)[None, :]
-                tl.store(target + offset[None, :], nothing, mask=inside)
-        if below > 0:
-            for begin in range(0, below, block):
-                place = (begin + tl.arange(0, block))[None, :]
-                tl.store(target + (channel_size - below) + place, nothing, mask=there & (place < below))
+        for begin in range(0, below, block):
+            place = (begin + tl.arange(0, block))[None, :]
+            tl.store(target + (channel_size - below) + place, nothing, mask=there & (place < below))
 
 
 @triton.jit(do_not_specialize=["channel_size", "line"])  # a compiler that knew them has divided small ones wrongly
@@ -416,22 +419,23 @@ class Kernels(TensorCores):
         dy = dy.contiguous()
         jobs, channels, samples = *dy.shape[:2], dy.shape[-1]
         dbias = torch.empty((jobs, channels), device=dy.device, dtype=dy.dtype) if has_bias else None
-        dx, kernel, right, below = dy, (1, 1), 0, 0
+        dx, kernel, below = dy, (1, 1), 0
         if pool is not None:
             dx = torch.empty((jobs, channels, *pool.side, samples), device=dy.device, dtype=dy.dtype)
-            kernel, (high, wide) = pool.kernel, pool.out_side
-            right = (pool.side[1] - wide * kernel[1]) * samples
-            below = (pool.side[0] - high * kernel[0]) * pool.side[1] * samples
+            kernel = pool.kernel
+            below = (pool.side[0] - pool.out_side[0] * kernel[0]) * pool.side[1] * samples
         elif y is not None:
             dx = torch.empty_like(dy)
         if dx is dy and dbias is None:
             return dy, None
-        given, made, block = _sizes(dy), _sizes(dx), _block(_sizes(dy).channel)
+        given, made = _sizes(dy), _sizes(dx)
+        block = _block((made.channel - below) // kernel[0])
         several = min(_AT_ONCE // block, power_of_2(channels))
         cut = {"channels": channels, "out_channel": given.channel, "out_line": given.line, "channel_size": made.channel}
-        cut |= {"line": made.line, "samples": samples, "kh": kernel[0], "kw": kernel[1], "right": right, "below": below}
+        cut |= {"line": made.line, "samples": samples, "kh": kernel[0], "kw": kernel[1], "below": below}
         cut |= {"average": which is None, "has_bias": has_bias, "relu": y is not None, "is_pooled": pool is not None}
-        cut |= {"in_line": _most_in_line(samples), "block_channels": several, "block": block}
+        cut |= {"in_line": _most_in_line(samples), "in_line_of_dx": _most_in_line(made.line)}
+        cut |= {"block_channels": several, "block": block}
         tensors = (dy, dy if y is None else y, dy if which is None else which, dx, dy if dbias is None else dbias)
         start(_finish_back, (ceil_div(channels, several), jobs), *tensors, **cut)
         return dx, dbias

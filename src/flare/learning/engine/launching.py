@@ -12,17 +12,45 @@ import torch
 import triton
 
 _is_rehearsed: ContextVar[bool] = ContextVar("is_rehearsed", default=False)
+_compiled: dict[tuple[object, ...], tuple[object, tuple[object, ...]] | None] = {}
+"""Kernels by all that they were compiled for, each with its named arguments; None: only Triton can start it."""
 
 
 def start(kernel, grid: tuple[int, ...], *arguments, **named) -> None:
     """Start a kernel on the device of its first argument, or only have it compiled where that is rehearsed."""
     device = arguments[0].device
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+    is_cuda = device.type == "cuda"
+    with torch.cuda.device(device) if is_cuda and device.index != torch.cuda.current_device() else nullcontext():
         if _is_rehearsed.get():
             _refuse_long(arguments)
             kernel.warmup(*arguments, grid=grid, **named)
+        elif is_cuda:
+            _start_compiled(kernel, grid, arguments, named)
         else:
             kernel[grid](*arguments, **named)
+
+
+def _start_compiled(kernel, grid: tuple[int, ...], arguments, named) -> None:
+    """Start a kernel as it was compiled before. Triton finds out anew at every launch which one that is, and takes
+    several times as long for it as for the launch."""
+    key = (kernel, arguments[0].device.index, *map(_compiled_for, arguments), *named, *named.values())
+    known = _compiled.get(key)
+    if known is not None:
+        compiled, rest = known
+        try:
+            compiled[(*grid, 1, 1)[:3]](*arguments, *rest)
+        except TypeError:  # of a version of Triton whose compiled kernels take other arguments
+            _compiled[key] = None
+        else:
+            return
+    compiled = kernel[grid](*arguments, **named)
+    if key not in _compiled:
+        _compiled[key] = (compiled, tuple(named[name] for name in kernel.arg_names[len(arguments) :]))
+
+
+def _compiled_for(argument):
+    """What a kernel is compiled for: of numbers where they lie, a multiple of 16 bytes or not; all else as it is."""
+    return (argument.dtype, argument.data_ptr() % 16 == 0) if isinstance(argument, torch.Tensor) else argument
 
 
 def _refuse_long(arguments) -> None:

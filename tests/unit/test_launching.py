@@ -1,0 +1,76 @@
+"""Kernels are started as they were compiled, without asking Triton which one it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+launching = pytest.importorskip(
+    "flare.learning.engine.launching", reason="Triton is not installed", exc_type=ImportError
+)
+
+
+class Compiled:
+    """A compiled kernel that notes with what it is started; one of another version takes other arguments."""
+
+    def __init__(self, started: list[tuple[Any, ...]], takes: int) -> None:
+        self.started, self.takes = started, takes
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def run(*arguments: Any) -> None:
+            if len(arguments) != self.takes:
+                raise TypeError(f"takes {self.takes} arguments")
+            self.started.append((grid, *arguments))
+
+        return run
+
+
+class Kernel:
+    """A kernel that Triton compiles and starts."""
+
+    arg_names = ("x", "size", "block", "relu")
+
+    def __init__(self, takes: int = 4) -> None:
+        self.by_triton: list[dict[str, Any]] = []
+        self.directly: list[tuple[Any, ...]] = []
+        self.takes = takes
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def run(*arguments: Any, **named: Any) -> Compiled:
+            self.by_triton.append(named)
+            return Compiled(self.directly, self.takes)
+
+        return run
+
+
+def started(kernel: Kernel, x: torch.Tensor, size: int, relu: bool = True) -> None:
+    launching._start_compiled(kernel, (3, 2), (x, size), {"relu": relu, "block": 64, "num_warps": 4})
+
+
+def test_a_kernel_is_compiled_once_and_started_then_with_its_arguments_in_their_order() -> None:
+    kernel, x, other = Kernel(), torch.zeros(8), torch.ones(8)
+    started(kernel, x, 8)
+    started(kernel, other, 8)
+    assert len(kernel.by_triton) == 1
+    assert kernel.directly == [((3, 2, 1), other, 8, 64, True)]
+
+
+def test_another_kernel_is_compiled_where_numbers_lie_elsewhere_or_are_others() -> None:
+    kernel, x = Kernel(), torch.zeros(9)
+    cases = [(x, 8, True), (x[1:], 8, True), (x, 16, True), (x, 8, False), (x.double(), 8, True)]
+    for case in cases:
+        started(kernel, *case)
+    assert len(kernel.by_triton) == len(cases)
+    for case in cases:
+        started(kernel, *case)
+    assert len(kernel.by_triton) == len(kernel.directly) == len(cases)
+
+
+def test_where_a_compiled_kernel_takes_other_arguments_triton_starts_it() -> None:
+    kernel, x = Kernel(takes=2), torch.zeros(8)
+    for _ in range(3):
+        started(kernel, x, 8)
+    assert len(kernel.by_triton) == 3
+    assert not kernel.directly
