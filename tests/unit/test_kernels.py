@@ -513,6 +513,34 @@ def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
 
 
 @NEEDS_TRITON
+@pytest.mark.filterwarnings("default")  # that graphs could not be recorded either
+@pytest.mark.parametrize("what", ["finish", "finish_back", "window_gradient", "add_outer_", "cross_entropy"])
+def test_kernels_that_compute_something_else_than_pytorch_are_left_out_with_a_warning(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a compiler for another GPU makes something else of them."""
+    right = getattr(type(operations()), what)
+
+    def wrong(self: Any, *given: Any, **named: Any) -> Any:
+        answer = right(self, *given, **named)
+        if what == "add_outer_":
+            right(self, given[0], *given[1:])  # a second time
+            return answer
+        if isinstance(answer, tuple):
+            return tuple(each * 1.1 if each is not None and each.is_floating_point() else each for each in answer)
+        return answer * 1.1
+
+    module, data = tiny_module("cnn"), tiny_data()
+    jobs = jobs_of(FlatModel(module).flatten())[:1]
+    engine = BatchedEngine(module, data, device=DEVICE, own_kernels=True)
+    monkeypatch.setattr(type(operations()), what, wrong)
+    with pytest.warns(UserWarning, match="our own kernels could not be used.* away from PyTorch's"):
+        (mine,) = engine.train(jobs)
+    assert engine._kernels is None
+    assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), 1e-4)
+
+
+@NEEDS_TRITON
 def test_what_is_too_long_for_kernels_to_count_is_refused_before_one_is_started() -> None:
     launching = pytest.importorskip("flare.learning.engine.launching", reason="Triton is not installed")
     with pytest.raises(ValueError, match="2,147,483,648 numbers in one place"):
