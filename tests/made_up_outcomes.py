@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.trial import Outcome, Trial
-from flare.types import Floats
+from flare.experiments.outcome import Outcome, fairness_of
+from flare.experiments.trial import Trial
 
-ROUNDS = 12
+ROUNDS, ROUND_S = 12, 0.5
 
 
 def made_up(
@@ -27,20 +27,25 @@ def made_up(
 ) -> Outcome:
     """A run of twelve rounds, tested after every other at this accuracy, or at these one after the other."""
     tests = np.full(ROUNDS // 2, accuracy) if isinstance(accuracy, float) else np.array(accuracy, dtype=np.float64)
+    middles = np.arange(1.0, ROUNDS + 1.0)
     return Outcome(
         status="diverged" if diverged else "finished",
         num_classes=10,
-        clock_s=0.5 * np.arange(1.0, ROUNDS + 1.0),
-        train_loss=np.full(ROUNDS, train_loss),
-        devices=np.full(ROUNDS, devices),
-        tau=np.full(ROUNDS, tau),
-        objective=np.full(ROUNDS, 2.0 * (1.0 + gap)),
-        lower_bound=np.full(ROUNDS, 2.0),
+        num_rounds=ROUNDS,
+        end_s=ROUND_S * ROUNDS,
+        devices=devices,
+        tau=tau,
+        gap=gap,
+        energy_j=ROUNDS * energy_j,
+        fairness=fairness_of(np.array(times_sent, dtype=np.float64)),
+        end_loss=train_loss,
         test_round=2.0 * np.arange(1.0, len(tests) + 1.0),
+        test_s=2.0 * ROUND_S * np.arange(1.0, len(tests) + 1.0),
         test_accuracy=tests,
         test_loss=np.full(len(tests), test_loss),
-        energy_j=np.full(ROUNDS, energy_j),
-        times_sent=np.array(times_sent, dtype=np.float64),
+        loss_round=middles,
+        loss_s=ROUND_S * middles,
+        train_loss=np.full(ROUNDS, train_loss),
     )
 
 
@@ -69,8 +74,3 @@ def trials_that_count(
 def ranked(accuracy: Callable[[Trial], float]) -> Callable[[Trial], Outcome]:
     """Runs of so much accuracy, give or take the luck of their seed."""
     return lambda trial: made_up(accuracy(trial) + luck(trial.seed))
-
-
-def arrays(run: Outcome) -> dict[str, Floats]:
-    """All that a run keeps of its rounds and tests."""
-    return {name: value for name, value in vars(run).items() if isinstance(value, np.ndarray)}

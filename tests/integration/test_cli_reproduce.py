@@ -97,6 +97,22 @@ def test_killed_and_started_again(moment: Callable[[Path], bool], whole: Path, t
     assert written(out) == written(whole)
 
 
+def test_runs_that_are_kept_in_one_file_need_no_folder(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "out", ignore=shutil.ignore_patterns("trials", "*.json", "figures"))
+    flare(*QUICK, "--quiet", cwd=tmp_path)
+    assert not list((tmp_path / "out" / "trials").iterdir())
+    assert written(tmp_path / "out") == written(whole)
+
+
+def test_a_damaged_file_of_kept_runs_is_told_before_any_run(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "out", ignore=shutil.ignore_patterns("trials"))
+    path = tmp_path / "out" / "fig7-runs.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:100])
+    assert "fig7-runs.jsonl.gz: is damaged" in refused(*QUICK, cwd=tmp_path)
+    assert len(path.read_bytes()) == 100
+    assert not list(tmp_path.glob("out/trials/*"))
+
+
 def test_a_trial_is_a_run_like_any_other(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "out")
     names = sorted(trials(whole))

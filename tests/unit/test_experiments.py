@@ -40,8 +40,9 @@ from flare.experiments.drawing import is_rough, steady, title_of
 from flare.experiments.entry import entry
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.measures import final_accuracy
+from flare.experiments.outcome import Outcome
 from flare.experiments.reproduce import reproduce
-from flare.experiments.trial import Outcome, Trial
+from flare.experiments.trial import Trial
 from flare.learning.methods import METHODS
 from flare.report import figures
 from flare.report.curves import Curve

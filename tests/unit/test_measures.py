@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flare.experiments import drawing, measures
+from flare.experiments import drawing, measures, outcome
 from tests.made_up_outcomes import made_up
 
 
@@ -53,21 +53,35 @@ def test_no_run_is_worse_at_its_best_than_a_guess() -> None:
 def test_losses_are_of_the_end() -> None:
     losses = np.arange(40.0, 0.0, -1.0)
     losses[-2] = math.nan  # nobody sent
-    run = replace(made_up(), train_loss=losses, test_loss=np.array([9.0, 5.0, 4.0, 3.0, 2.0, 1.0]))
-    assert measures.final_train_loss(run) == pytest.approx((4.0 + 3.0 + 1.0) / 3.0)  # the last four of forty rounds
+    assert outcome.mean_of_known(outcome.last_tenth(losses)) == pytest.approx((4.0 + 3.0 + 1.0) / 3.0)  # the last four
+    run = replace(made_up(train_loss=2.5), test_loss=np.array([9.0, 5.0, 4.0, 3.0, 2.0, 1.0]))
+    assert measures.final_train_loss(run) == 2.5
     assert measures.final_test_loss(run) == 3.0
 
 
-def test_rounds_in_which_nobody_sends_count_as_no_devices_and_as_no_steps() -> None:
-    run = replace(made_up(), devices=np.array([4.0, 0.0, 2.0]), tau=np.array([3.0, math.nan, 6.0]))
-    assert measures.mean_devices(run) == 2.0
-    assert measures.mean_tau(run) == 4.5
+def test_rounds_that_do_not_tell_are_left_out_of_means() -> None:
+    assert outcome.mean_of_known(np.array([3.0, math.nan, 6.0])) == 4.5
+    assert math.isnan(outcome.mean_of_known(np.array([math.nan])))
 
 
 def test_the_gap_is_over_the_rounds_that_have_one() -> None:
-    run = replace(made_up(), objective=np.array([2.2, math.nan, 3.0, 2.0]), lower_bound=np.array([2.0, 2.0, 2.0, 2.0]))
-    assert measures.mean_gap(run) == pytest.approx((0.1 + 0.5 + 0.0) / 3.0)
-    assert measures.mean_gap(replace(run, lower_bound=np.array([math.nan, 2.0, 2.0, math.nan]))) == pytest.approx(0.5)
+    objective = np.array([2.2, math.nan, 3.0, 2.0])
+    assert outcome.gap_of(objective, np.full(4, 2.0)) == pytest.approx((0.1 + 0.5 + 0.0) / 3.0)
+    assert outcome.gap_of(objective, np.array([math.nan, 2.0, 2.0, math.nan])) == pytest.approx(0.5)
+    assert math.isnan(outcome.gap_of(objective, np.full(4, math.nan)))
+
+
+def test_fairness_by_hand() -> None:
+    assert outcome.fairness_of(np.array([3.0, 1.0, 0.0, 0.0])) == 16.0 / (4.0 * 10.0)
+    assert outcome.fairness_of(np.array([2.0, 2.0, 2.0])) == 1.0
+    assert math.isnan(outcome.fairness_of(np.zeros(2)))
+
+
+def test_numbers_have_seven_digits_and_are_nan_where_they_are_not_finite() -> None:
+    np.testing.assert_array_equal(
+        outcome.shortened([1.0 / 3.0, -123456.789, 0.0, 1e-12 / 3.0, math.inf, math.nan]),
+        [0.3333333, -123456.8, 0.0, 3.333333e-13, math.nan, math.nan],
+    )
 
 
 def test_accuracy_against_rounds_goes_on_as_a_guess_after_diverging() -> None:
@@ -78,7 +92,7 @@ def test_accuracy_against_rounds_goes_on_as_a_guess_after_diverging() -> None:
 
 def test_accuracy_against_seconds_lies_at_the_mean_time_of_the_seeds() -> None:
     slow, fast = made_up([0.2, 0.4, 0.6]), made_up([0.4, 0.6, 0.8])
-    fast = replace(fast, clock_s=fast.clock_s / 2.0)
+    fast = replace(fast, test_s=fast.test_s / 2.0)
     curve = drawing.accuracy_by_seconds([slow, fast])
     np.testing.assert_allclose(curve.x, [0.75, 1.5, 2.25])  # tests after every other round, of 0.5 and 0.25 s
     np.testing.assert_allclose(curve.mean, [0.3, 0.5, 0.7])
@@ -87,23 +101,37 @@ def test_accuracy_against_seconds_lies_at_the_mean_time_of_the_seeds() -> None:
 
 
 def test_a_seed_that_diverged_does_not_shorten_the_curve_against_seconds() -> None:
-    short = replace(made_up([0.4], diverged=True), clock_s=np.array([0.5, 1.0, 1.5]))
+    short = replace(made_up([0.4], diverged=True), num_rounds=3, end_s=1.5)
     curve = drawing.accuracy_by_seconds([made_up(0.8), short])
     assert curve.x[-1] == 6.0
     assert curve.mean[-1] == pytest.approx((0.8 + 0.1) / 2.0)
 
 
 def test_training_loss_is_averaged_over_neighbours_where_rounds_are_many() -> None:
-    run = replace(made_up(), train_loss=np.arange(1.0, 401.0), clock_s=2.0 * np.arange(1.0, 401.0))
+    losses = np.arange(1.0, 401.0)
+    losses[4:8] = math.nan  # nobody sent in a whole stretch, and in two rounds of another
+    losses[9:11] = math.nan
+    middles, means = outcome.stretches(losses)
+    np.testing.assert_allclose(middles, 4.0 * np.arange(100) + 2.5)
+    np.testing.assert_allclose(means, np.where(np.arange(100) == 1, math.nan, middles))  # the loss of round r is r
+    assert [len(each) for each in outcome.stretches(np.full(5, math.nan))] == [0, 0]
+    run = replace(made_up(), loss_round=middles, loss_s=2.0 * middles, train_loss=means)
     curve = drawing.train_loss_by_rounds([run, run])
-    assert len(curve.x) == 100
-    np.testing.assert_allclose(curve.x, 4.0 * np.arange(100) + 2.5)
-    np.testing.assert_allclose(curve.mean, curve.x)  # the loss of round r is r
-    np.testing.assert_allclose(drawing.train_loss_by_seconds([run, run]).x, 2.0 * curve.x)
+    np.testing.assert_array_equal(curve.x, middles)
+    np.testing.assert_array_equal(curve.mean, means)
+    np.testing.assert_array_equal(drawing.train_loss_by_seconds([run, run]).x, 2.0 * middles)
+
+
+def test_training_losses_of_runs_of_unequal_length_are_told_as_far_as_the_shortest_goes() -> None:
+    long = replace(made_up(), loss_round=np.array([1.5, 3.5, 5.5]), train_loss=np.array([1.0, 3.0, 5.0]))
+    short = replace(made_up(), loss_round=np.array([1.0, 2.0, 3.0]), train_loss=np.array([4.0, 4.0, 4.0]))
+    curve = drawing.train_loss_by_rounds([long, short])
+    np.testing.assert_array_equal(curve.x, [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(curve.mean, [(1.0 + 4.0) / 2.0, (1.5 + 4.0) / 2.0, (2.5 + 4.0) / 2.0])
 
 
 def test_the_best_by_given_times_takes_the_newest_test_at_each() -> None:
-    run = replace(made_up([0.3, 0.9, 0.5]), clock_s=np.array([1.0, 2.0, 3.0]), test_round=np.array([1.0, 2.0, 3.0]))
+    run = replace(made_up([0.3, 0.9, 0.5]), test_s=np.array([1.0, 2.0, 3.0]))
     assert measures.best_by(run, np.array([1.5, 3.5])) == 0.5  # the second test was over by 3.5 s: 0.3 and 0.5 are seen
     assert measures.best_by(run, np.array([2.0])) == 0.9
     assert measures.best_by(run, np.array([0.5])) == 1.0 / run.num_classes

@@ -170,11 +170,12 @@ def _made(
     from flare.cli.progress import interruptible, showing_total
     from flare.cli.run_setup import fetch_if_needed
     from flare.experiments import EXPERIMENTS
-    from flare.experiments.reproduce import reproduce
+    from flare.experiments.reproduce import reproduce, to_be_run
     from flare.sweeps import expected_rounds
 
     trials = {trial.key: trial for name in names for trial in EXPERIMENTS[name].trials(scale)}
-    for data in sorted({trial.config.data for trial in trials.values()}, key=lambda data: data.name):
+    needed = {trial.config.data for trial in to_be_run(names, scale, out)}
+    for data in sorted(needed, key=lambda data: data.name):
         fetch_if_needed(data)
     rounds_of = {key: expected_rounds(trial.config) for key, trial in trials.items()}
 

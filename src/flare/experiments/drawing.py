@@ -14,8 +14,8 @@ from matplotlib.ticker import PercentFormatter
 
 from flare.experiments.experiment import Measure, Results
 from flare.experiments.measures import LAST, final_accuracy
+from flare.experiments.outcome import Outcome
 from flare.experiments.settings import NAMES
-from flare.experiments.trial import Outcome
 from flare.report.curves import MAX_MARKS, Curve, estimate, evenly, over_seeds
 from flare.report.figures import FAINT, GREY
 from flare.report.run_figures import ROUND, Look, at_whole_numbers, draw_curve, legend, looks
@@ -29,7 +29,6 @@ EXTRA_ROW_IN = 0.1
 """Height of each further row of a long legend."""
 ROUGH = 0.5
 """Width of the bands against the distance of the curves from which bands are left away."""
-_POINTS = 100
 
 
 def accuracy_by_rounds(runs: Sequence[Outcome]) -> Curve:
@@ -45,34 +44,39 @@ def accuracy_by_rounds(runs: Sequence[Outcome]) -> Curve:
 
 def accuracy_by_seconds(runs: Sequence[Outcome]) -> Curve:
     """The same against the mean clock of the seeds, as far as a run goes that did not diverge."""
-    curve = accuracy_by_rounds(runs)
-    clock_s = _mean_clock_s(runs)
-    known = curve.x <= len(clock_s)
-    times_s = clock_s[curve.x[known].astype(int) - 1]
+    curve, going = accuracy_by_rounds(runs), [run for run in _going(runs) if len(run.test_round)]
+    known = curve.x <= min((run.num_rounds for run in going), default=0)
+    times_s = _mean([np.interp(curve.x[known], run.test_round, run.test_s) for run in going])
     tests = None if curve.tests is None else times_s
     return Curve(times_s, curve.mean[known], curve.half[known], curve.seeds[known], tests)
 
 
-def _mean_clock_s(runs: Sequence[Outcome]) -> Floats:
-    """The simulated time after each round, the mean over the seeds that did not diverge; shape (rounds,)."""
-    clocks = [run.clock_s for run in runs if not run.diverged] or [run.clock_s for run in runs]
-    length = min(map(len, clocks))
-    mean: Floats = np.mean([clock_s[:length] for clock_s in clocks], axis=0)
-    return mean
+def _going(runs: Sequence[Outcome]) -> Sequence[Outcome]:
+    """The runs that did not diverge, or all where each did."""
+    return [run for run in runs if not run.diverged] or runs
 
 
 def train_loss_by_rounds(runs: Sequence[Outcome]) -> Curve:
-    """Mean training loss against rounds, averaged over neighbours where there are many."""
-    length = min(len(run.train_loss) for run in runs)
-    parts = np.array_split(np.arange(length), min(length, _POINTS))
-    x = np.array([1.0 + part.mean() for part in parts])
-    return over_seeds(x, np.array([[np.nanmean(run.train_loss[part]) for part in parts] for run in runs]))
+    """Mean training loss against rounds, by the stretches of the shortest run."""
+    x = min((run.loss_round for run in runs), key=lambda rounds: float(rounds.max(initial=0.0)))
+    return over_seeds(x, np.array([_at(x, run.loss_round, run.train_loss) for run in runs]))
 
 
 def train_loss_by_seconds(runs: Sequence[Outcome]) -> Curve:
     """The same against the mean clock of the seeds."""
-    curve, clock_s = train_loss_by_rounds(runs), _mean_clock_s(runs)
-    return replace(curve, x=np.interp(curve.x, 1.0 + np.arange(len(clock_s)), clock_s))
+    curve = train_loss_by_rounds(runs)
+    return replace(curve, x=_mean([_at(curve.x, run.loss_round, run.loss_s) for run in _going(runs)]))
+
+
+def _at(x: Floats, known_x: Floats, known: Floats) -> Floats:
+    """What is known, between its places where others are asked for."""
+    return known if np.array_equal(x, known_x) else np.interp(x, known_x, known)
+
+
+def _mean(rows: Sequence[Floats]) -> Floats:
+    """The mean of rows of equal length; nothing of none."""
+    mean: Floats = np.mean(rows, axis=0) if rows else np.empty(0)
+    return mean
 
 
 def test_loss_by_rounds(runs: Sequence[Outcome]) -> Curve:

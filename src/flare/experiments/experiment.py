@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from flare.experiments.claims import Claim
-from flare.experiments.trial import Outcome, Trial
+from flare.experiments.outcome import Outcome
+from flare.experiments.trial import Trial
 
 
 @dataclass(frozen=True)

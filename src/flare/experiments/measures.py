@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from flare.experiments.trial import Outcome
+from flare.experiments.outcome import Outcome
 from flare.types import Floats
 
 LAST = 5
@@ -30,15 +30,9 @@ def best_accuracy(run: Outcome) -> float:
     return float(run.test_accuracy.max(initial=1.0 / run.num_classes))
 
 
-def tests_s(run: Outcome) -> Floats:
-    """The simulated times of the tests."""
-    times_s: Floats = run.clock_s[run.test_round.astype(int) - 1]
-    return times_s
-
-
 def best_by(run: Outcome, times_s: Floats) -> float:
     """The best of the newest tests at the given simulated times; a guess where there is none yet."""
-    newest = np.searchsorted(tests_s(run), times_s, side="right") - 1
+    newest = np.searchsorted(run.test_s, times_s, side="right") - 1
     return float(run.test_accuracy[newest[newest >= 0]].max(initial=1.0 / run.num_classes))
 
 
@@ -54,11 +48,7 @@ def mean_drop(run: Outcome) -> float:
 
 def final_train_loss(run: Outcome) -> float:
     """Mean training loss over the last tenth of the rounds; nan where nobody sent in them."""
-    if run.diverged:
-        return math.log(run.num_classes)
-    last = run.train_loss[-max(1, len(run.train_loss) // 10) :]
-    known = last[~np.isnan(last)]
-    return float(known.mean()) if known.size else math.nan
+    return math.log(run.num_classes) if run.diverged else run.end_loss
 
 
 def final_test_loss(run: Outcome) -> float:
@@ -68,34 +58,30 @@ def final_test_loss(run: Outcome) -> float:
 
 def mean_devices(run: Outcome) -> float:
     """Devices that send in a round."""
-    return float(run.devices.mean())
+    return run.devices
 
 
 def mean_tau(run: Outcome) -> float:
     """Local steps of a device that sends, averaged over rounds."""
-    known = run.tau[~np.isnan(run.tau)]
-    return float(known.mean()) if known.size else math.nan
+    return run.tau
 
 
 def mean_gap(run: Outcome) -> float:
     """How far P2's objective lies above its proven bound, as a share of it."""
-    known = np.isfinite(run.objective) & np.isfinite(run.lower_bound)
-    return float((run.objective[known] / run.lower_bound[known] - 1.0).mean())
+    return run.gap
 
 
 def seconds_to(run: Outcome, target: float) -> float:
     """The simulated time of the first test that was at least as good as the target; infinite where none was."""
     reached = np.flatnonzero(run.test_accuracy >= target)
-    return float(tests_s(run)[reached[0]]) if reached.size else math.inf
+    return float(run.test_s[reached[0]]) if reached.size else math.inf
 
 
 def total_energy_j(run: Outcome) -> float:
     """Energy of all devices over the whole run."""
-    return float(run.energy_j.sum())
+    return run.energy_j
 
 
 def fairness(run: Outcome) -> float:
-    """Jain's index of how often devices sent, (sum x)^2 / (K sum x^2): 1 where all sent equally often, 1 / K where one
-    device alone did; nan where nobody sent."""
-    squares = float((run.times_sent**2).sum())
-    return float(run.times_sent.sum() ** 2 / (len(run.times_sent) * squares)) if squares else math.nan
+    """Jain's index of how often devices sent: 1 where all sent equally often; nan where nobody sent."""
+    return run.fairness

@@ -2,6 +2,7 @@
 
 OUT/trials/KEY/         the run folder of a trial; shared by all experiments that ask for it
 OUT/NAME.json           the numbers of an experiment and its claims
+OUT/NAME-runs.jsonl.gz  its runs, as far as figures and claims see them: those that are in it need no folder
 OUT/figures/NAME.png    and svg, pdf
 """
 
@@ -23,7 +24,9 @@ from flare.experiments import EXPERIMENTS, measures
 from flare.experiments.claims import Claim
 from flare.experiments.drawing import accuracy_by_rounds, mean_of
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.trial import Callback, Outcome, Trial, run_trials
+from flare.experiments.kept import path_of, read_kept, write_kept
+from flare.experiments.outcome import Outcome
+from flare.experiments.trial import Callback, Trial, run_trials
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
 from flare.report.side_by_side import side_by_side
@@ -72,17 +75,23 @@ def reproduce(
     """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so. `hire` is that
     of `run_tasks`, and `dismiss` is called when workers are no longer needed.
 
-    ValueError or OSError, before any run, where the folder of the figures or the files of the numbers have no place.
+    ValueError or OSError, before any run, where the folder of the figures or the files of the numbers have no place, or
+    a file of runs that are kept cannot be used.
     """
     experiments = {name: EXPERIMENTS[name] for name in names}
     _make_place(names, out)
+    known = known_runs(names, out)
 
     with staying(place) if hire is None else nullcontext(hire) as hired:
 
         def results_of(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Results]:
             """The results of the experiments whose trials are complete."""
             everything = [trial for each in trials.values() for trial in each]
-            outcomes = run_trials(everything, trials_in(out), place, callback=callback, stopping=stopping, hire=hired)
+            outcomes = run_trials(
+                everything, trials_in(out), place, callback=callback, stopping=stopping, hire=hired, known=known
+            )
+            for name, own in trials.items():
+                write_kept(name, out, own, outcomes)
             whole = {name: own for name, own in trials.items() if all(trial.key in outcomes for trial in own)}
             return {name: Results(own, outcomes, scale) for name, own in whole.items()}
 
@@ -109,7 +118,7 @@ def reproduce(
 def _make_place(names: Sequence[str], out: Path) -> None:
     """Make the folder of the figures; an error where that cannot be, or where a folder has the name of a file of
     numbers: it is told now, and not after hours."""
-    for path in (out / f"{name}.json" for name in names):
+    for path in (path for name in names for path in (out / f"{name}.json", path_of(name, out))):
         if path.is_dir():
             raise ValueError(f"{path} is a folder, and the numbers of the experiment go there; move it away")
     for folder in (out / "figures", trials_in(out)):
@@ -119,6 +128,22 @@ def _make_place(names: Sequence[str], out: Path) -> None:
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ValueError(f"{out} cannot hold the figures: it or a part of its path is a file; give a folder") from None
+
+
+def known_runs(names: Sequence[str], out: Path) -> dict[str, Outcome]:
+    """The runs of experiments that are kept in OUT, by key; ValueError where a file of them cannot be used."""
+    return {key: run.outcome for name in names for key, run in read_kept(name, out).items()}
+
+
+def to_be_run(names: Sequence[str], scale: Scale, out: Path) -> list[Trial]:
+    """The trials that are not kept in OUT, as far as they are known before any is carried out."""
+    known, trials = known_runs(names, out), list[Trial]()
+    for one in (EXPERIMENTS[name] for name in names):
+        own = one.trials(scale)
+        if one.then is not None and all(trial.key in known for trial in own):
+            own += one.then(Results(own, known, scale))
+        trials += own
+    return [trial for trial in trials if trial.key not in known]
 
 
 def trials_in(out: Path) -> Path:
@@ -196,7 +221,7 @@ def _curve_as_json(runs: Sequence[Outcome]) -> dict[str, Any]:
 
 def _applies(name: str, runs: Sequence[Outcome]) -> bool:
     if name == "mean_gap":
-        return all((run.lower_bound == run.lower_bound).any() for run in runs)
+        return not any(math.isnan(run.gap) for run in runs)
     return name in ("mean_devices", "mean_tau", "total_energy_j", "fairness") or all(
         run.diverged or len(run.test_round) for run in runs
     )

@@ -1,4 +1,4 @@
-"""One run of an experiment: what names it, and what its run folder says for the measures.
+"""One run of an experiment: what names it, and the folder that keeps it.
 
 A trial is named by its configuration alone: experiments that ask for the same run share it, and a reproduction that was
 stopped finds what it has already done.
@@ -7,17 +7,17 @@ stopped finds what it has already done.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, final
-
-import numpy as np
 
 from flare.config import Config, Options, settings_of
 from flare.config.names import MOVED
+from flare.experiments.outcome import Outcome, outcome_of
 from flare.records import RunFolder
 from flare.records.lines import Mark, first_mark, seal
 from flare.records.manifest import read_manifest
@@ -25,7 +25,6 @@ from flare.records.run import Columns, RunNumbers, read_run, refuse_odd_devices
 from flare.simulation import RoundRecord, RunStatus
 from flare.sweeps import Hire, Place, Task, anywhere, run_tasks
 from flare.sweeps.tail import Seal
-from flare.types import Floats
 
 _FORMAT = 1  # part of a trial's name: raised where the same settings would give another run
 
@@ -51,30 +50,6 @@ class Trial:
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What the measures see of a run. The first arrays have shape (rounds,), the three of tests (tests,)."""
-
-    status: str
-    num_classes: int
-    clock_s: Floats
-    train_loss: Floats  # mean over the local steps of the devices; nan where nobody sent
-    devices: Floats  # how many sent
-    tau: Floats  # mean steps of those that were selected; nan where nobody was
-    objective: Floats  # P2's, nan where nobody sent
-    lower_bound: Floats  # of P2's objective, nan where not asked for
-    test_round: Floats  # rounds done at the test
-    test_accuracy: Floats
-    test_loss: Floats
-    energy_j: Floats  # of all devices, (rounds,)
-    times_sent: Floats  # of each device, (devices,)
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the weights stopped being numbers."""
-        return self.status == "diverged"
-
-
 Callback = Callable[[Trial, int, bool], None]
 """Sees the number of rounds that a trial has done, and whether it has ended."""
 
@@ -87,10 +62,12 @@ def run_trials(
     callback: Callback = lambda trial, rounds, ended: None,
     stopping: Callable[[], bool] = lambda: False,
     hire: Hire | None = None,
+    known: Mapping[str, Outcome] = MappingProxyType({}),
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key, fewer where `stopping` says so; run folders FOLDER/KEY keep them.
 
-    Trials with the same key are one run. Those that are there are not run again; the callback sees them first. A run
+    Trials with the same key are one run. Those that are `known` or there are not run again; the callback sees them
+    first. A run
     that was carried out and cannot be read, since its folder was damaged before or meanwhile, is done anew, once, and
     one that workers left, though nobody told them to, is continued; ValueError where it still cannot be read. `hire`
     is that of `run_tasks`.
@@ -99,9 +76,11 @@ def run_trials(
     wanted = {trial.key: trial for trial in trials}
     done: dict[str, Outcome] = {}
     for key, trial in wanted.items():
-        if not stopping() and (outcome := read_outcome(folder / key, trial)) is not None:
+        if stopping():
+            break
+        if (outcome := known.get(key) or read_outcome(folder / key, trial)) is not None:
             done[key] = outcome
-            callback(trial, len(outcome.clock_s), True)
+            callback(trial, outcome.num_rounds, True)
     missing = {key: trial for key, trial in wanted.items() if key not in done}
     told: dict[str, _Told] = {}
     seals: dict[str, Seal] = {}  # of the rounds that are told now
@@ -231,29 +210,6 @@ class _Told:
         if self._mark is None or (held.get("rounds"), held.get("check")) != (self._mark.rounds, self._mark.check):
             return None
         return self._columns.run(self._folder, opened.config, opened.manifest)
-
-
-def outcome_of(run: RunNumbers) -> Outcome:
-    """A run as the measures see it; ValueError where it does not say how many classes its data have."""
-    num_classes = run.manifest.get("num_classes")
-    if not isinstance(num_classes, int) or num_classes < 1:
-        raise ValueError(f"{run.folder}: its manifest does not say how many classes the data have")
-    tests = run.evaluated
-    return Outcome(
-        status=run.status,
-        num_classes=num_classes,
-        clock_s=run.of_round["clock_s"],
-        train_loss=run.of_round["train_loss"],
-        devices=run.num_senders.astype(np.float64),
-        tau=run.round_mean("tau"),
-        objective=run.of_round["objective"],
-        lower_bound=run.of_round["lower_bound"],
-        test_round=(tests + 1).astype(np.float64),
-        test_accuracy=run.of_round["test_accuracy"][tests],
-        test_loss=run.of_round["test_loss"][tests],
-        energy_j=run.round_energy_j(),
-        times_sent=run.participation() * run.num_rounds,
-    )
 
 
 def _changes(config: Config) -> list[str]:

@@ -18,9 +18,10 @@ from flare.experiments.claims import BEYOND, Claim, Comparison, above, claim, ef
 from flare.experiments.drawing import Line, mean_of, panels
 from flare.experiments.entry import Entry, entry
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.measures import final_accuracy, tests_s
+from flare.experiments.measures import final_accuracy
+from flare.experiments.outcome import Outcome
 from flare.experiments.settings import DISTRIBUTIONS, NAMES, grid, setting
-from flare.experiments.trial import Outcome, Trial
+from flare.experiments.trial import Trial
 from flare.report.curves import Curve, over_seeds
 
 DEADLINES_S = {"mnist": 0.4, "cifar10": 1.5}
@@ -209,20 +210,20 @@ def _earlier(results: Results, at: str, ours: Name, theirs: Name, own_rate: bool
 def _first_s(run: Outcome, target: float) -> float:
     """When a test was first at least as good as the target; the end of the run where none was."""
     reached = np.flatnonzero(run.test_accuracy >= target)
-    return float(tests_s(run)[reached[0]] if reached.size else run.clock_s[-1])
+    return float(run.test_s[reached[0]] if reached.size else run.end_s)
 
 
 def by_seconds(runs: Sequence[Outcome]) -> Curve:
     """The newest test at equally spaced simulated times; a guess before the first."""
-    times_s = np.linspace(0.0, min(float(run.clock_s[-1]) for run in runs), _TIMES + 1)[1:]
+    times_s = np.linspace(0.0, min(float(run.end_s) for run in runs), _TIMES + 1)[1:]
     table = np.empty((len(runs), len(times_s)))
     for row, run in zip(table, runs, strict=True):
-        newest = np.searchsorted(tests_s(run), times_s, side="right") - 1
+        newest = np.searchsorted(run.test_s, times_s, side="right") - 1
         guess = 1.0 / run.num_classes
         row[:] = guess
         row[newest >= 0] = run.test_accuracy[newest[newest >= 0]]
         if run.diverged:
-            row[times_s > run.clock_s[-1]] = guess
+            row[times_s > run.end_s] = guess
     return over_seeds(times_s, table)
 
 

@@ -1,0 +1,150 @@
+"""Runs of experiments that are kept in one file: the same conclusions without the folders, and no damage believed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flare.config import Config, override
+from flare.experiments import kept
+from flare.experiments.kept import path_of, read_kept, write_kept
+from flare.experiments.outcome import Outcome
+from flare.experiments.trial import Trial
+from tests.made_up_outcomes import made_up
+
+NAME = "fig3"
+
+
+def trial(seed: int, curve: str = "flare:exact") -> Trial:
+    return Trial("a panel", curve, override(Config(), [f"seed={seed}"]))
+
+
+TRIALS = [trial(seed) for seed in range(3)]
+OUTCOMES = {
+    TRIALS[0].key: made_up([0.25, 0.5]),
+    TRIALS[1].key: replace(made_up(diverged=True), gap=math.nan, train_loss=np.full(12, math.nan)),
+    TRIALS[2].key: replace(made_up([]), loss_round=np.empty(0), loss_s=np.empty(0), train_loss=np.empty(0)),
+}
+
+
+def assert_same(one: Outcome, other: Outcome) -> None:
+    for name, value in vars(one).items():
+        np.testing.assert_array_equal(getattr(other, name), value, err_msg=name)
+
+
+def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
+    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    found = read_kept(NAME, tmp_path)
+    assert list(found) == [each.key for each in TRIALS]
+    for each in TRIALS:
+        run = found[each.key]
+        assert (run.panel, run.curve, run.seed) == (each.panel, each.curve, each.seed)
+        assert_same(run.outcome, OUTCOMES[each.key])
+    before = path_of(NAME, tmp_path).read_bytes()
+    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    assert path_of(NAME, tmp_path).read_bytes() == before
+
+
+def test_where_nothing_is_kept_there_is_nothing(tmp_path: Path) -> None:
+    assert read_kept(NAME, tmp_path) == {}
+    write_kept(NAME, tmp_path, TRIALS, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_other_seeds_stay(tmp_path: Path) -> None:
+    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    write_kept(NAME, tmp_path, TRIALS[1:2], OUTCOMES)
+    assert set(read_kept(NAME, tmp_path)) == set(OUTCOMES)
+
+
+def unpacked(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+def packed(path: Path, lines: list[str]) -> None:
+    path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
+
+
+def changed(**fields: object) -> Callable[[Path], None]:
+    """A run of the file with other fields; None takes one away."""
+
+    def change(path: Path) -> None:
+        head, first, *rest = unpacked(path)
+        told = {name: value for name, value in (json.loads(first) | fields).items() if value is not Ellipsis}
+        packed(path, [head, json.dumps(told), *rest])
+
+    return change
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no gzip": lambda path: path.write_bytes(b"not packed"),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "a flipped bit": lambda path: path.write_bytes(flipped(path.read_bytes(), len(path.read_bytes()) - 5)),
+    "more after it": lambda path: path.write_bytes(path.read_bytes() + b"more"),
+    "nothing": lambda path: path.write_bytes(b""),
+    "no line": lambda path: path.write_bytes(gzip.compress(b"")),
+    "another experiment's": lambda path: packed(path, [unpacked(path)[0].replace(NAME, "fig4"), *unpacked(path)[1:]]),
+    "a later format": lambda path: packed(path, ['{"experiment": "fig3", "format": 2}', *unpacked(path)[1:]]),
+    "no text": lambda path: path.write_bytes(gzip.compress(b"\xff\xfe")),
+    "no object": lambda path: packed(path, [unpacked(path)[0], "[1, 2]"]),
+    "half a line": lambda path: packed(path, [unpacked(path)[0], unpacked(path)[1][:-9]]),
+    "nested": lambda path: packed(path, [unpacked(path)[0], "[" * 100_000]),
+    "another field": changed(more=1),
+    "a field less": changed(end_s=...),
+    "a text for a number": changed(end_s="12"),
+    "a truth for a number": changed(end_s=True),
+    "an endless number": changed(end_s=math.inf),
+    "a huge number": changed(end_s=10**400),
+    "less than no round": changed(num_rounds=-1),
+    "a number for a list": changed(test_s=1.0),
+    "lists of unequal length": changed(test_s=[1.0]),
+    "a key that is none": changed(key="../../etc"),
+    "a run that goes on": changed(status="running"),
+    "no class": changed(num_classes=0),
+    "half a seed": changed(seed=0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_file_that_cannot_be_used_is_named_and_left(what: str, tmp_path: Path) -> None:
+    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    path = path_of(NAME, tmp_path)
+    DAMAGE[what](path)
+    before = path.read_bytes()
+    for use in (lambda: read_kept(NAME, tmp_path), lambda: write_kept(NAME, tmp_path, TRIALS, OUTCOMES)):
+        with pytest.raises(ValueError, match=r"fig3-runs\.jsonl\.gz.* move it away"):
+            use()
+    assert path.read_bytes() == before
+
+
+def test_what_unpacks_to_more_than_there_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_MAX_BYTES", 10_000)
+    path_of(NAME, tmp_path).write_bytes(gzip.compress(bytes(10_001)))
+    with pytest.raises(ValueError, match="more than 10000 bytes"):
+        read_kept(NAME, tmp_path)
+
+
+def test_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(path_of(NAME, tmp_path))
+    with pytest.raises(ValueError, match="named pipe"):
+        read_kept(NAME, tmp_path)
+
+
+def test_pandas_reads_it(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    table = pandas.read_json(path_of(NAME, tmp_path), lines=True)
+    assert list(table["seed"].dropna()) == [0, 1, 2]
+    assert table["test_accuracy"][1] == [0.25, 0.5]
