@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -29,13 +30,18 @@ _LEFT = {
 
 def page(made: Sequence[Reproduced], folder: str) -> str:
     """The page as Markdown, for experiments whose files are in `folder` beside it."""
-    words = tomllib.loads((files("flare.experiments") / "words.toml").read_text(encoding="utf-8"))
+    words = _words()
     parts = [TITLE, _head(made, words, folder), _facts(made, words), _setting(words), "## The figures of the paper"]
-    parts += [_section(one, words, folder) for one in made if one.experiment.name in FIGURES]
+    parts += [section_of(one, folder) for one in made if one.experiment.name in FIGURES]
     parts.append("## Beyond the paper")
-    parts += [_section(one, words, folder) for one in made if one.experiment.name not in FIGURES]
+    parts += [section_of(one, folder) for one in made if one.experiment.name not in FIGURES]
     parts.append(words["open"])
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+@cache
+def _words() -> dict[str, Any]:
+    return tomllib.loads((files("flare.experiments") / "words.toml").read_text(encoding="utf-8"))
 
 
 def verdict_line(claims: Sequence[Claim]) -> str:
@@ -131,8 +137,9 @@ def _setting(words: dict[str, Any]) -> str:
     )
 
 
-def _section(one: Reproduced, words: dict[str, Any], folder: str) -> str:
-    name = one.experiment.name
+def section_of(one: Reproduced, folder: str) -> str:
+    """The section of an experiment, whose files are in `folder` beside the page."""
+    words, name = _words(), one.experiment.name
     pictures = words["pictures"][name].items()
     parts = [
         f"### {one.experiment.title}",

@@ -153,9 +153,16 @@ def trials_in(out: Path) -> Path:
 
 def write(one: Reproduced, out: Path) -> None:
     """Write the numbers and the figures of an experiment."""
-    name, results = one.experiment.name, one.results
+    name = one.experiment.name
     _make_place([name], out)
-    content = {
+    write_whole(out / f"{name}.json", (json.dumps(as_json(one), indent=1, allow_nan=False) + "\n").encode())
+    write_figures(out / "figures", partial(one.experiment.draw, one.results))
+
+
+def as_json(one: Reproduced) -> dict[str, Any]:
+    """An experiment in numbers: its claims, and its curves by panel."""
+    name, results = one.experiment.name, one.results
+    return {
         "name": name,
         "title": one.experiment.title,
         "command": command(name, results.scale),
@@ -168,8 +175,6 @@ def write(one: Reproduced, out: Path) -> None:
             for panel in results.panels
         },
     }
-    write_whole(out / f"{name}.json", (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    write_figures(out / "figures", partial(one.experiment.draw, results))
 
 
 def command(name: str, scale: Scale) -> str:
