@@ -78,12 +78,16 @@ def outcome_of(run: RunNumbers) -> Outcome:
 
 def stretches(train_loss: Floats) -> tuple[Floats, Floats]:
     """The middle round of each stretch and the mean loss of it, nan where nobody sent; none where nobody ever did."""
-    if np.isnan(train_loss).all():
+    sent = ~np.isnan(train_loss)
+    if not sent.any():
         return np.empty(0), np.empty(0)
-    parts = np.array_split(np.arange(len(train_loss)), min(len(train_loss), STRETCHES))
-    return np.array([1.0 + part.mean() for part in parts]), np.array(
-        [mean_of_known(train_loss[each]) for each in parts]
-    )
+    number = min(len(train_loss), STRETCHES)
+    sizes = np.full(number, len(train_loss) // number)
+    sizes[: len(train_loss) % number] += 1
+    begins = np.cumsum(sizes) - sizes
+    known = np.add.reduceat(sent, begins, dtype=np.float64)
+    sums = np.add.reduceat(np.where(sent, train_loss, 0.0), begins)
+    return begins + 0.5 * (sizes + 1.0), np.divide(sums, known, out=np.full(number, np.nan), where=known > 0.0)
 
 
 def last_tenth(of_rounds: Floats) -> Floats:
@@ -112,9 +116,10 @@ def fairness_of(times_sent: Floats) -> float:
 
 def short(value: float) -> float:
     """A number with the digits that are kept, nan where it is not finite."""
-    return float(f"{value:.{DIGITS}g}") if np.isfinite(value) else float("nan")
+    return float(shortened([value])[0])
 
 
 def shortened(values: Floats | list[float]) -> Floats:
     """Numbers with the digits that are kept."""
-    return np.array([short(value) for value in values], dtype=np.float64)
+    kept = np.array([float(f"{value:.{DIGITS}g}") for value in np.asarray(values, dtype=np.float64).tolist()])
+    return np.where(np.isfinite(kept), kept, np.nan)

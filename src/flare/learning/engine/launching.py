@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
+from pathlib import Path
 
 import torch
 import triton
+
+from flare.pools import one_first
 
 _is_rehearsed: ContextVar[bool] = ContextVar("is_rehearsed", default=False)
 _compiled: dict[tuple[object, ...], tuple[object, tuple[object, ...]] | None] = {}
@@ -66,8 +69,12 @@ _MAX_COMPILERS = 16
 @contextmanager
 def rehearsal() -> Iterator[None]:
     """No kernel computes in it: those that are started are compiled, all at once, where Triton can do that. What cannot
-    be compiled so is told when it is started in earnest. ValueError where a kernel could not count the numbers."""
+    be compiled so is told when it is started in earnest. ValueError where a kernel could not count the numbers.
+
+    Of processes that compile at the same time one is first: the others then find in Triton's cache what it has made."""
     with ExitStack() as stack:
+        if hasattr(triton, "knobs"):
+            stack.enter_context(one_first(Path(triton.knobs.cache.dir, "flare.lock")))
         if hasattr(triton, "AsyncCompileMode"):
             pool = stack.enter_context(ThreadPoolExecutor(_MAX_COMPILERS))
             stack.enter_context(triton.AsyncCompileMode(pool, ignore_errors=True))
