@@ -114,6 +114,7 @@ def test_python_shown(page: str, code: str, workplace: Path) -> None:
 
 def test_the_way_to_a_policy_of_ones_own(workplace: Path) -> None:
     """docs/for-researchers.md from its first step to its last, with fewer rounds."""
+    (workplace / "docs").symlink_to(ROOT / "docs")
     text = (ROOT / "docs" / "for-researchers.md").read_text()
     said = []
     for before, kind, code in re.findall(r"([^\n]*)\n\n```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
@@ -123,13 +124,20 @@ def test_the_way_to_a_policy_of_ones_own(workplace: Path) -> None:
         elif kind == "python":
             said.append(run([sys.executable, "-c", code], workplace))
         else:
-            lines = [line for line in code.splitlines() if line.startswith("flare ")]
-            said += [run_flare(re.sub(r"run\.rounds=\d+", "run.rounds=2", line), workplace) for line in lines]
-    assert len(said) == 6
+            for line in code.splitlines():
+                if line.startswith("flare "):
+                    said.append(run_flare(re.sub(r"run\.rounds=\d+", "run.rounds=2", line), workplace))
+                elif line.startswith(("cp ", "mkdir ")):
+                    run(shlex.split(line), workplace)
+    assert len(said) == 8
     assert "longest-wait" in said[0]
     assert "proven to be the greatest that fits" in said[1]
     assert "difference to the best" in said[3]
     assert "flare:longest-wait" in said[5]
+    assert "fedavg:cm" in said[6]
+    assert "fig5-cm-worst" in said[7]
+    assert (workplace / "out" / "again" / "figures" / "fig5-rounds.pdf").exists()
+    assert not list((workplace / "out" / "again" / "trials").iterdir())
     assert {path.suffix for path in (workplace / "out" / "figures").iterdir()} == {".pdf"}
     assert (workplace / "out" / "accuracy.pdf").stat().st_size > 3000
 
