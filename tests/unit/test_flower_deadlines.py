@@ -299,7 +299,7 @@ def test_nodes_that_come_and_vanish_do_not_lengthen_the_rounds(tmp_path: Path) -
     lasted = [each["real_deadline_s"] for each in records(tmp_path / "run") if each["real_deadline_s"] is not None]
     assert sum(len(each["late"]) for each in records(tmp_path / "run")) >= 4
     assert lasted[0] == 0.05
-    # If those that are gone counted, each would be 1.1 times twice the last. That of the node which stays is what counts.
+    # If those that are gone counted, each would be 1.1 times twice the last; the node that stays is what counts.
     assert min(after / before for before, after in pairwise(lasted[:4])) < 2.0
 
 
