@@ -19,6 +19,7 @@ from flare.learning.engine.threads import one_thread
 from flare.records import RunFolder
 from flare.rng import stream
 from flare.simulation import Member, Simulation, drive, resume
+from tests.golden.arithmetic import arithmetic
 
 BEFORE = Path(__file__).parent / "before"
 RUNS: dict[str, dict[str, Any]] = json.loads((BEFORE / "records.json").read_text())
@@ -26,8 +27,7 @@ RENAMED = {"lipschitz": "smoothness"}
 LEARNED = {"train_loss", "test_loss", "test_accuracy"}
 METHODS_SINCE = {"fedavgm", "fedadam", "fedyogi", "fedsam", "moon", "heterofl", "fedpaq", "fedbuff"}
 """There is no before of them."""
-MADE_WITH = ("2.13.0+cpu", "AVX512")  # torch and processor
-ON_SAME = (torch.__version__, torch.backends.cpu.get_cpu_capability()) == MADE_WITH
+ON_SAME = arithmetic() == (BEFORE / "arithmetic.txt").read_text().strip()
 # Relative: of schedules, of what is learned, and on Flower, where updates are added in the order of their arrival. With
 # another torch or processor sums are cut otherwise, and some rounds of training make more of that.
 SCHEDULED, LEARNED_HERE, ON_FLOWER = (1e-15, 1e-12, 1e-6) if ON_SAME else (1e-9, 1e-4, 1e-4)
