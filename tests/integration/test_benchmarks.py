@@ -105,6 +105,24 @@ def test_the_benchmark_of_dispatch_writes_numbers_and_a_page(tmp_path: Path) -> 
     assert "| cost of dispatch a run |" in (tmp_path / "dispatch.md").read_text()
 
 
+def test_the_benchmark_of_reproductions_times_a_command_and_keeps_the_rows_of_others(tmp_path: Path) -> None:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "reproduction.py"))
+    (tmp_path / "reproduction.json").write_text((ROOT / "docs/benchmarks/reproduction.json").read_text())
+    before = json.loads((tmp_path / "reproduction.json").read_text())["rows"]
+    benchmark["main"](["--quick", "--out", str(tmp_path)])
+    *kept, row = json.loads((tmp_path / "reproduction.json").read_text())["rows"]
+    assert kept == before
+    assert row["typed"] == "flare reproduce fig3 --seeds 2 --quick"
+    assert row["runs"] == 6
+    parts = [row[name] for name in ("until_first_round_s", "rounds_s", "after_last_round_s")]
+    assert min(parts) >= 0.0
+    assert sum(parts) == pytest.approx(row["seconds"])
+    again = benchmark["with_row"]({"rows": [row, *before]}, row | {"seconds": 1.0})["rows"]
+    assert [each["seconds"] for each in again] == [1.0, *(each["seconds"] for each in before)]
+    told = json.loads((ROOT / "docs/benchmarks/reproduction.json").read_text())
+    assert benchmark["report"](told) == (ROOT / "docs/benchmarks/reproduction.md").read_text()
+
+
 def test_the_benchmark_of_the_service_measures_requests_and_writes_a_page(tmp_path: Path) -> None:
     module = runpy.run_path(str(ROOT / "benchmarks" / "service.py"))
     with served(tmp_path, service=True) as studio:

@@ -54,6 +54,14 @@ def test_masks_of_a_tiny_network_by_hand() -> None:
     assert half.widths == (1, 2)
 
 
+def test_without_the_scaler_a_device_has_its_part_of_the_weights_as_they_are() -> None:
+    method = HeteroFl((1.0, 0.5), scaler=False).fitted(read_widths(TINY, (1,)))
+    whole, half = method.rules({}, round_of([0, 1]), None)
+    assert whole.mask is None
+    assert half.mask.tolist() == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
+    assert half.widths == (1, 2)
+
+
 def test_each_weight_moves_by_the_mean_of_those_that_hold_it_by_hand() -> None:
     method, now = of_tiny(1.0, 0.5), round_of([1, 2, 3])  # device 2 has the whole model, 1 and 3 the half
     rules = method.rules({}, now, None)
@@ -162,8 +170,8 @@ def test_records_tell_what_was_sent_and_the_whole_model_is_evaluated() -> None:
 
 def test_a_run_learns_with_every_way_of_giving_rates() -> None:
     members = [
-        Member(Simulation(hetero(f"learning.options.assign={assign}", "learning.local_lr=0.2", "run.rounds=12")))
-        for assign in ("number", "cpu")
+        Member(Simulation(hetero(f"learning.options.{option}", "learning.local_lr=0.2", "run.rounds=12")))
+        for option in ("assign=number", "assign=cpu", "scaler=false")
     ]
     for records in followed(members):
         assert records[-1].test_accuracy > 0.6

@@ -194,13 +194,19 @@ HORIZON = "horizon"
 
 def policy_options(config: Config) -> dict[str, Any]:
     """The options of the policy in the settings; ValueError for one that it does not have, and where devices do not
-    tell what it needs. An option `horizon` that is none is the number of rounds of the run."""
+    tell what it needs. An option `horizon` that is none is the number of rounds of the run: where it ends by the clock,
+    those that it has time for if each lasts until its deadline."""
     given, policy = dict(config.scheduling.options), POLICIES.find(config.scheduling.policy)
     policy.check_options(given)
     refuse_unshared([config])
     if HORIZON in policy.options and policy.filled(given)[HORIZON] is None:
-        given[HORIZON] = config.run.rounds
+        given[HORIZON] = _planned_rounds(config)
     return given
+
+
+def _planned_rounds(config: Config) -> int:
+    rounds, seconds = config.run.rounds, config.run.seconds
+    return max(1, math.ceil(min(seconds / config.wireless.deadline_s, rounds))) if seconds > 0.0 else rounds
 
 
 def refuse_weighing(config: Config, method: Method) -> None:

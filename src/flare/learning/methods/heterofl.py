@@ -3,7 +3,8 @@
 Paper -> code: r -> a number of `rates`, K^l -> outputs of a layer (`flare.learning.widths`), W_g -> the global weights.
 
     device of rate r    the first ceil(r K^l) channels of every hidden layer l; input and output are whole
-    scaler              what a hidden layer gives is divided by r, before its ReLU, while devices train
+    scaler              what a hidden layer gives is divided by r, before its ReLU, while devices train; `scaler = false`
+                        leaves it away
     base station        each weight moves by the mean of the updates of those devices that hold it; a weight that none
                         of them holds stays
 
@@ -19,7 +20,9 @@ Decided here:
   (`wireless.cpu_every_round`), devices change their rates with them, which is the authors' dynamic mode.
 - The broadcast is the whole model: all devices hear the same, and each takes its part.
 - Models are chains of layers whose channels can be followed, others are refused. So there is no batch normalisation
-  (the authors' "static" one), which this package refuses for all methods.
+  (the authors' "static" one), which this package refuses for all methods. Without it the scaler makes narrow models
+  step far: a gradient goes through 1 / r once more on its way back, so that the weights that count in a hidden layer,
+  w / r, move as at the local rate over r^2.
 - The authors also leave classes that a device does not hold out of its loss (the masked cross-entropy); here every
   method has the same loss.
 
@@ -57,6 +60,7 @@ class _Part:
 
     widths: Widths
     rate: float
+    scaler: bool
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
@@ -65,8 +69,9 @@ class _Part:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """With the scaler, shape (weights,) of the whole model; None: it is the whole model."""
-        return None if self.rate == 1.0 else self.widths.numbers(self.outputs, scale=1.0 / self.rate)
+        """Shape (weights,) of the whole model, with the scaler if there is one; None: it is the whole model."""
+        scale = 1.0 / self.rate if self.scaler else 1.0
+        return None if self.rate == 1.0 else self.widths.numbers(self.outputs, scale=scale)
 
     def rule(self, plain: LocalRule) -> LocalRule:
         """The rule of a device that holds this model, from that of one with the whole model."""
@@ -94,6 +99,7 @@ class HeteroFl(PlainMethod):
         "who gets which: by the number of the device, or the fastest the largest",
         choices=(BY_NUMBER, BY_CPU),
     )
+    scaler: bool = setting(True, "divide what hidden layers give by the rate while devices train, as the authors do")
     _parts: ClassVar[tuple[_Part, ...]] = ()  # of an object that was fitted: one for each of the rates
 
     def __post_init__(self) -> None:
@@ -115,7 +121,7 @@ class HeteroFl(PlainMethod):
                 "logistic); take a model with a hidden layer, such as mlp, or set learning.options.rates to [1]"
             )
         made = copy(self)
-        object.__setattr__(made, "_parts", tuple(_Part(widths, rate) for rate in self.rates))
+        object.__setattr__(made, "_parts", tuple(_Part(widths, rate, self.scaler) for rate in self.rates))
         return made
 
     def sizes(self, devices: Indices, cpu_hz: Floats) -> Sizes | None:
