@@ -38,6 +38,17 @@ STYLE = """:root, [data-md-color-scheme] {
 .md-grid { max-width: 72rem; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(14rem, 1fr)); gap: 1rem; }
 .gallery img { background: white; }
+.md-typeset table.cards:not([class*=" "]) { display: block; border: none; font-size: inherit; overflow: visible; }
+.md-typeset table.cards thead { display: none; }
+.md-typeset table.cards tbody, .md-typeset table.cards tr { display: block; }
+.md-typeset table.cards tr { border: .05rem solid var(--md-typeset-table-color); border-radius: .2rem; margin: 0 0 1rem;
+  padding: .6rem .8rem; }
+.md-typeset table.cards tbody tr:hover { background: none; box-shadow: none; }
+.md-typeset table.cards td { display: grid; grid-template-columns: 9rem 1fr; gap: .8rem; border: none; min-width: 0;
+  padding: .2rem 0 !important; }
+.md-typeset table.cards td::before { content: attr(data-label); color: var(--md-default-fg-color--light); }
+.md-typeset table.cards td:first-child { font-weight: 700; }
+@media screen and (max-width: 40rem) { .md-typeset table.cards td { grid-template-columns: 1fr; gap: 0; } }
 """
 
 
