@@ -13,7 +13,7 @@ import pytest
 from flare.experiments import EXPERIMENTS, bounds
 from flare.experiments.claims import BEYOND
 from flare.experiments.experiment import Results, Scale
-from flare.experiments.kept import path_of
+from flare.experiments.kept_runs import path_of
 from flare.experiments.page import page, section_of
 from flare.experiments.reproduce import Reproduced, as_json, known_runs
 from flare.experiments.systems import ASKING
@@ -94,7 +94,7 @@ def test_what_has_not_been_run_yet_is_told() -> None:
 @pytest.mark.parametrize("name", [name for name in RECORDED if path_of(name, RESULTS).exists()])
 def test_the_numbers_and_the_section_are_those_that_the_kept_runs_give(name: str) -> None:
     one, scale = EXPERIMENTS[name], Scale(tuple(FILES[name]["seeds"]))
-    known = known_runs([name], RESULTS)
+    known = known_runs([name], scale, RESULTS)
     first = Results(one.trials(scale), known, scale)
     results = first if one.then is None else Results(one.then(first), known, scale)
     made = Reproduced(one, results, tuple(one.claims(results)), None if one.then is None else first)

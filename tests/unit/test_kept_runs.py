@@ -6,7 +6,7 @@ import gzip
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from flare.config import Config, override
-from flare.experiments import kept
-from flare.experiments.kept import path_of, read_kept, write_kept
+from flare.experiments import kept_runs
+from flare.experiments.kept_runs import KeptRun, path_of, read_kept, write_kept
 from flare.experiments.outcome import Outcome
 from flare.experiments.trial import Trial
 from tests.made_up_outcomes import made_up
@@ -40,29 +40,64 @@ def assert_same(one: Outcome, other: Outcome) -> None:
         np.testing.assert_array_equal(getattr(other, name), value, err_msg=name)
 
 
+def keep(out: Path, trials: Sequence[Trial] = TRIALS, outcomes: Mapping[str, Outcome] = OUTCOMES) -> None:
+    write_kept(NAME, out, trials, outcomes, quick=False)
+
+
+def kept_in(out: Path) -> list[KeptRun]:
+    return read_kept(NAME, out, quick=False)
+
+
 def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
-    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
-    found = read_kept(NAME, tmp_path)
-    assert list(found) == [each.key for each in TRIALS]
-    for each in TRIALS:
-        run = found[each.key]
+    keep(tmp_path)
+    found = kept_in(tmp_path)
+    assert [run.key for run in found] == [each.key for each in TRIALS]
+    for each, run in zip(TRIALS, found, strict=True):
         assert (run.panel, run.curve, run.seed) == (each.panel, each.curve, each.seed)
         assert_same(run.outcome, OUTCOMES[each.key])
     before = path_of(NAME, tmp_path).read_bytes()
-    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    keep(tmp_path)
     assert path_of(NAME, tmp_path).read_bytes() == before
 
 
 def test_where_nothing_is_kept_there_is_nothing(tmp_path: Path) -> None:
-    assert read_kept(NAME, tmp_path) == {}
-    write_kept(NAME, tmp_path, TRIALS, {})
+    assert kept_in(tmp_path) == []
+    keep(tmp_path, outcomes={})
     assert not list(tmp_path.iterdir())
 
 
 def test_runs_of_other_seeds_stay(tmp_path: Path) -> None:
-    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
-    write_kept(NAME, tmp_path, TRIALS[1:2], OUTCOMES)
-    assert set(read_kept(NAME, tmp_path)) == set(OUTCOMES)
+    keep(tmp_path)
+    keep(tmp_path, TRIALS[1:2])
+    assert [run.seed for run in kept_in(tmp_path)] == [1, 0, 2]
+
+
+def test_a_run_in_several_places_has_a_line_for_each(tmp_path: Path) -> None:
+    there = replace(TRIALS[0], panel="another panel")
+    assert there.key == TRIALS[0].key
+    keep(tmp_path, [*TRIALS, there])
+    assert [(run.panel, run.key) for run in kept_in(tmp_path)] == [(t.panel, t.key) for t in [*TRIALS, there]]
+
+
+def test_a_run_of_other_settings_takes_the_place_of_the_one_that_stood_there(tmp_path: Path) -> None:
+    keep(tmp_path)
+    other = replace(TRIALS[1], config=override(TRIALS[1].config, ["run.rounds=7"]))
+    keep(tmp_path, [other], {other.key: made_up(0.75)})
+    assert [run.key for run in kept_in(tmp_path)] == [other.key, TRIALS[0].key, TRIALS[2].key]
+
+
+def test_runs_with_small_settings_and_others_are_not_mixed(tmp_path: Path) -> None:
+    keep(tmp_path)
+    before = path_of(NAME, tmp_path).read_bytes()
+    for use in (
+        lambda: read_kept(NAME, tmp_path, quick=True),
+        lambda: write_kept(NAME, tmp_path, TRIALS, OUTCOMES, quick=True),
+    ):
+        with pytest.raises(
+            ValueError, match=r"the paper's settings, and those of --quick are asked for.* another --out"
+        ):
+            use()
+    assert path_of(NAME, tmp_path).read_bytes() == before
 
 
 def unpacked(path: Path) -> list[str]:
@@ -84,6 +119,11 @@ def changed(**fields: object) -> Callable[[Path], None]:
     return change
 
 
+def twin_of(line: str) -> str:
+    """A run in another place that claims to be the same one, and is not."""
+    return json.dumps(json.loads(line) | {"panel": "another panel", "energy_j": 7.0})
+
+
 def flipped(content: bytes, at: int) -> bytes:
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
@@ -96,7 +136,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "nothing": lambda path: path.write_bytes(b""),
     "no line": lambda path: path.write_bytes(gzip.compress(b"")),
     "another experiment's": lambda path: packed(path, [unpacked(path)[0].replace(NAME, "fig4"), *unpacked(path)[1:]]),
-    "a later format": lambda path: packed(path, ['{"experiment": "fig3", "format": 2}', *unpacked(path)[1:]]),
+    "a later format": lambda path: packed(path, [unpacked(path)[0].replace("1", "2"), *unpacked(path)[1:]]),
+    "the same run with other numbers": lambda path: packed(path, [*unpacked(path), twin_of(unpacked(path)[1])]),
     "no text": lambda path: path.write_bytes(gzip.compress(b"\xff\xfe")),
     "no object": lambda path: packed(path, [unpacked(path)[0], "[1, 2]"]),
     "half a line": lambda path: packed(path, [unpacked(path)[0], unpacked(path)[1][:-9]]),
@@ -119,32 +160,32 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_file_that_cannot_be_used_is_named_and_left(what: str, tmp_path: Path) -> None:
-    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    keep(tmp_path)
     path = path_of(NAME, tmp_path)
     DAMAGE[what](path)
     before = path.read_bytes()
-    for use in (lambda: read_kept(NAME, tmp_path), lambda: write_kept(NAME, tmp_path, TRIALS, OUTCOMES)):
+    for use in (lambda: kept_in(tmp_path), lambda: keep(tmp_path)):
         with pytest.raises(ValueError, match=r"fig3-runs\.jsonl\.gz.* move it away"):
             use()
     assert path.read_bytes() == before
 
 
 def test_what_unpacks_to_more_than_there_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_MAX_BYTES", 10_000)
+    monkeypatch.setattr(kept_runs, "_MAX_BYTES", 10_000)
     path_of(NAME, tmp_path).write_bytes(gzip.compress(bytes(10_001)))
     with pytest.raises(ValueError, match="more than 10000 bytes"):
-        read_kept(NAME, tmp_path)
+        kept_in(tmp_path)
 
 
 def test_no_pipe_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(path_of(NAME, tmp_path))
     with pytest.raises(ValueError, match="named pipe"):
-        read_kept(NAME, tmp_path)
+        kept_in(tmp_path)
 
 
 def test_pandas_reads_it(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
-    write_kept(NAME, tmp_path, TRIALS, OUTCOMES)
+    keep(tmp_path)
     table = pandas.read_json(path_of(NAME, tmp_path), lines=True)
     assert list(table["seed"].dropna()) == [0, 1, 2]
     assert table["test_accuracy"][1] == [0.25, 0.5]

@@ -23,7 +23,7 @@ from flare.config import Config, Options, override
 from flare.experiments import EXPERIMENTS
 from flare.experiments.claims import Claim
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.kept import path_of
+from flare.experiments.kept_runs import path_of
 from flare.experiments.outcome import Outcome
 from flare.experiments.reproduce import reproduce
 from flare.experiments.trial import Trial, _Told, read_outcome, run_trials, task_of

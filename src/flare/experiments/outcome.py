@@ -1,7 +1,7 @@
 """What experiments see of a run: a few numbers, its tests, and its training loss in stretches of rounds.
 
-All have seven digits, whether they come from the run folder or from the file that keeps them (`kept.py`), so that what
-is concluded from them is the same to the last digit.
+All have seven digits, whether they come from the run folder or from the file that keeps them (`kept_runs.py`), so that
+what is concluded from them is the same to the last digit.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from flare.experiments import EXPERIMENTS, measures
 from flare.experiments.claims import Claim
 from flare.experiments.drawing import accuracy_by_rounds, mean_of
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.kept import path_of, read_kept, write_kept
+from flare.experiments.kept_runs import path_of, read_kept, write_kept
 from flare.experiments.outcome import Outcome
 from flare.experiments.trial import Callback, Trial, run_trials
 from flare.report.curves import estimate
@@ -80,7 +80,7 @@ def reproduce(
     """
     experiments = {name: EXPERIMENTS[name] for name in names}
     _make_place(names, out)
-    known = known_runs(names, out)
+    known = known_runs(names, scale, out)
 
     with staying(place) if hire is None else nullcontext(hire) as hired:
 
@@ -91,7 +91,7 @@ def reproduce(
                 everything, trials_in(out), place, callback=callback, stopping=stopping, hire=hired, known=known
             )
             for name, own in trials.items():
-                write_kept(name, out, own, outcomes)
+                write_kept(name, out, own, outcomes, quick=scale.quick)
             whole = {name: own for name, own in trials.items() if all(trial.key in outcomes for trial in own)}
             return {name: Results(own, outcomes, scale) for name, own in whole.items()}
 
@@ -130,14 +130,14 @@ def _make_place(names: Sequence[str], out: Path) -> None:
         raise ValueError(f"{out} cannot hold the figures: it or a part of its path is a file; give a folder") from None
 
 
-def known_runs(names: Sequence[str], out: Path) -> dict[str, Outcome]:
+def known_runs(names: Sequence[str], scale: Scale, out: Path) -> dict[str, Outcome]:
     """The runs of experiments that are kept in OUT, by key; ValueError where a file of them cannot be used."""
-    return {key: run.outcome for name in names for key, run in read_kept(name, out).items()}
+    return {run.key: run.outcome for name in names for run in read_kept(name, out, quick=scale.quick)}
 
 
 def to_be_run(names: Sequence[str], scale: Scale, out: Path) -> list[Trial]:
     """The trials that are not kept in OUT, as far as they are known before any is carried out."""
-    known, trials = known_runs(names, out), list[Trial]()
+    known, trials = known_runs(names, scale, out), list[Trial]()
     for one in (EXPERIMENTS[name] for name in names):
         own = one.trials(scale)
         if one.then is not None and all(trial.key in known for trial in own):

@@ -3,8 +3,8 @@
 Paper -> code: r -> a number of `rates`, K^l -> outputs of a layer (`flare.learning.widths`), W_g -> the global weights.
 
     device of rate r    the first ceil(r K^l) channels of every hidden layer l; input and output are whole
-    scaler              what a hidden layer gives is divided by r, before its ReLU, while devices train; `scaler = false`
-                        leaves it away
+    scaler              what a hidden layer gives is divided by r, before its ReLU, while devices train; with
+                        `scaler = false` it is not
     base station        each weight moves by the mean of the updates of those devices that hold it; a weight that none
                         of them holds stays
 
@@ -20,9 +20,9 @@ Decided here:
   (`wireless.cpu_every_round`), devices change their rates with them, which is the authors' dynamic mode.
 - The broadcast is the whole model: all devices hear the same, and each takes its part.
 - Models are chains of layers whose channels can be followed, others are refused. So there is no batch normalisation
-  (the authors' "static" one), which this package refuses for all methods. Without it the scaler makes narrow models
-  step far: a gradient goes through 1 / r once more on its way back, so that the weights that count in a hidden layer,
-  w / r, move as at the local rate over r^2.
+  (the authors' "static" one), which this package refuses for all methods. Where nothing is normalised, the scaler makes
+  narrow models step far: not only what a hidden layer gives is divided by r, its gradient is, too, so that the weights
+  that count, w / r, move as at the local rate over r^2.
 - The authors also leave classes that a device does not hold out of its loss (the masked cross-entropy); here every
   method has the same loss.
 

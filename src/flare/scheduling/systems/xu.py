@@ -8,9 +8,9 @@ spend H_i joule. Every device has a queue of what it has spent beyond its allowa
     then        q_i <- max(q_i + E_i - H_i / T, 0),   q_i = 0 at first,   E_i = 0 where i is not in Q
 
 E_i(b) is the energy of sending until the deadline on the band b with no more power than that takes; b is at least what
-its full power needs. For a fixed set, b_i follows by Lambert's W (`lowered_power`). T is `horizon`, in a run its rounds
-unless set, those that `run.seconds` leaves time for, H_i `energy_budget_j`, V `v_j2`. eta_t = 2 t / (T + 1) in round t = 1 ... T, 1 on average: "later is
-better", which won in the paper; `rising=false` sets it to 1.
+its full power needs. For a fixed set, b_i follows by Lambert's W (`lowered_power`). H_i is `energy_budget_j`, V `v_j2`.
+T is `horizon`; unless set, a run's `run.rounds`, or fewer where `run.seconds` ends it earlier. eta_t = 2 t / (T + 1) in
+round t = 1 ... T, 1 on average: "later is better", which won in the paper; `rising=false` sets it to 1.
 
 Which set: their OCEAN-P sorts devices by q_i / h_i^2 and tries the first 1, 2, 3, ...; that is exact where devices
 differ in nothing else. Here they also differ in time left, payload and power, so that the best set is looked for by
@@ -65,7 +65,9 @@ def xu(
     hardware: Hardware,
     memory: Memory,
     horizon: Annotated[
-        int | None, "T, rounds over which budgets are planned; none: those of the run (run.rounds, run.seconds), or 100 without one", _ROUNDS
+        int | None,
+        "T, rounds over which budgets are planned; none: what run.rounds and run.seconds allow, or 100 without a run",
+        _ROUNDS,
     ] = None,
     energy_budget_j: Annotated[
         float | None, "H, joule of each device over the horizon; none: a tenth of full power", _POSITIVE

@@ -1,0 +1,188 @@
+"""The runs of an experiment in one file, as its figures and claims see them: NAME-runs.jsonl.gz beside NAME.json.
+
+A line is a run in one place of the experiment: its panel, curve and seed, what `Outcome` has of it, and the key that
+names its settings. A run that stands in several places has a line for each. Who has the file can judge the experiment
+again, or draw it otherwise, without the folders of the runs; and a reproduction carries out what is in neither. The
+first line says what the others are. pandas reads it all by `pandas.read_json(path, lines=True)`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, final, get_type_hints
+
+import numpy as np
+
+from flare.atomic import write_whole
+from flare.experiments.outcome import Outcome
+from flare.experiments.trial import Trial
+from flare.reading import read_small
+from flare.records.run import ENDED
+
+FORMAT = 1
+_MAX_PACKED_BYTES, _MAX_BYTES = 1 << 27, 1 << 30
+_WHERE = {"key": str, "panel": str, "curve": str, "seed": int}
+_KINDS = _WHERE | get_type_hints(Outcome)
+"""What each field of a line is: a text, a whole number, a number, or else a list of numbers."""
+_KEY = re.compile(r"[0-9a-f]{20}")
+
+
+@final
+@dataclass(frozen=True)
+class KeptRun:
+    """A run and its place in an experiment."""
+
+    key: str
+    panel: str
+    curve: str
+    seed: int
+    outcome: Outcome
+
+    @classmethod
+    def of(cls, trial: Trial, outcome: Outcome) -> Self:
+        """A trial with what came out of it."""
+        return cls(trial.key, trial.panel, trial.curve, trial.seed, outcome)
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Where the run stands in the experiment."""
+        return self.panel, self.curve, self.seed
+
+    def to_line(self) -> str:
+        """The run as a line of the file."""
+        return json.dumps({name: getattr(self, name) for name in _WHERE} | self._told(), allow_nan=False)
+
+    def _told(self) -> dict[str, Any]:
+        """What came out of it, as JSON has it."""
+        return {name: _told(value) for name, value in vars(self.outcome).items()}
+
+    def refuse_other(self, before: Self) -> None:
+        """ValueError where a run of the same key is not the same run."""
+        if self._told() != before._told():
+            raise ValueError(f"run {self.key} is another one in a line before")
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        """What `to_line` made; ValueError where it is something else."""
+        told = json.loads(line)
+        if not isinstance(told, dict) or told.keys() != _KINDS.keys():
+            raise ValueError("it has not the fields of a run")
+        known = {name: _known(name, kind, told[name]) for name, kind in _KINDS.items()}
+        if (
+            not _KEY.fullmatch(known["key"])
+            or known["status"] not in ENDED
+            or min(known["num_classes"] - 1, known["num_rounds"]) < 0
+        ):
+            raise ValueError("it names no run that has ended")
+        for names in (("test_round", "test_s", "test_accuracy", "test_loss"), ("loss_round", "loss_s", "train_loss")):
+            if len({len(known[name]) for name in names}) > 1:
+                raise ValueError(f"{', '.join(names)} have not the same length")
+        where = {name: known.pop(name) for name in _WHERE}
+        return cls(**where, outcome=Outcome(**known))
+
+
+def path_of(name: str, out: Path) -> Path:
+    """The file of an experiment."""
+    return out / f"{name}-runs.jsonl.gz"
+
+
+def read_kept(name: str, out: Path, *, quick: bool) -> list[KeptRun]:
+    """The runs of an experiment that are kept, with small settings (`quick`) or the paper's; none where there is no
+    file. ValueError where it cannot be used, or holds runs of the other settings."""
+    path = path_of(name, out)
+    if not path.exists() and not path.is_symlink():
+        return []
+    packed = read_small(path, _MAX_PACKED_BYTES)
+    remedy = f"move it away, and its runs are taken from {out / 'trials'}, or carried out again"
+    try:
+        lines = _unpacked(packed).decode().splitlines()
+    except (ValueError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: is damaged ({error}); {remedy}") from None
+    if lines and lines[0] == json.dumps(_head(name, quick=not quick)):
+        held, asked = ("the paper's settings", "--quick") if quick else ("--quick", "the paper's settings")
+        raise ValueError(f"{path}: holds runs of {held}, and those of {asked} are asked for; give another --out")
+    found: list[KeptRun] = []
+    first: dict[str, KeptRun] = {}  # the first line of each run
+    for number, line in enumerate(lines, start=1):
+        try:
+            if number == 1:
+                _refuse_other_head(json.loads(line), _head(name, quick=quick))
+                continue
+            run = KeptRun.from_line(line)
+            if run.key in first:
+                run.refuse_other(first[run.key])
+            first[run.key] = run
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: cannot be used ({error}); {remedy}") from None
+        found.append(run)
+    if not lines:
+        raise ValueError(f"{path}: is empty; {remedy}")
+    return found
+
+
+def write_kept(name: str, out: Path, trials: Iterable[Trial], outcomes: Mapping[str, Outcome], *, quick: bool) -> None:
+    """Write the finished runs of these trials. Other runs in the file stay, after them, unless they stood where one of
+    these stands now."""
+    now = [KeptRun.of(each, outcomes[each.key]) for each in trials if each.key in outcomes]
+    before = read_kept(name, out, quick=quick)
+    if not now:
+        return
+    taken = {run.place for run in now}
+    kept = [*now, *(run for run in before if run.place not in taken)]
+    lines = [json.dumps(_head(name, quick=quick)), *(run.to_line() for run in kept)]
+    write_whole(path_of(name, out), gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+
+
+def _head(name: str, *, quick: bool) -> dict[str, Any]:
+    return {"experiment": name, "format": FORMAT, "quick": quick}
+
+
+def _refuse_other_head(told: Any, expected: dict[str, Any]) -> None:
+    if told != expected:
+        raise ValueError(f"it says {str(told)!r:.80} where {expected} is expected")
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """What was packed; ValueError where that is more than there may be, of which no more is unpacked."""
+    unpacking = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    content = unpacking.decompress(packed, _MAX_BYTES)
+    if unpacking.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {_MAX_BYTES} bytes")
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError("it ends early, or goes on after its end")
+    return content
+
+
+def _told(value: Any) -> Any:
+    """A field as JSON has it: null for nan."""
+    if isinstance(value, np.ndarray):
+        return [_told(each) for each in value.tolist()]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _known(name: str, kind: type, value: Any) -> Any:
+    """What `_told` made of a field of this kind; ValueError where it is no such thing."""
+    if kind in (str, int):
+        if type(value) is not kind:
+            raise ValueError(f"{name} is {value!r:.40}")
+        return value
+    if kind is float:
+        return _float(name, value)
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is {value!r:.40}, and no list")
+    return np.array([_float(name, each) for each in value], dtype=np.float64)
+
+
+def _float(name: str, value: Any) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r:.40}, and no number")
+    return float(value)
