@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import flare
@@ -104,6 +106,15 @@ def test_own_data_and_model_are_those_of_a_simulation() -> None:
     assert run.numbers.model == "own model Linear, 18 weights"
     other = flare.simulate(config, **own_data())  # divided by the settings
     assert timeless(other.records) != timeless(seen)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_run_trains_also_where_gradients_are_turned_off(mode: Callable[[], Any], in_memory: flare.Run) -> None:
+    with mode():
+        run = flare.simulate(SMALL, policy="greedy")
+        made_in_it = own_data()["module"]()
+    assert timeless(run.records) == timeless(in_memory.records)
+    flare.simulate(SMALL | {"run.rounds": 1}, dataset=own_data()["dataset"], module=made_in_it)
 
 
 # --- out --------------------------------------------------------------------------------------------------------

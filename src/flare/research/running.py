@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import ArrayLike
 
 from flare.research.arguments import (
@@ -116,6 +117,7 @@ def _path(out: str | os.PathLike[str]) -> Path:
     return Path(out)
 
 
+@torch.inference_mode(mode=False)  # also where the caller has turned it on: PyTorch trains nothing that is made in it
 def _carried_out(
     tasks: Sequence[Task],
     called: str,
