@@ -1,5 +1,4 @@
-"""Pools of processes of this machine: those of `concurrent.futures`, which live no longer than this process; and what
-processes that do the same at the same time leave to one of them.
+"""Pools of processes of this machine: those of `concurrent.futures`, which live no longer than this process.
 
 Nothing here takes long to import: processes can start while this one is still importing what it gives them to do.
 """
@@ -15,7 +14,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import resource_tracker
-from pathlib import Path
 
 
 def num_cores() -> int:
@@ -55,31 +53,6 @@ def while_starting() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_PATIENCE_S = 60.0
-"""For another process that is at it. Longer would be no gain."""
-
-
-@contextmanager
-def one_first(path: Path) -> Iterator[None]:
-    """Where several processes begin the same, and what one has made serves all: one of them goes on, the others when it
-    is through, all at once then. PATH is a file that they lock; where that cannot be, nobody waits."""
-    from filelock import FileLock, Timeout  # takes a while
-
-    lock = FileLock(path)
-    with suppress(OSError, NotImplementedError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            with suppress(Timeout):
-                lock.acquire(timeout=_PATIENCE_S, poll_interval=0.02)
-                lock.release()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # --- in a process -----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def trial(seed: int, curve: str = "flare:exact") -> Trial:
 TRIALS = [trial(seed) for seed in range(3)]
 OUTCOMES = {
     TRIALS[0].key: made_up([0.25, 0.5]),
-    TRIALS[1].key: replace(made_up(diverged=True), gap=math.nan, train_loss=np.full(12, math.nan)),
+    TRIALS[1].key: replace(made_up(diverged=True), mean_gap=math.nan, train_loss=np.full(12, math.nan)),
     TRIALS[2].key: replace(made_up([]), loss_round=np.empty(0), loss_s=np.empty(0), train_loss=np.empty(0)),
 }
 
@@ -109,7 +109,7 @@ def packed(path: Path, lines: list[str]) -> None:
 
 
 def changed(**fields: object) -> Callable[[Path], None]:
-    """A run of the file with other fields; None takes one away."""
+    """A run of the file with other fields; `...` takes one away."""
 
     def change(path: Path) -> None:
         head, first, *rest = unpacked(path)
@@ -121,7 +121,7 @@ def changed(**fields: object) -> Callable[[Path], None]:
 
 def twin_of(line: str) -> str:
     """A run in another place that claims to be the same one, and is not."""
-    return json.dumps(json.loads(line) | {"panel": "another panel", "energy_j": 7.0})
+    return json.dumps(json.loads(line) | {"panel": "another panel", "total_energy_j": 7.0})
 
 
 def flipped(content: bytes, at: int) -> bytes:
@@ -150,6 +150,11 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a huge number": changed(end_s=10**400),
     "less than no round": changed(num_rounds=-1),
     "a number for a list": changed(test_s=1.0),
+    "a test of no round": changed(test_round=[0.0, 4.0]),
+    "a test beyond the end": changed(test_round=[2.0, 13.0]),
+    "a test whose round is unknown": changed(test_round=[None, 4.0]),
+    "a clock that goes back": changed(test_s=[2.0, 1.0]),
+    "losses out of order": changed(loss_round=[2.0, 1.0, *range(3, 13)]),
     "lists of unequal length": changed(test_s=[1.0]),
     "a key that is none": changed(key="../../etc"),
     "a run that goes on": changed(status="running"),
@@ -189,3 +194,12 @@ def test_pandas_reads_it(tmp_path: Path) -> None:
     table = pandas.read_json(path_of(NAME, tmp_path), lines=True)
     assert list(table["seed"].dropna()) == [0, 1, 2]
     assert table["test_accuracy"][1] == [0.25, 0.5]
+
+
+def test_where_nothing_is_new_the_file_is_not_written_again(tmp_path: Path) -> None:
+    keep(tmp_path)
+    path = path_of(NAME, tmp_path)
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), compresslevel=1))
+    before = path.read_bytes()
+    keep(tmp_path)
+    assert path.read_bytes() == before

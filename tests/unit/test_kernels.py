@@ -6,11 +6,13 @@ They run on a GPU or, with TRITON_INTERPRET=1 and Triton installed, on a CPU.
 from __future__ import annotations
 
 import json
+import math
 import os
 import runpy
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -512,32 +514,100 @@ def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
     assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), 1e-4)
 
 
-@NEEDS_TRITON
-@pytest.mark.filterwarnings("default")  # that graphs could not be recorded either
-@pytest.mark.parametrize("what", ["finish", "finish_back", "window_gradient", "add_outer_", "cross_entropy"])
-def test_kernels_that_compute_something_else_than_pytorch_are_left_out_with_a_warning(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where a compiler for another GPU makes something else of them."""
-    right = getattr(type(operations()), what)
+def off_by(factor: float) -> Callable[[Any], Any]:
+    """What turns the numbers of an answer into others."""
 
-    def wrong(self: Any, *given: Any, **named: Any) -> Any:
-        answer = right(self, *given, **named)
-        if what == "add_outer_":
-            right(self, given[0], *given[1:])  # a second time
-            return answer
+    def wrong(answer: Any) -> Any:
         if isinstance(answer, tuple):
-            return tuple(each * 1.1 if each is not None and each.is_floating_point() else each for each in answer)
-        return answer * 1.1
+            return tuple(map(wrong, answer))
+        return answer * factor if isinstance(answer, Tensor) and answer.is_floating_point() else answer
 
+    return wrong
+
+
+def left_to_pytorch(**options: Any) -> None:
+    """Training is right, and does without kernels, as a warning says."""
     module, data = tiny_module("cnn"), tiny_data()
     jobs = jobs_of(FlatModel(module).flatten())[:1]
-    engine = BatchedEngine(module, data, device=DEVICE, own_kernels=True)
-    monkeypatch.setattr(type(operations()), what, wrong)
+    engine = BatchedEngine(module, data, device=DEVICE, own_kernels=True, **options)
     with pytest.warns(UserWarning, match="our own kernels could not be used.* away from PyTorch's"):
         (mine,) = engine.train(jobs)
     assert engine._kernels is None
     assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), 1e-4)
+
+
+@NEEDS_TRITON
+@pytest.mark.filterwarnings("default")  # that graphs could not be recorded either
+@pytest.mark.parametrize("factor", [1.1, math.nan])
+@pytest.mark.parametrize("what", ["finish", "finish_back", "window_gradient", "cross_entropy"])
+def test_kernels_that_compute_something_else_than_pytorch_are_left_out_with_a_warning(
+    what: str, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a compiler for another GPU makes something else of them, or nothing at all."""
+    right, wrong = getattr(type(operations()), what), off_by(factor)
+    monkeypatch.setattr(type(operations()), what, lambda *given, **named: wrong(right(*given, **named)))
+    left_to_pytorch()
+
+
+@NEEDS_TRITON
+@pytest.mark.filterwarnings("default")
+def test_with_tf32_kernels_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = type(operations()).finish_back, off_by(1.3)
+    monkeypatch.setattr(type(operations()), "finish_back", lambda *given, **named: wrong(right(*given, **named)))
+    left_to_pytorch(tf32=True)
+
+
+@NEEDS_TRITON
+@pytest.mark.filterwarnings("default")
+def test_kernels_that_add_twice_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = type(operations()).add_outer_
+
+    def twice(self: Any, *given: Any) -> Any:
+        right(self, *given)
+        return right(self, *given)
+
+    monkeypatch.setattr(type(operations()), "add_outer_", twice)
+    left_to_pytorch()
+
+
+@NEEDS_TRITON
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("job", [0, 1])
+@pytest.mark.parametrize("what", ["gather", "moved"])
+def test_kernels_of_whole_rows_are_compared_too_also_beyond_the_first_job(
+    what: str, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = pytest.importorskip("flare.learning.engine.between") if what == "gather" else rows()
+    right = getattr(module, what)
+
+    def wrong(*given: Any) -> Any:
+        answer = right(*given)
+        answer[0][job:, ...] *= 1.1
+        return answer
+
+    monkeypatch.setattr(module, what, wrong)
+    left_to_pytorch()
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("what", ["sums", "norms"])
+def test_kernels_that_add_up_rows_are_compared_too(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, wrong = {"sums": "sums_of", "norms": "lengths_of"}[what], off_by(1.1)
+    right = getattr(rows(), name)
+    monkeypatch.setattr(rows(), name, lambda given: wrong(right(given)))
+    program = KernelProgram(FlatModel(tiny_module("cnn").to(DEVICE)), (1, 8, 8))
+    given = numbers(3, 40).double() if what == "sums" else [numbers(3, 40)]
+    with pytest.raises(RuntimeError, match=f"the first {what} by them is 0.1 of its length away"):
+        getattr(program, what)(given)
+
+
+@NEEDS_TRITON
+def test_numbers_that_are_none_do_not_speak_against_kernels() -> None:
+    """As in a run that diverges: what is compared is made up."""
+    program = KernelProgram(FlatModel(tiny_module("cnn").to(DEVICE)), (1, 8, 8))
+    stack, nothing = numbers(2, 192), torch.full((1, 192), math.nan, device=DEVICE)
+    assert program.moved(stack, Starts(nothing, torch.zeros(2, dtype=torch.int64, device=DEVICE)))[1].isnan().all()
+    assert program.sums(torch.full((2, 5), math.nan, device=DEVICE, dtype=torch.float64)).isnan().all()
 
 
 @NEEDS_TRITON

@@ -6,11 +6,13 @@ import multiprocessing
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 
-from flare.pools import one_first
+from flare import one_first as module
+from flare.one_first import one_first
 
 
 def hold(path: Path, holds: threading.Event, end: threading.Event) -> None:
@@ -56,10 +58,21 @@ def test_who_is_ended_keeps_nobody_waiting(tmp_path: Path) -> None:
         pass
 
 
-def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flare.pools._PATIENCE_S", 0.05)
-    with FileLock(tmp_path / "lock"), one_first(tmp_path / "lock"):
-        pass
+def test_nobody_waits_for_ever_and_in_vain_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    acquire = FileLock.acquire
+
+    def told(self: FileLock, timeout: float | None = None, **named: Any) -> Any:
+        waits.extend([] if timeout is None else [timeout])
+        return acquire(self, timeout=timeout and 0.05, **named)
+
+    monkeypatch.setattr(module, "_in_vain", set())
+    with FileLock(tmp_path / "lock"):
+        monkeypatch.setattr(FileLock, "acquire", told)
+        for _ in range(3):
+            with one_first(tmp_path / "lock"):
+                pass
+    assert waits == [module._PATIENCE_S, 0.0, 0.0]
 
 
 def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from flare.config import Config, Options, override
 from flare.experiments import EXPERIMENTS
 from flare.experiments.claims import Claim
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.kept_runs import path_of
+from flare.experiments.kept_runs import path_of, write_kept
 from flare.experiments.outcome import Outcome
-from flare.experiments.reproduce import reproduce
+from flare.experiments.reproduce import reproduce, to_be_run
 from flare.experiments.trial import Trial, _Told, read_outcome, run_trials, task_of
 from flare.learning.methods import METHODS
 from flare.records import RunFolder, run_keeper
@@ -38,6 +38,7 @@ from flare.sweeps import Place, Task, anywhere, begin, expected_rounds, run_task
 from flare.sweeps import task as tasks
 from flare.sweeps.order import Fault, Order, work
 from flare.sweeps.runner import Workers
+from tests.made_up_outcomes import made_up
 
 SMALL = (
     "wireless.num_devices=8",
@@ -219,22 +220,22 @@ def test_an_outcome_has_what_the_run_did(done: Path) -> None:
         assert (outcome.status, outcome.num_classes) == ("finished", 10)
         assert outcome.num_rounds == rounds
         assert outcome.end_s > 0.0
-        assert outcome.devices > 0.0
-        assert outcome.tau >= 1.0
+        assert outcome.mean_devices > 0.0
+        assert outcome.mean_tau >= 1.0
         assert list(outcome.test_round) == ([] if each.plan_only else sorted({2.0, float(rounds)}))
         assert (np.diff(outcome.test_s) > 0.0).all()
         assert list(outcome.loss_round) == ([] if each.plan_only else [1.0 + at for at in range(rounds)])
         assert (np.diff(outcome.loss_s) > 0.0).all()
         if not each.plan_only:
             assert outcome.test_s[-1] == outcome.loss_s[-1] == outcome.end_s
-            assert outcome.train_loss[-1] == outcome.end_loss
+            assert outcome.train_loss[-1] == outcome.end_train_loss
 
 
 def test_who_sends_does_not_depend_on_what_is_learned(tmp_path: Path) -> None:
     settings = ("seed=2", "scheduling.policy=greedy")
     outcomes = run_trials([trial(*settings), trial(*settings, plan_only=True)], tmp_path, ON_CPU).values()
     trained, planned = outcomes
-    for name in ("num_rounds", "end_s", "devices", "tau", "gap"):
+    for name in ("num_rounds", "end_s", "mean_devices", "mean_tau", "mean_gap"):
         np.testing.assert_array_equal(getattr(planned, name), getattr(trained, name))
     assert len(trained.test_round) == 2
 
@@ -334,6 +335,44 @@ def test_trials_and_those_chosen_by_them_have_the_same_workers_and_are_read_whil
     path_of("own", tmp_path).unlink()
     reproduce(["own"], Scale((0,)), ON_TWO, tmp_path)
     assert said == ["1", "2", "3", "4"]  # from the folders
+
+
+def made_of(name: str, first: Sequence[Trial], then: Sequence[Trial] | None = None) -> Experiment:
+    """An experiment of these trials, which claims and draws nothing."""
+    more = None if then is None else lambda results: list(then)
+    return Experiment(name, "title", lambda scale: list(first), lambda results: [], lambda results: {}, more)
+
+
+def test_what_is_to_be_run_is_what_no_file_keeps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, then = [trial("seed=1"), trial("seed=2")], [trial("seed=3"), trial("seed=4")]
+    monkeypatch.setitem(EXPERIMENTS, "own", made_of("own", first, then))
+    monkeypatch.setitem(EXPERIMENTS, "other", made_of("other", then[1:]))
+    names, scale, outcomes = ["own", "other"], Scale((0,)), {each.key: made_up() for each in (*first, *then)}
+
+    def left() -> list[int]:
+        return [each.seed for each in to_be_run(names, scale, tmp_path)]
+
+    assert left() == [1, 2, 4]  # what comes after the first ones is not known yet
+    write_kept("own", tmp_path, first[:1], outcomes, quick=False)
+    assert left() == [2, 4]
+    write_kept("own", tmp_path, first, outcomes, quick=False)
+    assert left() == [3, 4, 4]
+    write_kept("other", tmp_path, then[1:], outcomes, quick=False)
+    assert left() == [3]
+    write_kept("own", tmp_path, then, outcomes, quick=False)
+    assert left() == []
+
+
+def test_files_that_contradict_each_other_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shared = trial("seed=1")
+    for name, accuracy in (("one", 0.5), ("other", 0.9)):
+        monkeypatch.setitem(EXPERIMENTS, name, made_of(name, [shared]))
+        write_kept(name, tmp_path, [shared], {shared.key: made_up(accuracy)}, quick=False)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for names in (["one", "other"], ["other", "one"]):
+        with pytest.raises(ValueError, match=r"-runs.jsonl.gz and .*-runs.jsonl.gz contradict each other.*move"):
+            reproduce(names, Scale((0,)), ON_CPU, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
 def test_experiments_are_written_side_by_side_also_before_one_whose_claims_cannot_be_decided(

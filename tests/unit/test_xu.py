@@ -141,8 +141,8 @@ def test_in_a_run_budgets_are_planned_over_its_rounds() -> None:
     own = override(Config(), [*settings, "scheduling.options.horizon=30"])
     assert policy_options(own) == {"horizon": 30}
     # a run that ends by the clock has time for 2 / 0.5 rounds, or for all where that is more; the last one may be late
-    for seconds, planned in {2.0: 4, 2.2: 5, 1e9: 7, 5e-324: 1}.items():
-        timed = [*settings, "wireless.deadline_s=0.5", f"run.seconds={seconds}"]
+    for seconds, deadline_s, planned in ((2.0, 0.5, 4), (2.2, 0.5, 5), (2.1, 0.7, 3), (1e9, 0.5, 7), (5e-324, 0.5, 1)):
+        timed = [*settings, f"wireless.deadline_s={deadline_s}", f"run.seconds={seconds}"]
         assert policy_options(override(Config(), timed)) == {"horizon": planned}
     assert policy_options(override(Config(), ["scheduling.policy=cp", "run.rounds=7"])) == {}
     (problem, has), *_ = rounds(3, 1)

@@ -31,6 +31,8 @@ _MAX_PACKED_BYTES, _MAX_BYTES = 1 << 27, 1 << 30
 _WHERE = {"key": str, "panel": str, "curve": str, "seed": int}
 _KINDS = _WHERE | get_type_hints(Outcome)
 """What each field of a line is: a text, a whole number, a number, or else a list of numbers."""
+_TOGETHER = (("test_round", "test_s", "test_accuracy", "test_loss"), ("loss_round", "loss_s", "train_loss"))
+"""Lists of equal length: rounds, the simulated times after them, and what was measured there."""
 _KEY = re.compile(r"[0-9a-f]{20}")
 
 
@@ -63,10 +65,10 @@ class KeptRun:
         """What came out of it, as JSON has it."""
         return {name: _told(value) for name, value in vars(self.outcome).items()}
 
-    def refuse_other(self, before: Self) -> None:
-        """ValueError where a run of the same key is not the same run."""
-        if self._told() != before._told():
-            raise ValueError(f"run {self.key} is another one in a line before")
+    def refuse_other(self, again: Self) -> None:
+        """ValueError where a run of the same key has other numbers."""
+        if self._told() != again._told():
+            raise ValueError(f"run {self.key} has other numbers in another place")
 
     @classmethod
     def from_line(cls, line: str) -> Self:
@@ -78,12 +80,12 @@ class KeptRun:
         if (
             not _KEY.fullmatch(known["key"])
             or known["status"] not in ENDED
-            or min(known["num_classes"] - 1, known["num_rounds"]) < 0
+            or known["num_classes"] < 1
+            or known["num_rounds"] < 0
         ):
             raise ValueError("it names no run that has ended")
-        for names in (("test_round", "test_s", "test_accuracy", "test_loss"), ("loss_round", "loss_s", "train_loss")):
-            if len({len(known[name]) for name in names}) > 1:
-                raise ValueError(f"{', '.join(names)} have not the same length")
+        for names in _TOGETHER:
+            _refuse_odd_series(names, known)
         where = {name: known.pop(name) for name in _WHERE}
         return cls(**where, outcome=Outcome(**known))
 
@@ -108,22 +110,18 @@ def read_kept(name: str, out: Path, *, quick: bool) -> list[KeptRun]:
     if lines and lines[0] == json.dumps(_head(name, quick=not quick)):
         held, asked = ("the paper's settings", "--quick") if quick else ("--quick", "the paper's settings")
         raise ValueError(f"{path}: holds runs of {held}, and those of {asked} are asked for; give another --out")
+    if not lines or lines[0] != json.dumps(_head(name, quick=quick)):
+        says = f"begins with {lines[0]!r:.80}" if lines else "is empty"
+        raise ValueError(f"{path}: {says}, where {json.dumps(_head(name, quick=quick))} is expected; {remedy}")
     found: list[KeptRun] = []
     first: dict[str, KeptRun] = {}  # the first line of each run
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines[1:], start=2):
         try:
-            if number == 1:
-                _refuse_other_head(json.loads(line), _head(name, quick=quick))
-                continue
             run = KeptRun.from_line(line)
-            if run.key in first:
-                run.refuse_other(first[run.key])
-            first[run.key] = run
+            first.setdefault(run.key, run).refuse_other(run)
         except (ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: cannot be used ({error}); {remedy}") from None
         found.append(run)
-    if not lines:
-        raise ValueError(f"{path}: is empty; {remedy}")
     return found
 
 
@@ -132,10 +130,10 @@ def write_kept(name: str, out: Path, trials: Iterable[Trial], outcomes: Mapping[
     these stands now."""
     now = [KeptRun.of(each, outcomes[each.key]) for each in trials if each.key in outcomes]
     before = read_kept(name, out, quick=quick)
-    if not now:
-        return
     taken = {run.place for run in now}
     kept = [*now, *(run for run in before if run.place not in taken)]
+    if [(run.key, run.place) for run in kept] == [(run.key, run.place) for run in before]:
+        return
     lines = [json.dumps(_head(name, quick=quick)), *(run.to_line() for run in kept)]
     write_whole(path_of(name, out), gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
 
@@ -144,9 +142,15 @@ def _head(name: str, *, quick: bool) -> dict[str, Any]:
     return {"experiment": name, "format": FORMAT, "quick": quick}
 
 
-def _refuse_other_head(told: Any, expected: dict[str, Any]) -> None:
-    if told != expected:
-        raise ValueError(f"it says {str(told)!r:.80} where {expected} is expected")
+def _refuse_odd_series(names: tuple[str, ...], known: dict[str, Any]) -> None:
+    """ValueError where lists that belong together have not the same length, or their rounds and times go back."""
+    if len({len(known[name]) for name in names}) > 1:
+        raise ValueError(f"{', '.join(names)} have not the same length")
+    rounds, times_s = known[names[0]], known[names[1]]
+    if not (np.all(np.diff(rounds, prepend=0.0) > 0.0) and np.all(rounds <= known["num_rounds"])):
+        raise ValueError(f"{names[0]} does not rise from 1 to {known['num_rounds']} at most")
+    if not np.all(np.diff(times_s, prepend=0.0) >= 0.0):
+        raise ValueError(f"{names[1]} goes back")
 
 
 def _unpacked(packed: bytes) -> bytes:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 
 from flare.experiments.outcome import Outcome
 from flare.types import Floats
+
+# What an outcome says of the whole run.
+mean_devices: Callable[[Outcome], float] = attrgetter("mean_devices")
+mean_tau: Callable[[Outcome], float] = attrgetter("mean_tau")
+mean_gap: Callable[[Outcome], float] = attrgetter("mean_gap")
+total_energy_j: Callable[[Outcome], float] = attrgetter("total_energy_j")
+fairness: Callable[[Outcome], float] = attrgetter("fairness")
 
 LAST = 5
 """Tests at the end of a run that make its final accuracy: one alone is noisy."""
@@ -48,7 +57,7 @@ def mean_drop(run: Outcome) -> float:
 
 def final_train_loss(run: Outcome) -> float:
     """Mean training loss over the last tenth of the rounds; nan where nobody sent in them."""
-    return math.log(run.num_classes) if run.diverged else run.end_loss
+    return math.log(run.num_classes) if run.diverged else run.end_train_loss
 
 
 def final_test_loss(run: Outcome) -> float:
@@ -56,32 +65,7 @@ def final_test_loss(run: Outcome) -> float:
     return math.log(run.num_classes) if run.diverged else float(run.test_loss[-LAST:].mean())
 
 
-def mean_devices(run: Outcome) -> float:
-    """Devices that send in a round."""
-    return run.devices
-
-
-def mean_tau(run: Outcome) -> float:
-    """Local steps of a device that sends, averaged over rounds."""
-    return run.tau
-
-
-def mean_gap(run: Outcome) -> float:
-    """How far P2's objective lies above its proven bound, as a share of it."""
-    return run.gap
-
-
 def seconds_to(run: Outcome, target: float) -> float:
     """The simulated time of the first test that was at least as good as the target; infinite where none was."""
     reached = np.flatnonzero(run.test_accuracy >= target)
     return float(run.test_s[reached[0]]) if reached.size else math.inf
-
-
-def total_energy_j(run: Outcome) -> float:
-    """Energy of all devices over the whole run."""
-    return run.energy_j
-
-
-def fairness(run: Outcome) -> float:
-    """Jain's index of how often devices sent: 1 where all sent equally often; nan where nobody sent."""
-    return run.fairness

@@ -28,12 +28,12 @@ class Outcome:
     num_classes: int
     num_rounds: int
     end_s: float  # the simulated time at its end
-    devices: float  # that sent in a round, on average
-    tau: float  # steps of those that were selected, the mean over the rounds in which somebody was
-    gap: float  # of P2's objective above its proven bound, as a share of that, over the rounds that have one
-    energy_j: float  # of all devices
+    mean_devices: float  # that sent in a round, on average
+    mean_tau: float  # steps of those that were selected, the mean over the rounds in which somebody was
+    mean_gap: float  # of P2's objective above its proven bound, as a share of that, over the rounds that have one
+    total_energy_j: float  # of all devices
     fairness: float  # Jain's index of how often devices sent
-    end_loss: float  # training loss, the mean over the last tenth of the rounds, as far as somebody sent
+    end_train_loss: float  # the mean over the last tenth of the rounds, as far as somebody sent
     test_round: Floats  # (tests,) rounds done
     test_s: Floats  # (tests,) simulated time
     test_accuracy: Floats  # (tests,)
@@ -60,12 +60,12 @@ def outcome_of(run: RunNumbers) -> Outcome:
         num_classes=num_classes,
         num_rounds=run.num_rounds,
         end_s=short(clock_s[-1] if len(clock_s) else 0.0),
-        devices=short(mean_of_known(run.num_senders.astype(np.float64))),
-        tau=short(mean_of_known(run.round_mean("tau"))),
-        gap=short(gap_of(run.of_round["objective"], run.of_round["lower_bound"])),
-        energy_j=short(run.round_energy_j().sum()),
+        mean_devices=short(mean_of_known(run.num_senders.astype(np.float64))),
+        mean_tau=short(mean_of_known(run.round_mean("tau"))),
+        mean_gap=short(gap_of(run.of_round["objective"], run.of_round["lower_bound"])),
+        total_energy_j=short(run.round_energy_j().sum()),
         fairness=short(fairness_of(run.participation() * run.num_rounds)),
-        end_loss=short(mean_of_known(last_tenth(train_loss))),
+        end_train_loss=short(mean_of_known(last_tenth(train_loss))),
         test_round=(tests + 1).astype(np.float64),
         test_s=shortened(clock_s[tests]),
         test_accuracy=shortened(run.of_round["test_accuracy"][tests]),

@@ -24,7 +24,7 @@ from flare.experiments import EXPERIMENTS, measures
 from flare.experiments.claims import Claim
 from flare.experiments.drawing import accuracy_by_rounds, mean_of
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.kept_runs import path_of, read_kept, write_kept
+from flare.experiments.kept_runs import KeptRun, path_of, read_kept, write_kept
 from flare.experiments.outcome import Outcome
 from flare.experiments.trial import Callback, Trial, run_trials
 from flare.report.curves import estimate
@@ -131,18 +131,28 @@ def _make_place(names: Sequence[str], out: Path) -> None:
 
 
 def known_runs(names: Sequence[str], scale: Scale, out: Path) -> dict[str, Outcome]:
-    """The runs of experiments that are kept in OUT, by key; ValueError where a file of them cannot be used."""
-    return {run.key: run.outcome for name in names for run in read_kept(name, out, quick=scale.quick)}
+    """The runs of experiments that are kept in OUT, by key; ValueError where a file of them cannot be used, or where
+    two have other numbers of the same run."""
+    known: dict[str, tuple[str, KeptRun]] = {}
+    for name in names:
+        for run in read_kept(name, out, quick=scale.quick):
+            where, first = known.setdefault(run.key, (name, run))
+            try:
+                first.refuse_other(run)
+            except ValueError as error:
+                paths = f"{path_of(where, out)} and {path_of(name, out)}"
+                raise ValueError(f"{paths} contradict each other: {error}; move the wrong one away") from None
+    return {key: run.outcome for key, (_, run) in known.items()}
 
 
 def to_be_run(names: Sequence[str], scale: Scale, out: Path) -> list[Trial]:
     """The trials that are not kept in OUT, as far as they are known before any is carried out."""
     known, trials = known_runs(names, scale, out), list[Trial]()
     for one in (EXPERIMENTS[name] for name in names):
-        own = one.trials(scale)
-        if one.then is not None and all(trial.key in known for trial in own):
-            own += one.then(Results(own, known, scale))
-        trials += own
+        first = one.trials(scale)
+        trials += first
+        if one.then is not None and all(trial.key in known for trial in first):
+            trials += one.then(Results(first, known, scale))
     return [trial for trial in trials if trial.key not in known]
 
 
@@ -226,7 +236,7 @@ def _curve_as_json(runs: Sequence[Outcome]) -> dict[str, Any]:
 
 def _applies(name: str, runs: Sequence[Outcome]) -> bool:
     if name == "mean_gap":
-        return not any(math.isnan(run.gap) for run in runs)
+        return not any(math.isnan(run.mean_gap) for run in runs)
     return name in ("mean_devices", "mean_tau", "total_energy_j", "fairness") or all(
         run.diverged or len(run.test_round) for run in runs
     )

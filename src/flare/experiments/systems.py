@@ -127,12 +127,13 @@ ASKING = {
     for dataset, samples in ASKED.items()
 }
 """Policies that ask devices before they select, by data set."""
+_ALL_ASKING = tuple(one for those in ASKING.values() for one in those)
 SHARED = System("fedavg", "exact", ("data.shared_fraction=0.1",), ("data.shared_fraction",))
 ASYNCHRONOUS = System("fedavg", IN_TURN, ("learning.asynchronous=true",), ("learning.asynchronous",))
 KINDS: tuple[tuple[System, ...], ...] = (
     tuple(map(with_policy, POLICY_NEEDS)),
     tuple(with_method(name) for name in METHOD_NEEDS if name != "fedavg"),
-    (SPF, SHARED, ASYNCHRONOUS, *(one for those in ASKING.values() for one in those)),
+    (SPF, SHARED, ASYNCHRONOUS, *_ALL_ASKING),
 )
 """All that take part: policies, methods and other pairs."""
 SYSTEMS = tuple(one for kind in KINDS for one in kind)
@@ -140,7 +141,7 @@ SYSTEMS = tuple(one for kind in KINDS for one in kind)
 
 def is_run(cell: Cell, one: System) -> bool:
     """Whether a system is run in a cell: those that ask do it on the samples that the data set has for it."""
-    return one in ASKING[cell.dataset] or not any(one in those for those in ASKING.values())
+    return one not in _ALL_ASKING or one in ASKING[cell.dataset]
 
 
 def base(cell: Cell, scale: Scale) -> Config:

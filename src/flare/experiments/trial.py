@@ -67,10 +67,9 @@ def run_trials(
     """The outcome of every trial by its key, fewer where `stopping` says so; run folders FOLDER/KEY keep them.
 
     Trials with the same key are one run. Those that are `known` or there are not run again; the callback sees them
-    first. A run
-    that was carried out and cannot be read, since its folder was damaged before or meanwhile, is done anew, once, and
-    one that workers left, though nobody told them to, is continued; ValueError where it still cannot be read. `hire`
-    is that of `run_tasks`.
+    first. A run that was carried out and cannot be read, since its folder was damaged before or meanwhile, is done
+    anew, once, and one that workers left, though nobody told them to, is continued; ValueError where it still cannot be
+    read. `hire` is that of `run_tasks`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {trial.key: trial for trial in trials}

@@ -215,7 +215,7 @@ def _first_s(run: Outcome, target: float) -> float:
 
 def by_seconds(runs: Sequence[Outcome]) -> Curve:
     """The newest test at equally spaced simulated times; a guess before the first."""
-    times_s = np.linspace(0.0, min(float(run.end_s) for run in runs), _TIMES + 1)[1:]
+    times_s = np.linspace(0.0, min(run.end_s for run in runs), _TIMES + 1)[1:]
     table = np.empty((len(runs), len(times_s)))
     for row, run in zip(table, runs, strict=True):
         newest = np.searchsorted(run.test_s, times_s, side="right") - 1

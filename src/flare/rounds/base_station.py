@@ -206,7 +206,10 @@ def policy_options(config: Config) -> dict[str, Any]:
 
 def _planned_rounds(config: Config) -> int:
     rounds, seconds = config.run.rounds, config.run.seconds
-    return max(1, math.ceil(min(seconds / config.wireless.deadline_s, rounds))) if seconds > 0.0 else rounds
+    if seconds <= 0.0:
+        return rounds
+    in_time = min(seconds / config.wireless.deadline_s, rounds)
+    return max(1, math.ceil(in_time * (1.0 - 1e-12)))  # 2.1 / 0.7 is a little more than 3 in floating point
 
 
 def refuse_weighing(config: Config, method: Method) -> None:

@@ -1,20 +1,19 @@
 """A chain of layers for GPUs, every pass of it a few launches of kernels of our own.
 
 A kernel works on a job's own row, cut by the shape of that row alone: a job's numbers do not depend, to the last bit,
-on how many jobs are stacked with it. And a pass for one job has all kernels compiled that any number of them needs.
+on how many jobs are stacked with it. And a call for one job has all kernels compiled that any number of them needs.
 
 Kernels are compiled on the user's machine, by a Triton and for a GPU that may be others than those they were tested
-with. So the first pass of every kind is held against PyTorch's, on numbers drawn at random.
+with. So the first call of every kind is carried out by PyTorch, too, for two jobs of random numbers, and both compared.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.util import find_spec
-from typing import Any, final
+from typing import Any, Protocol, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +28,7 @@ from flare.rng import stream
 _FAR = 1e-2
 """How far numbers may be from PyTorch's, as a share of their length: the order of sums and the places of equal maxima
 stay far below, a kernel that was compiled wrongly does not."""
-_FAR_TF32 = 0.1  # with 10 bits of the factors
+_FAR_TF32 = 0.1  # with 10 bits of the factors; docs/benchmarks/engine.md says what rounding makes of whole jobs
 _SMALL = 1e-3  # of the largest length: what is shorter is compared with that much
 _NOISE = 0.01  # on the model's weights, which may all be 0
 
@@ -39,128 +38,183 @@ def has_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and find_spec("triton") is not None
 
 
+class _Calls(Protocol):
+    """What both ways of computing can be asked for."""
+
+    def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def gradient(
+        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+    ) -> tuple[Tensor, list[Gradient]]: ...
+
+    def logits(self, weights: Tensor, x: Tensor) -> Tensor: ...
+
+    def features(self, weights: Tensor, x: Tensor) -> Tensor: ...
+
+    def sums(self, numbers: Tensor) -> Tensor: ...
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor: ...
+
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]: ...
+
+
+_Work = Callable[..., list[Tensor]]
+"""Asks calls for something about some stacks."""
+
+
+@final
+class _Kernels:
+    """All calls by kernels, whether what they compute is right or not."""
+
+    def __init__(self, chain: LayerProgram, num_weights: int) -> None:
+        from flare.learning.engine import between, rows  # they need Triton
+
+        self._between, self._rows, self._num_weights = between, rows, num_weights
+        self.gradient, self.logits, self.features = chain.gradient, chain.logits, chain.features
+
+    def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
+        x, labels = self._between.gather(data.train_x, data.train_y, indices)
+        return x, labels
+
+    def sums(self, numbers: Tensor) -> Tensor:
+        sums: Tensor = self._rows.sums_of(numbers)
+        return sums
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        lengths: Tensor = self._rows.lengths_of(gradients)
+        return lengths
+
+    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
+        way, lengths = self._rows.moved(starts, stack, self._num_weights)
+        return way, lengths
+
+
 @final
 class KernelProgram:
     """A `LayerProgram` of `between.Kernels`. What cannot be compiled or launched, or computes something else than
     PyTorch, fails at the first call for rows of a shape, where another program can take over."""
 
     def __init__(self, model: FlatModel, sample_shape: tuple[int, ...], *, tf32: bool = False) -> None:
-        from flare.learning.engine import between, launching, rows  # they need Triton
+        from flare.learning.engine import between, launching
 
-        self._between, self._rows, self._launching = between, rows, launching
-        self._chain = LayerProgram(model, sample_shape, between.Kernels(tf32=tf32))
-        self._plain, self._far = LayerProgram(model, sample_shape), _FAR_TF32 if tf32 else _FAR
-        self.floats_per_sample = self._chain.floats_per_sample
-        self.width, self.arrange = self._chain.width, self._chain.arrange
-        self._model = model
-        self._tried: set[tuple[Any, ...]] = set()  # kinds of calls that there are kernels for
+        chain = LayerProgram(model, sample_shape, between.Kernels(tf32=tf32))
+        self._launching, self._model = launching, model
+        self._kernels, self._plain = _Kernels(chain, model.num_weights), LayerProgram(model, sample_shape)
+        self._far = _FAR_TF32 if tf32 else _FAR
+        self.floats_per_sample = chain.floats_per_sample
+        self.width, self.arrange = chain.width, chain.arrange
+        self._tried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels compute what PyTorch does
 
     def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Gathered and arranged in one pass."""
-        gather = self._between.gather
-        self._try_out("batch", lambda rows: gather(data.train_x, data.train_y, rows), indices)
-        x, labels = gather(data.train_x, data.train_y, indices)
-        return x, labels
+        self._try_out("batch", lambda calls, rows: [*calls.batch(data, rows)], indices)
+        return self._kernels.batch(data, indices)
 
     def gradient(
         self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
     ) -> tuple[Tensor, list[Gradient]]:
         """Forward and back."""
         self._try_out("gradient", self._gradient_and_step, weights, x, labels, shares, *(anchors or ()), is_pass=True)
-        return self._chain.gradient(weights, x, labels, shares, anchors)
+        return self._kernels.gradient(weights, x, labels, shares, anchors)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
-        self._try_out("logits", lambda program, *rows: [program.logits(*rows)], weights, x, is_pass=True)
-        return self._chain.logits(weights, x)
+        self._try_out("logits", lambda calls, *rows: [calls.logits(*rows)], weights, x, is_pass=True)
+        return self._kernels.logits(weights, x)
 
     def features(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward to the last linear layer."""
-        self._try_out("features", lambda program, *rows: [program.features(*rows)], weights, x, is_pass=True)
-        return self._chain.features(weights, x)
+        self._try_out("features", lambda calls, *rows: [calls.features(*rows)], weights, x, is_pass=True)
+        return self._kernels.features(weights, x)
 
     def sums(self, numbers: Tensor) -> Tensor:
         """The order in which PyTorch's own add depends on the number of rows."""
-        self._try_out("sums", self._rows.sums_of, numbers)
-        sums: Tensor = self._rows.sums_of(numbers)
-        return sums
+        self._try_out("sums", lambda calls, rows: [calls.sums(rows)], numbers)
+        return self._kernels.sums(numbers)
 
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """In the same order for any number of rows."""
-        self._try_out("norms", lambda *rows: self._rows.lengths_of(rows), *gradients)
-        lengths: Tensor = self._rows.lengths_of(gradients)
-        return lengths
+        self._try_out("norms", lambda calls, *rows: [calls.norms(rows)], *gradients)
+        return self._kernels.norms(gradients)
 
     def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]:
         """In one pass."""
-        self._try_out("moved", lambda row: self._rows.moved(starts, row, self._model.num_weights), stack)
-        way, lengths = self._rows.moved(starts, stack, self._model.num_weights)
-        return way, lengths
+        self._try_out("moved", _moved_from_others, stack, starts.rows)
+        return self._kernels.moved(stack, starts)
 
     def _gradient_and_step(
-        self, program: LayerProgram, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
+        self, calls: _Calls, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
     ) -> list[Tensor]:
         """The losses of a pass and its gradients, carried out in both ways: written down, and onto a row."""
-        losses, gradients = program.gradient(weights, x, labels, shares, Anchors(*anchors) if anchors else None)
+        losses, gradients = calls.gradient(weights, x, labels, shares, Anchors(*anchors) if anchors else None)
         row = torch.zeros_like(weights)
         parts = torch.split(row[:, : self._model.num_weights], self._model.sizes, dim=1)
         answers = [losses]
         for part, gradient in zip(parts, gradients, strict=True):
             if isinstance(gradient, Outer):
-                gradient.add_to_(part, part.new_ones(1, 1))
+                gradient.add_to_(part, part.new_ones(len(part), 1))
                 answers += [part, gradient.made()]
             else:
                 answers.append(gradient)
         return answers
 
-    def _try_out(self, name: str, work: Callable[..., Any], *stacks: Tensor, is_pass: bool = False) -> None:
-        """Do `work` for one job, where it has not been done for rows of these shapes: once as a rehearsal, in which all
-        its kernels are compiled at the same time, and once in earnest. Work that `is_pass` is given a program and
-        answers with tensors, which are held against those of PyTorch."""
+    def _try_out(self, name: str, work: _Work, *stacks: Tensor, is_pass: bool = False) -> None:
+        """Have `work` done where it has not been done for rows of these shapes: for one job as a rehearsal, in which
+        all its kernels are compiled at the same time, and in earnest for a few made-up ones. A pass is given weights,
+        samples and what belongs to them."""
         kind = (name, *(stack.shape[1:] for stack in stacks))
         if kind in self._tried:
             return
-        rows = [stack[:1] for stack in stacks]
-        tried = partial(work, self._chain) if is_pass else work
-        if rows[0].is_cuda:
+        if stacks[0].is_cuda:
             with self._launching.rehearsal():
-                tried(*rows)
-        if is_pass:
-            self._compare(name, work, self._examples(name, rows))
-        else:
-            tried(*rows)
+                work(self._kernels, *(stack[:1] for stack in stacks))
+        rows = [_made_up(name, place, stack) for place, stack in enumerate(stacks)]
+        self._compare(name, work, self._as_of_a_pass(*rows) if is_pass else rows)
         self._tried.add(kind)
 
-    def _examples(self, name: str, rows: Sequence[Tensor]) -> list[Tensor]:
-        """Rows like these, with numbers that tell something: those at hand may all be 0, or no numbers any more."""
-        draw = stream(0, "kernels", name)
-        weights, x, *others = (
-            torch.from_numpy(draw.standard_normal(row.shape, dtype=np.float32)).to(row.device)
-            if row.is_floating_point()
-            else row
-            for row in rows
-        )
+    def _as_of_a_pass(self, weights: Tensor, x: Tensor, *others: Tensor) -> list[Tensor]:
+        """Made-up numbers as those that a pass is given: weights near those of the model, and shares that add up to
+        one."""
         weights *= _NOISE
         weights[:, : self._model.num_weights] += self._model.flatten()
         weights[:, self._model.num_weights :] = 0.0
-        if others:
-            labels, shares, *anchors = others
-            shares = torch.full_like(shares, 1.0 / shares.shape[1])
-            others = [labels, shares, *(each if each.dim() > 1 else torch.ones_like(each) for each in anchors)]
-        return [weights, x, *others]
+        if not others:
+            return [weights, x]
+        labels, shares, *anchors = others
+        shares = torch.full_like(shares, 1.0 / shares.shape[1])
+        return [weights, x, labels, shares, *(each if each.dim() > 1 else torch.ones_like(each) for each in anchors)]
 
-    def _compare(self, name: str, work: Callable[..., list[Tensor]], rows: Sequence[Tensor]) -> None:
-        """RuntimeError where a pass by kernels and one by PyTorch are far apart. Kernels are started twice: from the
-        second time on without Triton's help."""
+    def _compare(self, name: str, work: _Work, rows: Sequence[Tensor]) -> None:
+        """RuntimeError where kernels and PyTorch are far apart. Kernels are started twice: from the second time on
+        without Triton's help."""
         for _ in range(2 if rows[0].is_cuda else 1):
-            mine = work(self._chain, *rows)
+            mine = [each.double() for each in work(self._kernels, *rows)]
         plain = [each.double() for each in work(self._plain, *rows)]
         lengths = torch.stack([each.norm() for each in plain])
         apart = torch.stack([(one - other).norm() for one, other in zip(mine, plain, strict=True)])
-        far = float((apart / lengths.clamp_min(_SMALL * float(lengths.max()))).max())
-        if far > self._far:
+        longest = float(lengths.max())
+        far = float((apart / lengths.clamp_min(max(_SMALL * longest, 1e-30))).max())
+        if math.isfinite(longest) and not far <= self._far:  # also where kernels answer nan
             raise RuntimeError(
                 f"the first {name} by them is {far:.2g} of its length away from PyTorch's, more than the {self._far:g} "
                 "that rounding explains: this GPU or this version of Triton computes something else than those they "
                 "were tested with"
             )
+
+
+_JOBS = 2  # that numbers are made up for: what goes wrong from the second one on is seen, too
+
+
+def _made_up(name: str, place: int, stack: Tensor) -> Tensor:
+    """A stack like this with random numbers: those at hand may all be 0, or no numbers any more. Whole numbers stand
+    for samples or labels, and stay."""
+    if not stack.is_floating_point():
+        return stack[:1].expand(_JOBS, *stack.shape[1:]).contiguous()
+    drawn = stream(0, "kernels", name, place).standard_normal((_JOBS, *stack.shape[1:]))
+    return torch.from_numpy(drawn).to(stack)
+
+
+def _moved_from_others(calls: _Calls, stack: Tensor, rows: Tensor) -> list[Tensor]:
+    """The ways of rows, each from another start than the one at its own place where there are two."""
+    starts = Starts(rows, torch.arange(len(rows) - 1, -1, -1, device=rows.device))
+    return [*calls.moved(stack.clone(), starts)]

@@ -12,11 +12,13 @@ from pathlib import Path
 import torch
 import triton
 
-from flare.pools import one_first
+from flare.one_first import one_first
 
 _is_rehearsed: ContextVar[bool] = ContextVar("is_rehearsed", default=False)
 _compiled: dict[tuple[object, ...], tuple[object, tuple[object, ...]] | None] = {}
-"""Kernels by all that they were compiled for, each with its named arguments; None: only Triton can start it."""
+"""Kernels by all that Triton compiles them for, each with its named arguments: types of tensors, whether they lie at a
+multiple of 16 bytes, and all numbers, which are few. How many jobs there are is in the grid, for which no kernel is
+compiled. None: only Triton can start it."""
 
 
 def start(kernel, grid: tuple[int, ...], *arguments, **named) -> None:
