@@ -127,7 +127,7 @@ def timed(command: Command, out: Path, kernels: Path, processes: int | None) -> 
         if running.returncode:
             raise RuntimeError(f"{command.typed} ended with {running.returncode}: {said.read().decode()[-2000:]}")
     last_s = max((path.stat().st_mtime for path in _rounds(out)), default=end_s)
-    first_s = last_s if first_s is None else first_s
+    first_s = last_s if first_s is None else min(first_s, last_s)
     return {
         **asdict(command),
         "typed": command.typed,
@@ -143,7 +143,8 @@ def timed(command: Command, out: Path, kernels: Path, processes: int | None) -> 
 
 
 def _rounds(out: Path) -> Iterator[Path]:
-    return (out / "trials").glob("*/rounds.jsonl")
+    """The records of runs that have done a round: before that they are empty."""
+    return (path for path in (out / "trials").glob("*/rounds.jsonl") if path.stat().st_size > 0)
 
 
 def report(results: dict[str, Any]) -> str:
@@ -151,10 +152,11 @@ def report(results: dict[str, Any]) -> str:
     lines = [
         "# Reproducing the paper: measured",
         "",
-        "Made by `benchmarks/reproduction.py`; the numbers are in `reproduction.json`. Each line is one command that "
-        "began with no runs, timed as a whole: starting, data, rounds, judging and drawing; the first one on a GPU "
-        "also with no kernels that were compiled before. Several processes share a GPU through NVIDIA's multi-process "
-        "service (`nvidia-cuda-mps-control -d`); without it their kernels take turns.",
+        "The numbers are in `reproduction.json`; `benchmarks/reproduction.py` measures them, and rows that say so were "
+        "timed by hand. Each line is one command that began with no runs, timed as a whole: starting, data, rounds, "
+        "judging and drawing; “compiled” means that there were no kernels from before, either. Several processes share "
+        "a GPU through NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`); without it their kernels take "
+        "turns.",
         "",
         "| command | machine | runs | seconds | goal | reached | until the first round | rounds | after the last | "
         "GPU busy meanwhile | kernels |",
@@ -165,9 +167,9 @@ def report(results: dict[str, Any]) -> str:
         goal, busy = row["goal_s"], row.get("gpu_busy")
         cells = [
             f"`{row['typed']}`",
-            "ABCDEFGH"[machines.index(row["machine"])],
+            str(1 + machines.index(row["machine"])),
             f"{row['runs']:,}",
-            f"{row['seconds']:.1f}",
+            f"{row['seconds']:.1f}" + ", by hand" * row.get("by_hand", False),
             "-" if goal is None else f"{goal:g}",
             "-" if goal is None else "yes" if row["seconds"] <= goal else "no",
             *(_seconds(row.get(name)) for name in ("until_first_round_s", "rounds_s", "after_last_round_s")),
@@ -175,7 +177,7 @@ def report(results: dict[str, Any]) -> str:
             {True: "kept", False: "compiled", None: "-"}[row["had_kernels"]],
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", *(f"- {letter}: {name}" for letter, name in zip("ABCDEFGH", machines, strict=False)), ""]
+    lines += ["", *(f"- Machine {number}: {name}" for number, name in enumerate(machines, start=1)), ""]
     return "\n".join([*lines, *(line + "\n" for line in results.get("notes", []))])
 
 
