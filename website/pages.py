@@ -39,7 +39,7 @@ STYLE = """:root, [data-md-color-scheme] {
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(14rem, 1fr)); gap: 1rem; }
 .gallery img { background: white; }
 .md-typeset table.cards:not([class*=" "]) { display: block; border: none; font-size: inherit; overflow: visible; }
-.md-typeset table.cards thead { display: none; }
+.md-typeset table.cards thead { position: absolute; clip-path: inset(50%); }
 .md-typeset table.cards tbody, .md-typeset table.cards tr { display: block; }
 .md-typeset table.cards tr { border: .05rem solid var(--md-typeset-table-color); border-radius: .2rem; margin: 0 0 1rem;
   padding: .6rem .8rem; }

@@ -20,8 +20,20 @@ def test_a_table_that_can_be_read_side_by_side_stays_as_it_is() -> None:
 
 def test_each_cell_of_a_long_row_stands_after_the_name_of_its_column() -> None:
     page = with_cards(f"<p>before</p>{table(('one', LONG_TEXT), ('one', 'again ' * 200))}{SHORT}")
-    assert page.startswith('<p>before</p><table class="cards">')
+    assert page.startswith('<p>before</p><table class="cards" role="table">')
     assert page.endswith(SHORT)
-    assert page.count('<td data-label="system"><div>one</div></td>') == 2  # rows with equal cells, too
-    assert f'<td data-label="rule"><div>{LONG_TEXT}</div></td></tr>' in page
-    assert "<th>system</th><th>rule</th>" in page  # for those who have it read aloud
+    assert page.count('<td role="cell" data-label="system"><div>one</div></td>') == 2  # rows with equal cells, too
+    assert f'<td role="cell" data-label="rule"><div>{LONG_TEXT}</div></td></tr>' in page
+    heads = '<th role="columnheader">system</th><th role="columnheader">rule</th>'
+    assert heads in page  # for those who have it read aloud
+
+
+def test_names_of_columns_may_hold_what_html_has_a_meaning_for() -> None:
+    given = table(("one", LONG_TEXT)).replace("<th>rule</th>", '<th style="x"><code>a</code> &lt; "b" &amp; c</th>')
+    assert 'data-label="a &lt; &quot;b&quot; &amp; c"' in with_cards(given)
+
+
+def test_words_of_tags_do_not_count() -> None:
+    linked = '<a class="one two three four five" href="there">here</a> ' * (MANY_WORDS // 2)
+    given = table(("one", linked))
+    assert with_cards(given) == given
