@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from flare.scheduling import Hardware, RoundProblem, Schedule, solve
 from flare.scheduling.cells import round_problem
@@ -96,6 +96,62 @@ def test_the_dearer_a_second_the_sooner_the_round_ends_and_the_more_it_takes() -
     assert energies_j == sorted(energies_j)
     assert times_s[-1] == pytest.approx(problem.min_latency(np.arange(20)))  # everybody as fast as can be
     assert (rounds[-1].cpu_hz == has.cpu_hz).all()
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "max_devices", "capacitance"),
+    [(1, None, 1e-28), (2, None, 1e-28), (3, None, 1e-27), (40, 2, 1e-28)],
+)
+def test_no_plan_is_dearer_than_one_for_another_price_of_time(
+    num_devices: int, max_devices: int | None, capacitance: float
+) -> None:
+    """Each can be had at any price. Of a few devices some jump from one limit to another as the round ends later."""
+    wireless = replace(CELLS["paper"], num_devices=num_devices, capacitance=capacitance, fading="rayleigh")
+    for seed in range(6):
+        cell = Cell(wireless, seed).draw(1)
+        has = hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, capacitance)
+        prices = np.geomspace(1e-4, 10.0, 13).tolist()
+        plans = [
+            solve(round_problem(cell), "tran", hardware=has, kappa=kappa, max_devices=max_devices) for kappa in prices
+        ]
+        for kappa, own in zip(prices, plans, strict=True):
+            assert cost_of(own, kappa) <= (1.0 + 1e-9) * min(cost_of(plan, kappa) for plan in plans)
+
+
+def least_cost_on_bands(problem: RoundProblem, has: Hardware, kappa: float, band_hz: np.ndarray) -> float:
+    """The least of E + kappa T where each device has its band: over T, and for each T over each speed alone."""
+    power_w, at_full_s = has.power_w, problem.payload_bits / band_hz / np.log2(1.0 + problem.snr_hz / band_hz)
+
+    def energy_j(send_s: float, device: int, end_s: float) -> float:
+        nats = problem.payload_bits[device] * math.log(2.0) / send_s / band_hz[device]
+        sent_w = power_w[device] * band_hz[device] / problem.snr_hz[device] * math.expm1(nats)
+        return float(has.capacitance * has.cycles[device] ** 3 / (end_s - send_s) ** 2 + sent_w * send_s)
+
+    def cost(log_end: float) -> float:
+        end_s, total_j = math.exp(log_end), 0.0
+        for device in range(problem.num_devices):
+            latest_s = end_s - has.cycles[device] / has.cpu_hz[device]
+            least_s = min(max(at_full_s[device], end_s - has.cycles[device] / (0.1 * has.cpu_hz[device])), latest_s)
+            found = minimize_scalar(
+                energy_j, bounds=(least_s, latest_s), args=(device, end_s), method="bounded", options={"xatol": 1e-12}
+            )
+            total_j += min(found.fun, energy_j(least_s, device, end_s), energy_j(latest_s, device, end_s))
+        return total_j + kappa * end_s
+
+    soonest = math.log(float((at_full_s + has.cycles / has.cpu_hz).max()))
+    late = minimize_scalar(cost, bounds=(soonest, soonest + 8.0), method="bounded", options={"xatol": 1e-12})
+    return min(cost(soonest), float(late.fun))
+
+
+@pytest.mark.parametrize("kappa", [0.01, 1.0, 10.0])
+def test_in_whole_blocks_times_and_speeds_are_the_best_for_the_bands(kappa: float) -> None:
+    for seed in range(4):
+        cell = Cell(replace(CELLS["paper"], num_devices=5, fading="rayleigh", block_hz=180e3), seed).draw(0)
+        has, problem = hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, 1e-28), round_problem(cell)
+        schedule = solve(problem, "tran", hardware=has, kappa=kappa)
+        assert schedule.selected.tolist() == [0, 1, 2, 3, 4]
+        least = least_cost_on_bands(problem, has, kappa, schedule.bandwidth_hz)
+        assert cost_of(schedule, kappa) == pytest.approx(least, rel=1e-6)
 
 
 def test_everybody_is_done_at_the_end_and_the_band_is_used_up() -> None:

@@ -8,7 +8,7 @@ with a second more than the s seconds that it sends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -97,7 +97,21 @@ def on_bands(
         none = np.zeros(len(send_s))
         return Worth(log_saved, -nats_slope(nats), none, bandwidth_hz, none, none)
 
-    return _settled(workers, end_s, shortest_s, worth, guess)
+    return _with_pinned(workers, end_s, shortest_s, _settled(workers, end_s, shortest_s, worth, guess))
+
+
+def _with_pinned(workers: Workers, end_s: Floats, shortest_s: Floats, found: Response) -> Response:
+    """With what a second more is worth to those who send at full power and would rather compute more slowly: all of it
+    goes to computing, so that E = a c^3 / t^2 of the time t falls by 2 a f^3."""
+    compute_s = workers.cycles / found.cpu_hz
+    saved_w = 2.0 * workers.capacitance * found.cpu_hz**3
+    at_once = end_s - compute_s <= shortest_s * (1.0 + 1e-9)
+    pinned = at_once & (found.cpu_hz > workers.min_cpu_hz) & (saved_w > found.saved_w)
+    return replace(
+        found,
+        saved_w=np.where(pinned, saved_w, found.saved_w),
+        saved_by_time=np.where(pinned, -3.0 * saved_w / compute_s, found.saved_by_time),
+    )
 
 
 def _at_price(workers: Workers, send_s: Floats, log_price: float, nats: Floats) -> Worth:

@@ -60,7 +60,7 @@ _LATEST_S = 1e90  # who would need longer alone is left out: times end at 1e100
 _LEAST_S = 1e-100
 _MAX_LOG = 690.0  # of a price: beyond, it leaves the range of a double
 _CLOSE = 1e-13
-_MAX_PRICES = 120  # that are tried in all; 15 to 50 are enough unless doubles are too coarse for an answer
+_MAX_PRICES = 300  # that are tried in all; 15 to 50 are mostly enough, unless doubles are too coarse for an answer
 _AS_SOON = 1e-9  # relative: so near the earliest end, it is the earliest
 
 
@@ -127,8 +127,6 @@ def least_cost(
 
     def respond(end_s: Floats, guess: Response | None) -> Response | None:
         nonlocal price, before, before_s, left
-        if left <= 0:
-            return None
         start = price
         if before is not None:  # along the slope, so that the band stays divided
             change = float(before.band_by_time @ (end_s - before_s)) / float(before.band_by_price.sum() or -math.inf)
@@ -171,10 +169,11 @@ def _in_blocks(
         return on_bands(workers, end_s, bandwidth_hz, shortest_s, guess)
 
     end_s, found = _best_end(respond, due_s, kappa, float(earliest_s.max()))
-    if found is None:
-        spare_s = np.maximum(np.minimum(end_s, due_s) - earliest_s, 0.0)
-        return RoundPlan(end_s, workers.max_cpu_hz, shortest_s + spare_s, bandwidth_hz)
-    return RoundPlan(end_s, found.cpu_hz, np.maximum(found.send_s, shortest_s), bandwidth_hz)
+    if found is None:  # as soon as the last one can; the others have time to spare
+        found = respond(np.minimum(end_s, due_s), None)
+    compute_s = np.maximum(np.minimum(end_s, due_s), earliest_s) - shortest_s
+    cpu_hz = np.minimum(np.fmax(found.cpu_hz, workers.cycles / compute_s), workers.max_cpu_hz)
+    return RoundPlan(end_s, cpu_hz, np.maximum(found.send_s, shortest_s), bandwidth_hz)
 
 
 def _best_end(
@@ -184,23 +183,37 @@ def _best_end(
     `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends
     as soon as it can."""
     low, high, later = math.log(_AS_SOON), math.inf, 0.0  # of the logarithm of end / soonest - 1
-    found: Response | None = None
+    step = math.inf
+    nearest, best_s, best = math.inf, soonest_s, None
     last: Response | None = None
-    for _ in range(100):
+    for _ in range(200):
         end_s = soonest_s * (1.0 + math.exp(later))
-        found = respond(np.minimum(end_s, due_s), last)
+        try:
+            found = respond(np.minimum(end_s, due_s), last)
+        except _NoMorePricesError:
+            break
         miss, newton = 1.0, math.nan
         if found is not None:
             last, held = found, due_s > end_s
             saved_w = math.fsum(found.saved_w[held])
             miss = math.log(saved_w / kappa) if saved_w > 0.0 else -1.0
             newton = later + _newton_step(found, held, miss * saved_w) / (end_s - soonest_s)
+            if abs(miss) <= nearest:
+                nearest, best_s, best = abs(miss), end_s, found
         low, high = (later, high) if miss > 0.0 else (low, later)
         if _is_close(miss, newton - later) or high - low <= _CLOSE or end_s > _LATEST_S:
             break
         ahead = min(high, later + 3.0)
-        later = newton if low < newton < ahead else (0.5 * (low + high) if high < math.inf else ahead)
-    return (soonest_s, None) if found is None or later < math.log(2.0 * _AS_SOON) else (end_s, found)
+        before, step = step, abs(newton - later)
+        if not (low < newton < ahead and (high == math.inf or step <= 0.5 * before)):
+            newton = 0.5 * (low + high) if high < math.inf else ahead
+            step = abs(newton - later)
+        later = newton
+    return (soonest_s, None) if best_s < soonest_s * (1.0 + 2.0 * _AS_SOON) else (best_s, best)
+
+
+class _NoMorePricesError(Exception):
+    """As many prices have been tried as may be."""
 
 
 def _is_close(miss: float, step: float) -> bool:
@@ -222,10 +235,13 @@ def _balanced(
     workers: Workers, end_s: Floats, total_hz: float, price: float, guess: Response | None, most_tried: int
 ) -> tuple[Response | None, float, int]:
     """What the devices do at the price of a hertz at which they ask for all of the band, and its logarithm, looked for
-    from `price` on, and how many were tried; None where they ask for more at any price: so near the earliest end."""
-    low, high = -math.inf, math.inf
+    from `price` on, and how many were tried; None where they ask for more at any price: so near the earliest end. A
+    step that is not half as long as the one before is none of Newton's that arrives: then the bracket is halved."""
+    low, high, step = -math.inf, math.inf, math.inf
     tried = 0
     while True:
+        if tried == most_tried:
+            raise _NoMorePricesError
         found = at_price(workers, end_s, price, guess)
         tried += 1
         guess, asked_hz = found, math.fsum(found.bandwidth_hz)
@@ -233,15 +249,17 @@ def _balanced(
         low, high = (price, high) if miss > 0.0 else (low, price)
         slope = math.fsum(found.band_by_price) / asked_hz
         newton = price - miss / slope if slope < 0.0 else math.nan
-        if _is_close(miss, newton - price) or high - low <= _CLOSE or abs(price) > _MAX_LOG or tried == most_tried:
+        if _is_close(miss, newton - price) or high - low <= _CLOSE or abs(price) > _MAX_LOG:
             break
         least, most = max(low, price - 6.0), min(high, price + 6.0)
-        if least < newton < most:
-            price = newton
-        elif most - least < 6.0 or (low, high) == (least, most):
-            price = 0.5 * (least + most)
-        else:
-            price = most if miss > 0.0 else least
+        before, step = step, abs(newton - price)
+        if not (least < newton < most and (high - low == math.inf or step <= 0.5 * before)):
+            if most - least < 6.0 or (low, high) == (least, most):
+                newton = 0.5 * (least + most)
+            else:
+                newton = most if miss > 0.0 else least
+            step = abs(newton - price)
+        price = newton
     return (found if abs(miss) <= _AS_SOON else None), price, tried
 
 
