@@ -111,6 +111,20 @@ def changed_history(cell: RoundProblem, **rows: np.ndarray) -> History:
     return History(**({name: getattr(history, name) for name in vars(history)} | rows))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["ren", "luo"])
+def test_a_device_whose_last_update_was_nothing_is_heard_again(name: str) -> None:
+    """As likely as the one with the least update."""
+    cell = RoundProblem(np.ones(3), np.zeros(3), np.full(3, 1e7), 1e4, 1e6, 10.0)
+    told = changed_history(cell, update_norm=np.array([3.0, 1.0, 0.0]), num_samples=np.full(3, 5.0))
+    drawn = [solve(cell, name, rng=stream(turn, "policy"), history=told, num_selected=1) for turn in range(400)]
+    times = np.bincount([int(schedule.selected[0]) for schedule in drawn], minlength=3)
+    assert times[0] > times[1]
+    assert abs(times[1] - times[2]) <= 5.0 * math.sqrt(times[1] + times[2])
+    assert times[2] > 40
+    nothing = changed_history(cell, update_norm=np.zeros(3), num_samples=np.full(3, 5.0))
+    assert solve(cell, name, rng=stream(0, "policy"), history=nothing, num_selected=1).num_selected == 1
+
+
 def test_the_round_waits_for_everybody_drawn() -> None:
     cell = paper_cell(4)
     waits = solve(cell, "ren", rng=stream(0, "policy"), history=made_up_history(cell, 0), num_selected=15)

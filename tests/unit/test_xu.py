@@ -144,6 +144,8 @@ def test_in_a_run_budgets_are_planned_over_its_rounds() -> None:
     for seconds, deadline_s, planned in ((2.0, 0.5, 4), (2.2, 0.5, 5), (2.1, 0.7, 3), (1e9, 0.5, 7), (5e-324, 0.5, 1)):
         timed = [*settings, f"wireless.deadline_s={deadline_s}", f"run.seconds={seconds}"]
         assert policy_options(override(Config(), timed)) == {"horizon": planned}
+    guarded = [*settings, "wireless.deadline_s=0.5", "wireless.guard=0.2", "run.seconds=2"]  # a round takes 0.4 s
+    assert policy_options(override(Config(), guarded)) == {"horizon": 5}
     assert policy_options(override(Config(), ["scheduling.policy=cp", "run.rounds=7"])) == {}
     (problem, has), *_ = rounds(3, 1)
     alone, told = (solve(problem, "xu", hardware=has, **given) for given in ({}, {"horizon": 100}))

@@ -195,7 +195,7 @@ HORIZON = "horizon"
 def policy_options(config: Config) -> dict[str, Any]:
     """The options of the policy in the settings; ValueError for one that it does not have, and where devices do not
     tell what it needs. An option `horizon` that is none is the number of rounds of the run: where it ends by the clock,
-    those that it has time for if each lasts until its deadline."""
+    those that it has time for if each lasts until its deadline less the guard, and no broadcast goes before."""
     given, policy = dict(config.scheduling.options), POLICIES.find(config.scheduling.policy)
     policy.check_options(given)
     refuse_unshared([config])
@@ -208,7 +208,7 @@ def _planned_rounds(config: Config) -> int:
     rounds, seconds = config.run.rounds, config.run.seconds
     if seconds <= 0.0:
         return rounds
-    in_time = min(seconds / config.wireless.deadline_s, rounds)
+    in_time = min(seconds / config.wireless.usable_s, rounds)
     return max(1, math.ceil(in_time * (1.0 - 1e-12)))  # 2.1 / 0.7 is a little more than 3 in floating point
 
 

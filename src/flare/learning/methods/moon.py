@@ -11,7 +11,7 @@ Decided here:
 - The authors put a projection head of two layers between features and logits. Here the model stays as it is, so that it
   has the size of every other method's, and z is what its last linear layer is given. Where that is the sample itself
   (model `logistic`) the term is a constant: it costs its time and changes nothing.
-- In its first round a device has no previous model and steps as under FedAvg, as in the authors' code.
+- In its first round, whichever that is, a device has no previous model and steps as under FedAvg.
 - A device keeps its previous model itself: nothing more is sent. The state has it as the base station knows it, the
   global weights and the update that arrived. Where updates or the broadcast are coded, the device's own differs from it
   by what the codec lost.

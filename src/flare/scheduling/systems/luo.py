@@ -47,7 +47,7 @@ from flare.scheduling.systems.unbiased import (
     can_be_drawn,
     certain_weights,
     falling_root,
-    norm_or_largest,
+    norm_heard_last,
     num_draws,
     shares,
     time_on_s,
@@ -93,7 +93,7 @@ def luo(
     """Luo: devices drawn with replacement for the shortest time to a loss, weighed so that the mean is unbiased."""
     share, draws = shares(history), num_draws(problem, num_selected)
     base = {
-        OPTIMAL: share * norm_or_largest(history.update_norm),
+        OPTIMAL: share * norm_heard_last(history.update_norm),
         UNIFORM: np.ones(problem.num_devices),
         BY_SAMPLES: share,
     }[sampling]

@@ -19,10 +19,10 @@ p_i = n_i / n is `history.num_samples` as a share, T_i the upload on the whole b
 
 Decided here. In the paper all devices compute their gradient and tell its norm before one is drawn. So they do with
 `norms` "all" or "batch", on all their samples or on a batch, and it is paid (`flare.rounds.probing`). With "last",
-||g_i|| is the norm of the last update that arrived, the largest of them for a device that has not sent: the estimate is
-unbiased all the same, only its variance is greater. rho weighs a squared norm against seconds; with
-`relative` (the default) both terms are divided by what they are without the other (the least variance,
-(sum p ||g||)^2, and the mean sum p T), so that rho = 0.5 means the same in every cell and does not drift as gradients
+||g_i|| is the norm of the last update that arrived, the largest of them for a device that has not sent, and never 0:
+the estimate is unbiased all the same, only its variance is greater. rho weighs a squared norm against seconds; with
+`relative` (the default) the variance is divided by the least that it can be, (sum p ||g||)^2, and the time by its mean,
+sum p T, so that rho = 0.5 means the same in every cell and does not drift as gradients
 shrink; `relative` off is the paper's formula in its units. The paper has no deadline, and no devices that must
 send: see `flare.scheduling.systems.unbiased`.
 """
@@ -46,6 +46,7 @@ from flare.scheduling.systems.unbiased import (
     can_be_drawn,
     certain_weights,
     falling_root,
+    norm_heard_last,
     norm_or_largest,
     num_draws,
     shares,
@@ -57,7 +58,9 @@ from flare.wireless.rate import upload_s
 Rho = Annotated[
     float, "how much the variance of the estimate counts against upload time", Limits(above=0.0, at_most=1.0)
 ]
-Relative = Annotated[bool, "whether variance and time are each divided by what they are without the other"]
+Relative = Annotated[
+    bool, "whether the variance is divided by its least value, and the time by its mean over all samples"
+]
 
 
 def ask_drawable(problem: RoundProblem, *, norms: str, wait: bool) -> Probe:
@@ -87,7 +90,8 @@ def ren(
     wait: Wait = True,
 ) -> Choice:
     """Ren: devices by lot, likelier with great gradients and quick uploads, weighed so that the mean is unbiased."""
-    share, norm = shares(history), norm_or_largest(history.update_norm if norms == LAST else probed.norm)
+    share = shares(history)
+    norm = norm_heard_last(history.update_norm) if norms == LAST else norm_or_largest(probed.norm)
     whole_s = upload_s(problem.payload_bits, np.full(problem.num_devices, problem.usable_hz), problem.snr_hz)
     importance = np.where(can_be_drawn(problem, wait=wait), share * norm, 0.0)
     probability = probabilities(importance, whole_s, rho, relative=relative, share=share)

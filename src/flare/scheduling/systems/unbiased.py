@@ -51,6 +51,14 @@ def norm_or_largest(norm: Floats) -> Floats:
     return np.where(known, norm, largest) if largest > 0.0 else np.ones(len(norm))
 
 
+def norm_heard_last(norm: Floats) -> Floats:
+    """`norm_or_largest` of the last updates, with the least of the others in the place of 0: the next update of that
+    device may be greater, and nobody would hear of it."""
+    filled = norm_or_largest(norm)
+    heard: Floats = np.maximum(filled, filled[filled > 0.0].min())
+    return heard
+
+
 def time_on_s(problem: RoundProblem, bandwidth_hz: float) -> Floats:
     """How long each device computes and then sends on a bandwidth, shape (devices,)."""
     band = np.full(problem.num_devices, bandwidth_hz)
