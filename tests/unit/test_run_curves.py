@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flare.config import Config
+from flare.config import Config, override
 from flare.config.code_parts import CODE_PARTS, code_key
 from flare.records import RunFolder
 from flare.records.manifest import read_manifest, refuse_other
@@ -231,6 +231,28 @@ def test_a_label_leaves_out_what_means_nothing_for_its_group() -> None:
     assert labels(settings(shards_per_device=3), settings()) == [
         "flare:greedy, shards per device 3",
         "flare:greedy, shards per device 2",
+    ]
+
+
+def test_what_sets_one_group_apart_is_told_of_it_however_many_there_are() -> None:
+    entries = {
+        "fedavg:exact, uncoded, 10 % shared data": ["data.shared_fraction=0.1"],
+        "fedpaq:exact, qsgd, 4 bits, no shared data": ["uplink.codec=qsgd", "uplink.bits=4"],
+        "fedavg:random, num_selected=4, uncoded, no shared data": ["scheduling.options.num_selected=4"],
+        "flare:exact, uncoded, no shared data": [],
+    }
+    configs = []
+    for label, changes in entries.items():
+        method, policy = label.partition(",")[0].split(":")
+        configs.append(override(Config(), [f"learning.method={method}", f"scheduling.policy={policy}", *changes]))
+    assert labels(*configs) == list(entries)
+    # What nearly all have is no news.
+    others = [settings(policy) for policy in ("greedy", "cm", "cp", "dm", "ps", "lp", "all", "random", "grouped")]
+    assert labels(*configs, *others)[:4] == [
+        "fedavg:exact, 10 % shared data",
+        "fedpaq:exact, qsgd, 4 bits",
+        "fedavg:random, num_selected=4",
+        "flare:exact",
     ]
 
 

@@ -117,20 +117,31 @@ def _differs(key: str, tables: Sequence[Settings]) -> bool:
 
 
 def labels_of(tables: Sequence[Settings]) -> list[str]:
-    """A label for the settings of each group, no two the same: method and policy, then other settings that differ."""
+    """A label for the settings of each group, no two the same: method and policy, then other settings that differ, but
+    not what nearly all have."""
     keys = differing(tables) if tables else []
     rest = [key for key in keys if key not in (METHOD, POLICY)]
-    sure = MAX_PARTS - 1
-    labels = [label_of(table, rest[:sure]) for table in tables]
-    for key in (*rest[sure:], *rest[:sure]):  # the last ones again, now also for groups where they mean nothing
+    usual = {key: _usual([table.get(key) for table in tables]) for key in rest}
+    labels = [label_of(table, [key for key in rest if table.get(key) != usual[key]]) for table in tables]
+    for key in rest:  # now also for groups where it means nothing
         labels = _told_apart(labels, key, tables)
     times = Counter(labels)
     return [f"{label} ({place + 1})" if times[label] > 1 else label for place, label in enumerate(labels)]
 
 
+_NOTHING = object()
+
+
+def _usual(values: Sequence[Any]) -> Any:
+    """What more than three of four groups have; nothing that any has where there is none."""
+    value, times = Counter(values).most_common(1)[0]
+    return value if 4 * times > 3 * len(values) else _NOTHING
+
+
 def label_of(table: Settings, keys: Sequence[str]) -> str:
-    """Method and policy as `flare compare --entry` takes them, then these settings as far as they mean something."""
-    return _joined([f"{_cut(table[METHOD])}:{_cut(table[POLICY])}", *_parts(table, keys)])
+    """Method and policy as `flare compare --entry` takes them, then the first of these settings that mean something."""
+    parts = [part for part in _parts(table, keys) if part]
+    return _joined([f"{_cut(table[METHOD])}:{_cut(table[POLICY])}", *parts[: MAX_PARTS - 1]])
 
 
 def full_name(label: str, table: Settings) -> str:
