@@ -56,13 +56,17 @@ _LATER = {
     **dict.fromkeys(("Run", "Runs", "compare", "load", "simulate"), "flare.research"),
 }
 """What trains is imported when it is first asked for: scheduling needs no torch, and does not wait for it."""
+_PACKAGES = ("config", "data", "flower", "learning", "research", "theory", "tuning", "uplink")
+"""So are these, as `flare.data`."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"flare.{name}")
     if name not in _LATER:
         raise AttributeError(f"module 'flare' has no attribute {name!r}")
     return getattr(import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})

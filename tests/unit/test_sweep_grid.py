@@ -91,6 +91,7 @@ def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
         ('[set]\n"lr" = 1\n' + PRODUCT, "the nearest known key is learning.local_lr or learning.global_lr"),
         ('[product]\n"wireless.deadline_s" = [0.4, "soon"]', "wireless.deadline_s: 'soon'"),
         ('[product]\n"run.rounds" = [1.5]', "run.rounds is 1.5; it must be a whole number"),
+        ('[product]\n"run.rounds" = { from = 4, to = 9, steps = 3 }', "run.rounds is 6.5; it must be a whole number"),
         ('[product]\n"scheduling.policy" = ["exact", "greedly"]', "greedly"),
         ('[product]\n"learning.options.tau_bat" = [1]', "tau_bat"),
         ('[zip]\n"run.rounds" = [1, 2]\n"seed.x" = [1]', "run.rounds has 2, seed.x has 1 values"),

@@ -490,11 +490,17 @@ def test_winner_and_start_are_compared_in_pairs() -> None:
 
 def test_seeds_that_miss_the_target_are_said_and_not_compared_by_time() -> None:
     told = judgement([reached(0, 4.0), outcome(1), outcome(2)], [reached(0, 3.0), reached(1, 5.0), outcome(2)])
-    assert told.quantities[0].difference.mean.count == 1
+    time = told.quantities[0]
+    assert time.difference.mean.count == 1
+    assert (time.start.mean, time.best.mean, time.ratio[0]) == pytest.approx((4.0, 3.0, 0.75))  # of seed 0 alone
+    assert verdict(told).startswith(
+        "With the 1 fresh seed of 3 with which both reach the target the winner takes 0.75 times"
+    )
     assert judged_rows(told)[-1][:3] == ["target reached", "1 of 3", "2 of 3"]
     none = judgement([outcome(0), outcome(1)], [reached(0, 3.0), reached(1, 3.0)])
     assert "reached by the winner with 2 of 2, by the start with 0 of 2 seeds" in verdict(none)
     assert lead(none) == verdict(none)  # it says so already
+    assert (none.quantities[0].start.count, none.quantities[0].best.mean) == (0, 3.0)
 
 
 def test_a_target_that_no_trial_reaches_is_said() -> None:

@@ -52,6 +52,7 @@ class RunFolder:
         self.manifest = manifest
         self._records: RecordFile | None = None  # open where this process is the writer
         self._held = ExitStack()  # the lock and the open file
+        self._end_before: Mapping[str, Any] = {}  # how the run had ended before it was continued
         self._close = weakref.finalize(self, self._held.close)
         self._max_line_bytes = max_line_bytes(config.wireless.num_devices)
 
@@ -196,19 +197,24 @@ class RunFolder:
             self._records = None
         self._open_records(recovery.mark).cut(recovery.mark)
         if self.manifest.get("status") != "running" or recovery.snapshot is None:
+            self._end_before = {name: self.manifest.get(name) for name in ("status", "records", "ended")}
             gone = _ENDING if recovery.snapshot is not None else _ENDING | {"has_checkpoints"}
             self.manifest = {name: value for name, value in self.manifest.items() if name not in gone}
             self._write_manifest({"status": "running"})
         return recovery.snapshot
 
     def finish(self, status: str, **facts: Any) -> None:
-        """Say in the manifest how the run ended ("finished", "diverged", "interrupted", ...), `facts` as its result."""
+        """Say in the manifest how the run ended ("finished", "diverged", "interrupted", ...), `facts` as its result. A
+        run that had ended so, and did no more when it was continued, ended then."""
         records = self._writable()
         result = json.loads(to_json(facts))
         ended = {"rounds": records.mark.rounds, "check": records.mark.check}
+        is_as_before = (self._end_before.get("status"), self._end_before.get("records")) == (status, ended)
+        when = self._end_before.get("ended") if is_as_before else None
         with self._resumable("how the run ended", self.path / manifests.FILE):
             records.sync()
-            self._write_manifest({"status": status, "ended": manifests.now(), "result": result, "records": ended})
+            told = {"status": status, "ended": when or manifests.now(), "result": result, "records": ended}
+            self._write_manifest(told)
 
     def identify(self, identity: Mapping[str, str]) -> None:
         """Say what the run is made of, where `create` was not told and nothing is recorded yet; else `refuse_other`."""

@@ -184,8 +184,8 @@ def _range(key: str, given: dict[str, Any]) -> list[Any]:
         raise ValueError(f"{words}; the ends must differ, and be above 0 on the scale log (the other scale is linear)")
     places = np.geomspace(low, high, steps) if scale == "log" else np.linspace(low, high, steps)
     values = [low, *(float(f"{value:.{_DIGITS}g}") for value in places[1:-1]), high]
-    whole = isinstance(low, int) and isinstance(high, int) and all(float(value).is_integer() for value in values)
-    return [int(value) for value in values] if whole else [float(value) for value in values]
+    whole = isinstance(low, int) and isinstance(high, int)
+    return [int(value) if whole and float(value).is_integer() else float(value) for value in values]
 
 
 def _zipped(table: Mapping[str, Any]) -> tuple[Factor, ...]:

@@ -27,8 +27,9 @@ START_LABEL = "start settings"
 @final
 @dataclass(frozen=True)
 class Quantity:
-    """Something that is compared: the start, the winner, and over the seeds in which both have a value the difference
-    winner less start, and the ratio of the two (with the ends of its 95 % interval; nan below three seeds)."""
+    """Something that is compared, over the seeds in which both have a value: the start, the winner, the difference
+    winner less start, and the ratio of the two (with the ends of its 95 % interval; nan below three seeds). Where there
+    is no such seed, start and winner are over those that each has."""
 
     name: str
     unit: str
@@ -121,12 +122,13 @@ def _to_target_j(outcome: Outcome) -> float:
 def _quantity(name: str, unit: str, pairs: Sequence[tuple[float, float]]) -> Quantity:
     known = [(start, best) for start, best in pairs if math.isfinite(start) and math.isfinite(best)]
     positive = [(start, best) for start, best in known if start > 0.0 and best > 0.0]
+    shown = known or pairs
     logs = difference_of([math.log(best) for _, best in positive], [math.log(start) for start, _ in positive]).mean
     return Quantity(
         name,
         unit,
-        estimate([start for start, _ in pairs]),
-        estimate([best for _, best in pairs]),
+        estimate([start for start, _ in shown]),
+        estimate([best for _, best in shown]),
         difference_of([best for _, best in known], [start for start, _ in known]),
         (math.exp(logs.mean), math.exp(logs.mean - logs.half), math.exp(logs.mean + logs.half)),
     )

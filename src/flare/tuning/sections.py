@@ -70,9 +70,13 @@ def verdict(judged: Judgement) -> str:
     elif main.unit:
         low, high = main.ratio[1:]
         interval = "" if math.isnan(low) else f" [{low:.2g}, {high:.2g}]"
-        said.append(
-            f"With fresh seeds the winner takes {main.ratio[0]:.2g}{interval} times the {_short(main)} of the start."
+        pairs, fresh = main.difference.mean.count, len(judged.start)
+        where = (
+            "With fresh seeds"
+            if pairs == fresh
+            else f"With the {plural(pairs, 'fresh seed')} of {fresh} with which both reach the target"
         )
+        said.append(f"{where} the winner takes {main.ratio[0]:.2g}{interval} times the {_short(main)} of the start.")
     else:
         said.append(f"With fresh seeds the winner is {points(main.difference.mean)} points of accuracy from the start.")
     if main.difference.mean.count and not _told_apart(main):
