@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,11 @@ def test_a_run_of_other_settings_takes_the_place_of_the_one_that_stood_there(tmp
     other = replace(TRIALS[1], config=override(TRIALS[1].config, ["run.rounds=7"]))
     keep(tmp_path, [other], {other.key: made_up(0.75)})
     assert [run.key for run in kept_in(tmp_path)] == [other.key, TRIALS[0].key, TRIALS[2].key]
+    assert {path.name for path in tmp_path.iterdir()} == {"fig3-runs.jsonl.gz", "fig3-before-1-runs.jsonl.gz"}
+    _, before = unpacked(path_of("fig3-before-1", tmp_path))
+    assert KeptRun.from_line(before).key == TRIALS[1].key  # nothing is lost
+    keep(tmp_path, [TRIALS[1]])
+    assert KeptRun.from_line(unpacked(path_of("fig3-before-2", tmp_path))[1]).key == other.key
 
 
 def test_runs_with_small_settings_and_others_are_not_mixed(tmp_path: Path) -> None:
@@ -108,20 +114,31 @@ def packed(path: Path, lines: list[str]) -> None:
     path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
 
 
+def checked(told: dict[str, Any]) -> str:
+    """A line with the check that goes with it."""
+    del told["check"]
+    return json.dumps(told | {"check": kept_runs._check_of(told)})
+
+
+def edited(line: str, **fields: object) -> str:
+    """A line that somebody has changed by hand."""
+    return json.dumps(json.loads(line) | fields)
+
+
 def changed(**fields: object) -> Callable[[Path], None]:
     """A run of the file with other fields; `...` takes one away."""
 
     def change(path: Path) -> None:
         head, first, *rest = unpacked(path)
         told = {name: value for name, value in (json.loads(first) | fields).items() if value is not Ellipsis}
-        packed(path, [head, json.dumps(told), *rest])
+        packed(path, [head, checked(told), *rest])
 
     return change
 
 
 def twin_of(line: str) -> str:
     """A run in another place that claims to be the same one, and is not."""
-    return json.dumps(json.loads(line) | {"panel": "another panel", "total_energy_j": 7.0})
+    return checked(json.loads(line) | {"panel": "another panel", "total_energy_j": 7.0})
 
 
 def flipped(content: bytes, at: int) -> bytes:
@@ -142,8 +159,21 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "no object": lambda path: packed(path, [unpacked(path)[0], "[1, 2]"]),
     "half a line": lambda path: packed(path, [unpacked(path)[0], unpacked(path)[1][:-9]]),
     "nested": lambda path: packed(path, [unpacked(path)[0], "[" * 100_000]),
+    "an edited number": lambda path: packed(path, [unpacked(path)[0], edited(unpacked(path)[1], end_s=7.0)]),
+    "the key of another run": lambda path: packed(
+        path, [unpacked(path)[0], edited(unpacked(path)[1], key=json.loads(unpacked(path)[2])["key"])]
+    ),
     "another field": changed(more=1),
+    "an accuracy beyond 1": changed(test_accuracy=[0.25, 1.5]),
+    "an accuracy below 0": changed(test_accuracy=[-0.25, 0.5]),
+    "a loss below 0": changed(end_train_loss=-1e308),
+    "more rounds than there can be": changed(num_rounds=10**400),
+    "more classes than there can be": changed(num_classes=10**400),
+    "half a round": changed(test_round=[1.5, 2.0]),
     "a field less": changed(end_s=...),
+    "no check": lambda path: packed(
+        path, [unpacked(path)[0], json.dumps({k: v for k, v in json.loads(unpacked(path)[1]).items() if k != "check"})]
+    ),
     "a text for a number": changed(end_s="12"),
     "a truth for a number": changed(end_s=True),
     "an endless number": changed(end_s=math.inf),

@@ -13,7 +13,7 @@ import pytest
 from flare.config import Config, settings_of
 from flare.sweeps import Place, Task
 from flare.sweeps.estimate import estimate_time
-from flare.sweeps.grid import Grid, begin_sweep, check_grid, grid_of
+from flare.sweeps.grid import Grid, begin_sweep, check_grid, factors_in, grid_of, level_text, levels_of
 from flare.sweeps.sweep_file import read_sweep
 from tests.plugin_files import policy_file, registries_as_they_were
 
@@ -73,6 +73,34 @@ def test_settings_of_all_runs_and_of_the_command_line(tmp_path: Path) -> None:
         (3, 0.6, 4),
         (1, 0.6, 4),
     ]
+
+
+OWN_OPTIONS = """seeds = 1
+[zip]
+"scheduling.policy" = ["random", "random", "exact"]
+"scheduling.options" = [{ num_selected = 2 }, { num_selected = 4 }, {}]
+"""
+
+
+def test_policies_go_with_options_of_their_own(tmp_path: Path) -> None:
+    made = grid(tmp_path, OWN_OPTIONS)
+    assert [dict(run.config.scheduling.options) for run in made.runs] == [{"num_selected": 2}, {"num_selected": 4}, {}]
+    assert [level_text(made.factors[0], level) for level in range(3)] == [
+        "random, num_selected=2",
+        "random, num_selected=4",
+        "exact, no options",
+    ]
+    assert made.runs[2].name == "3-policy=exact-options=no_options-seed0"
+    assert not begin_sweep(made, tmp_path / "out")
+    assert begin_sweep(grid(tmp_path, OWN_OPTIONS), tmp_path / "out")
+    (factor,) = factors_in(tmp_path / "out")
+    assert [levels_of([factor], run.config) for run in made.runs] == [(0,), (1,), (2,)]
+
+
+def test_where_not_all_policies_have_an_option_it_is_said_how_to_sweep_it(tmp_path: Path) -> None:
+    text = '[product]\n"scheduling.policy" = ["random", "exact"]\n"scheduling.options.num_selected" = [2, 4]'
+    with pytest.raises(ValueError, match=r"has no option 'num_selected'.*below \[zip\].*\"scheduling.options\" = "):
+        grid(tmp_path, text)
 
 
 def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import multiprocessing
 import os
@@ -361,6 +362,23 @@ def test_what_is_to_be_run_is_what_no_file_keeps(monkeypatch: pytest.MonkeyPatch
     assert left() == [3]
     write_kept("own", tmp_path, then, outcomes, quick=False)
     assert left() == []
+
+
+def test_small_settings_do_not_write_over_numbers_of_the_papers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "own", made_of("own", []))
+    reproduce(["own"], Scale((0,)), ON_CPU, tmp_path)
+    before = (tmp_path / "own.json").read_bytes()
+    with pytest.raises(ValueError, match=r"own.json: holds numbers of the paper's settings.* give another --out"):
+        reproduce(["own"], Scale((0,), quick=True), ON_CPU, tmp_path)
+    assert (tmp_path / "own.json").read_bytes() == before
+    (tmp_path / "own.json").write_text(json.dumps(json.loads(before) | {"quick": True}))
+    with pytest.raises(ValueError, match=r"own.json: holds numbers of small settings"):
+        reproduce(["own"], Scale((0,)), ON_CPU, tmp_path)
+    (tmp_path / "own.json").write_text("{")  # what is no such file is made anew
+    reproduce(["own"], Scale((0,)), ON_CPU, tmp_path)
+    assert (tmp_path / "own.json").read_bytes() == before
 
 
 def test_files_that_contradict_each_other_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -104,6 +104,15 @@ def test_nobody_costs_more_than_it_is_worth_and_power_is_what_the_deadline_takes
         before_j = one.memory["device_queue_j"]
 
 
+@pytest.mark.parametrize(("v_j2", "budget_j", "senders"), [(1e300, 1e-6, 40), (1e308, 1e-300, 0), (5e-324, 1e300, 0)])
+def test_options_without_measure_end_in_a_schedule(v_j2: float, budget_j: float, senders: int) -> None:
+    """V beyond all energies was no number any more, and sets were listed for ever."""
+    cell = Cell(replace(CELLS["paper"], payload_bits=1e3, deadline_s=1.0), 0).draw(0)
+    has = hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, 1e-28)
+    schedule = solve(round_problem(cell), "xu", hardware=has, v_j2=v_j2, energy_budget_j=budget_j)
+    assert schedule.num_selected == senders
+
+
 def test_later_rounds_have_more_senders_where_eta_rises() -> None:
     def more_at_the_end(schedules: list[Schedule]) -> int:
         numbers = [one.num_selected for one in schedules]

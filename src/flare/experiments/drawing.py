@@ -132,7 +132,7 @@ def panels(
 
 
 def title_of(results: Results, panel: str) -> str:
-    """A panel with the data that was really learned from, where small settings stand in for the paper's."""
+    """A panel with the data that devices really hold, where small settings stand in for the paper's."""
     used, title = results.data_of(panel), panel
     if used.isdisjoint(NAMES):
         for name in NAMES.values():

@@ -32,7 +32,7 @@ class Results:
         self._runs: dict[str, dict[str, list[Outcome]]] = {}
         self._data: dict[str, set[str]] = {}
         for trial in trials:
-            self._data.setdefault(trial.panel, set()).update(set() if trial.plan_only else {trial.config.data.name})
+            self._data.setdefault(trial.panel, set()).add(trial.config.data.name)
             self._runs.setdefault(trial.panel, {}).setdefault(trial.curve, []).append(outcomes[trial.key])
 
     @property
@@ -41,7 +41,7 @@ class Results:
         return list(self._runs)
 
     def data_of(self, panel: str) -> set[str]:
-        """The data sets that the runs of a panel learned from; none where nothing was trained."""
+        """The data sets that the devices of a panel hold."""
         return self._data[panel]
 
     def curves(self, panel: str) -> list[str]:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from flare.config import override
 from flare.experiments.claims import Claim, above, claim, paired
-from flare.experiments.drawing import DPI, bars
+from flare.experiments.drawing import DPI, bars, title_of
 from flare.experiments.entry import entry
 from flare.experiments.experiment import Experiment, Measure, Results, Scale
 from flare.experiments.measures import mean_devices, mean_tau
@@ -74,7 +74,7 @@ def draw(results: Results) -> dict[str, Figure]:
         for column, (name, measure, colour) in enumerate(kinds):
             axes = figure.add_subplot(2, 2, 2 * row + column + 1)
             bars(axes, labels, [results.values(at, line.label, measure) for line in LINES], colour)
-            axes.set_title(at, fontsize=9.5)
+            axes.set_title(title_of(results, at), fontsize=9.5)
             axes.set_xlabel(name)
     return {"fig7": figure}
 

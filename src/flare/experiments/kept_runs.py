@@ -1,9 +1,9 @@
 """The runs of an experiment in one file, as its figures and claims see them: NAME-runs.jsonl.gz beside NAME.json.
 
-A line is a run in one place of the experiment: its panel, curve and seed, what `Outcome` has of it, and the key that
-names its settings. A run that stands in several places has a line for each. Who has the file can judge the experiment
-again, or draw it otherwise, without the folders of the runs; and a reproduction carries out what is in neither. The
-first line says what the others are. pandas reads it all by `pandas.read_json(path, lines=True)`.
+A line is a run in one place of the experiment: its panel, curve and seed, what `Outcome` has of it, the key that names
+its settings, and a check of all that. A run that stands in several places has a line for each. Who has the file can
+judge the experiment again, or draw it otherwise, without the folders of the runs; and a reproduction carries out what
+is in neither. The first line says what the others are. pandas reads it all by `pandas.read_json(path, lines=True)`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Self, final, get_type_hints
 
@@ -33,6 +35,16 @@ _KINDS = _WHERE | get_type_hints(Outcome)
 """What each field of a line is: a text, a whole number, a number, or else a list of numbers."""
 _TOGETHER = (("test_round", "test_s", "test_accuracy", "test_loss"), ("loss_round", "loss_s", "train_loss"))
 """Lists of equal length: rounds, the simulated times after them, and what was measured there."""
+_CHECK = "check"
+_MANY = 1e15  # of anything
+_LIMITS = {
+    "num_classes": (1, _MANY),
+    "num_rounds": (0, _MANY),
+    **dict.fromkeys(("end_s", "mean_devices", "mean_tau", "total_energy_j", "test_s", "loss_s"), (0.0, math.inf)),
+    **dict.fromkeys(("end_train_loss", "test_loss", "train_loss"), (0.0, math.inf)),
+    **dict.fromkeys(("fairness", "test_accuracy"), (0.0, 1.0)),
+}
+"""What numbers are between, where they are known."""
 _KEY = re.compile(r"[0-9a-f]{20}")
 
 
@@ -59,7 +71,8 @@ class KeptRun:
 
     def to_line(self) -> str:
         """The run as a line of the file."""
-        return json.dumps({name: getattr(self, name) for name in _WHERE} | self._told(), allow_nan=False)
+        told = {name: getattr(self, name) for name in _WHERE} | self._told()
+        return json.dumps(told | {_CHECK: _check_of(told)}, allow_nan=False)
 
     def _told(self) -> dict[str, Any]:
         """What came out of it, as JSON has it."""
@@ -74,16 +87,17 @@ class KeptRun:
     def from_line(cls, line: str) -> Self:
         """What `to_line` made; ValueError where it is something else."""
         told = json.loads(line)
-        if not isinstance(told, dict) or told.keys() != _KINDS.keys():
+        if not isinstance(told, dict) or told.keys() != {*_KINDS, _CHECK}:
             raise ValueError("it has not the fields of a run")
+        if told.pop(_CHECK) != _check_of(told):
+            raise ValueError("it was changed")
         known = {name: _known(name, kind, told[name]) for name, kind in _KINDS.items()}
-        if (
-            not _KEY.fullmatch(known["key"])
-            or known["status"] not in ENDED
-            or known["num_classes"] < 1
-            or known["num_rounds"] < 0
-        ):
+        if not _KEY.fullmatch(known["key"]) or known["status"] not in ENDED:
             raise ValueError("it names no run that has ended")
+        for name, (least, most) in _LIMITS.items():
+            value = known[name]
+            if not np.all(((value >= least) & (value <= most)) | (value != value)):  # or not known
+                raise ValueError(f"{name} is not between {least:g} and {most:g}")
         for names in _TOGETHER:
             _refuse_odd_series(names, known)
         where = {name: known.pop(name) for name in _WHERE}
@@ -126,16 +140,31 @@ def read_kept(name: str, out: Path, *, quick: bool) -> list[KeptRun]:
 
 
 def write_kept(name: str, out: Path, trials: Iterable[Trial], outcomes: Mapping[str, Outcome], *, quick: bool) -> None:
-    """Write the finished runs of these trials. Other runs in the file stay, after them, unless they stood where one of
-    these stands now."""
+    """Write the finished runs of these trials. Other runs in the file stay, after them. Those that stood where one of
+    these stands now, as of other settings, go into a file of their own, NAME-before-1-runs.jsonl.gz or the next that is
+    free."""
     now = [KeptRun.of(each, outcomes[each.key]) for each in trials if each.key in outcomes]
     before = read_kept(name, out, quick=quick)
     taken = {run.place for run in now}
     kept = [*now, *(run for run in before if run.place not in taken)]
     if [(run.key, run.place) for run in kept] == [(run.key, run.place) for run in before]:
         return
-    lines = [json.dumps(_head(name, quick=quick)), *(run.to_line() for run in kept)]
+    current = {run.key for run in now}
+    replaced = [run for run in before if run.place in taken and run.key not in current]
+    if replaced:
+        number = next(at for at in count(1) if not os.path.lexists(path_of(f"{name}-before-{at}", out)))
+        _write(f"{name}-before-{number}", out, _head(name, quick=quick), replaced)
+    _write(name, out, _head(name, quick=quick), kept)
+
+
+def _write(name: str, out: Path, head: Mapping[str, Any], runs: Iterable[KeptRun]) -> None:
+    lines = [json.dumps(head), *(run.to_line() for run in runs)]
     write_whole(path_of(name, out), gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+
+
+def _check_of(told: Mapping[str, Any]) -> str:
+    """What differs where a field does."""
+    return f"{zlib.crc32(json.dumps(told).encode()):08x}"
 
 
 def _head(name: str, *, quick: bool) -> dict[str, Any]:
@@ -149,6 +178,8 @@ def _refuse_odd_series(names: tuple[str, ...], known: dict[str, Any]) -> None:
     rounds, times_s = known[names[0]], known[names[1]]
     if not (np.all(np.diff(rounds, prepend=0.0) > 0.0) and np.all(rounds <= known["num_rounds"])):
         raise ValueError(f"{names[0]} does not rise from 1 to {known['num_rounds']} at most")
+    if names[0] == "test_round" and np.any(rounds % 1.0):
+        raise ValueError("test_round is no whole number")
     if not np.all(np.diff(times_s, prepend=0.0) >= 0.0):
         raise ValueError(f"{names[1]} goes back")
 

@@ -3,6 +3,7 @@
 OUT/trials/KEY/         the run folder of a trial; shared by all experiments that ask for it
 OUT/NAME.json           the numbers of an experiment and its claims
 OUT/NAME-runs.jsonl.gz  its runs, as far as figures and claims see them: those that are in it need no folder
+OUT/NAME-before-N-runs.jsonl.gz  those that had their places before, with other settings
 OUT/figures/NAME.png    and svg, pdf
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -27,11 +29,13 @@ from flare.experiments.experiment import Experiment, Results, Scale
 from flare.experiments.kept_runs import KeptRun, path_of, read_kept, write_kept
 from flare.experiments.outcome import Outcome
 from flare.experiments.trial import Callback, Trial, run_trials
+from flare.reading import read_small
 from flare.report.curves import estimate
 from flare.report.figures import write_figures
 from flare.report.side_by_side import side_by_side
 from flare.sweeps import Hire, Place, staying
 
+_MAX_JSON_BYTES = 1 << 26
 MEASURES = {
     name: getattr(measures, name)
     for name in (
@@ -75,11 +79,13 @@ def reproduce(
     """Carry out experiments, all their runs as one lot, and write each; fewer where `stopping` says so. `hire` is that
     of `run_tasks`, and `dismiss` is called when workers are no longer needed.
 
-    ValueError or OSError, before any run, where the folder of the figures or the files of the numbers have no place, or
-    a file of runs that are kept cannot be used.
+    ValueError or OSError, before any run, where the folder of the figures or the files of the numbers have no place,
+    where they hold numbers of small settings and those of the paper are asked for, or the other way round, or where a
+    file of runs that are kept cannot be used.
     """
     experiments = {name: EXPERIMENTS[name] for name in names}
     _make_place(names, out)
+    _refuse_other_scale(names, scale, out)
     known = known_runs(names, scale, out)
 
     with staying(place) if hire is None else nullcontext(hire) as hired:
@@ -128,6 +134,21 @@ def _make_place(names: Sequence[str], out: Path) -> None:
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ValueError(f"{out} cannot hold the figures: it or a part of its path is a file; give a folder") from None
+
+
+def _refuse_other_scale(names: Sequence[str], scale: Scale, out: Path) -> None:
+    """ValueError where the numbers of an experiment would be written over by those of small settings, or small ones by
+    the paper's."""
+    for path in (out / f"{name}.json" for name in names):
+        if not os.path.lexists(path):
+            continue
+        try:
+            is_quick = json.loads(read_small(path, _MAX_JSON_BYTES))["quick"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue  # it is none of ours, or damaged: the numbers are made anew
+        if is_quick is not scale.quick:
+            held = "small settings (--quick)" if is_quick else "the paper's settings"
+            raise ValueError(f"{path}: holds numbers of {held}, which would be lost; give another --out")
 
 
 def known_runs(names: Sequence[str], scale: Scale, out: Path) -> dict[str, Outcome]:

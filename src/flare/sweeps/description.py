@@ -56,7 +56,14 @@ def differing_files(there: Description, here: Description) -> str:
 
 def plain(value: Any) -> Any:
     """A value as JSON gives it back."""
-    return json.loads(json.dumps(dict(value) if isinstance(value, Options) else value))
+    return json.loads(json.dumps(value, default=_as_table))
+
+
+def _as_table(value: Any) -> dict[str, Any]:
+    """What JSON does not know: options."""
+    if isinstance(value, Options):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} is no setting")
 
 
 def begin_described(

@@ -84,8 +84,20 @@ def grid_of(sweep: SweepFile) -> Grid:
             name = f"{number:0{width}d}-{_file_name(settings)}"
             runs += [GridRun(f"{name}-seed{seed}", replace(config, seed=seed), levels) for seed in sweep.seeds]
     except ValueError as error:
-        raise ValueError(f"{sweep.path}: {error}") from None
+        raise ValueError(f"{sweep.path}: {error}{_with_own_options(sweep.factors)}") from None
     return Grid(sweep.base, _as_held(sweep.factors, runs), sweep.seeds, tuple(runs))
+
+
+def _with_own_options(factors: Sequence[Factor]) -> str:
+    """How parts that have not the same options are swept, where a part and single options of it are."""
+    keys = [key for factor in factors for key in factor.keys]
+    for part, options in (("scheduling.policy", "scheduling.options"), ("learning.method", "learning.options")):
+        if part in keys and any(key.startswith(f"{options}.") for key in keys):
+            return (
+                f"; where not all have the option, give each its own below [zip], {part} beside {options}: "
+                f'"{options}" = [{{ NAME = 2 }}, {{}}]'
+            )
+    return ""
 
 
 def check_grid(grid: Grid) -> None:
@@ -176,6 +188,8 @@ def value_text(value: Any) -> str:
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(value_text, value)) + "]"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={value_text(each)}" for name, each in value.items()) or "no options"
     return str(value)
 
 

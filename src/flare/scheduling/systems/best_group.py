@@ -8,7 +8,8 @@ a price of a hertz each device is worth, on its own,
 and by weak duality no set of m devices is worth more than the m greatest v_i plus price x band, at any price. At the
 price with the least such bound, a set with other devices than those m has a bound that is lower by what their v_i are
 smaller. Sets are tried in the order of their bounds until none that is left can be better, which proves the best one.
-After `MAX_TRIED` sets the best so far is taken, and the bound says how far it may be off.
+After `MAX_TRIED` sets, or many more that do not fit, the best so far is taken, and the bound says how far it may be
+off.
 
 The least bound of m devices is concave in m: at a price, the sum of the m greatest of some numbers is, and so is the
 least over all prices. So numbers of devices are gone through from the best bound up and down until one is no better.
@@ -30,6 +31,7 @@ from flare.types import Floats, Indices
 MAX_TRIED = 24
 """Sets whose band is divided to find the best one."""
 _MAX_LISTED = 1_000  # sets that are looked at, those that do not fit among them
+_MAX_LISTED_IN_VAIN = 20 * _MAX_LISTED  # where none of them fits
 _PRICE_STEP = 1e-4  # of the logarithm of a price: any price gives a bound, and this one is within 1e-8 of the least
 
 
@@ -103,7 +105,7 @@ def _best_of_size(
     for members, at_most in _by_bound(priced.beyond, priced.bound, forced):
         if at_most <= _surely_above(best.value):
             break
-        if effort.spent and not first:
+        if (effort.spent and not first) or effort.listed >= _MAX_LISTED_IN_VAIN:
             return best, at_most
         effort.listed += 1
         if members.size != number or math.fsum(senders.least_hz[members]) > total_hz * (1.0 + 1e-12):

@@ -49,6 +49,8 @@ from flare.scheduling.systems.lowered_power import LEAST_POWER, Senders, whole_b
 from flare.types import Floats
 from flare.wireless.rate import bandwidth_for
 
+_MOST_WORTH = 1e150
+"""More than any energy counts, and still a number where it is multiplied."""
 _LEAST_QUEUE = 1e-6  # of the allowance of a round
 _DEFAULT_SHARE = 0.1  # of sending at full power all the time
 _POSITIVE = Limits(above=0.0)
@@ -83,7 +85,7 @@ def xu(
     queue_j, spent_j = (_remembered(problem, memory, name) for name in ("device_queue_j", "device_spent_j"))
     eta = 2.0 * min(index, horizon) / (horizon + 1.0) if rising else 1.0
     unit_j = math.fsum(allowance_j) / problem.num_devices  # joules are counted in it, so that squares stay in range
-    worth = eta * (0.1 * horizon if v_j2 is None else v_j2 / unit_j / unit_j)
+    worth = min(eta * (0.1 * horizon if v_j2 is None else v_j2 / unit_j / unit_j), _MOST_WORTH)
 
     computing_j = hardware.compute_energy_j if count_computing else np.zeros(problem.num_devices)
     senders = _senders(problem, hardware, np.maximum(queue_j, _LEAST_QUEUE * allowance_j) / unit_j, unit_j)
