@@ -125,6 +125,17 @@ def test_a_device_whose_last_update_was_nothing_is_heard_again(name: str) -> Non
     assert solve(cell, name, rng=stream(0, "policy"), history=nothing, num_selected=1).num_selected == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("ren", {}), ("ren", {"relative": False}), ("luo", {}), ("luo", {"beta_over_alpha": 1e300})]
+)
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_norms_may_have_any_size(name: str, options: dict[str, Any], size: float) -> None:
+    cell = paper_cell(4)
+    told = changed_history(cell, update_norm=np.full(cell.num_devices, size))
+    schedule = solve(cell, name, rng=stream(0, "policy"), history=told, num_selected=5, **options)
+    assert 0 < schedule.num_selected <= 5
+
+
 def test_the_round_waits_for_everybody_drawn() -> None:
     cell = paper_cell(4)
     waits = solve(cell, "ren", rng=stream(0, "policy"), history=made_up_history(cell, 0), num_selected=15)

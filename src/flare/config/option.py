@@ -55,7 +55,11 @@ class Limits:
     def words(self) -> list[str]:
         """The limits on a number, in words."""
         limits = [("at least", self.at_least), ("greater than", self.above), ("at most", self.at_most)]
-        return [f"{words} {limit:.15g}" for words, limit in limits if limit is not None]
+        return [
+            f"{words} {limit if isinstance(limit, int) else format(limit, '.15g')}"
+            for words, limit in limits
+            if limit is not None
+        ]
 
 
 MAX_BITS = 1024

@@ -292,11 +292,15 @@ class FleetConfig:
         check(self, "fleet")
 
 
+MAX_SEED = 2**63 - 1
+"""What tables and files of all kinds can hold."""
+
+
 @dataclass(frozen=True)
 class Config:
     """All settings of a run; a field that is itself a dataclass is a section of the file."""
 
-    seed: int = setting(0, "seed of every random draw; the same seed gives the same run", at_least=0)
+    seed: int = setting(0, "seed of every random draw; the same seed gives the same run", at_least=0, at_most=MAX_SEED)
     wireless: WirelessConfig = field(default_factory=WirelessConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
     uplink: UplinkConfig = field(default_factory=UplinkConfig)

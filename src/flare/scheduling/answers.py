@@ -112,7 +112,9 @@ def paid_before(policy: Policy, choice: Choice, name: str) -> float:
     """What the policy's own trials took, `choice.pilot_s` say; ValueError where that is no number >= 0."""
     given = getattr(choice, name)
     if not isinstance(given, int | float | np.number) or not 0.0 <= given <= ABSURD:
-        raise ValueError(f"policy '{policy.name}' gave {name} = {given!r:.40}; it must be a number, at least 0")
+        raise ValueError(
+            f"policy '{policy.name}' gave {name} = {given!r:.40}; it must be a number from 0 to {ABSURD:g}"
+        )
     return float(given)
 
 

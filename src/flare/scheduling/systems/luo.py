@@ -131,12 +131,18 @@ def picked(order: Indices, likely: Floats, draws: int, rng: np.random.Generator)
     return drawn
 
 
+_MOST = 1e200
+"""Of beta / alpha, against squares of sizes that are 1 at most."""
+
+
 def probabilities(size: Floats, time_s: Floats, beta_over_alpha: float) -> Floats:
     """q_i, shape (devices,), of p_i G_i (`size`), t_i > 0 and beta / alpha >= 0; all 0 where all sizes are."""
     able = size > 0.0
     if not able.any():
         return np.zeros(len(size))
-    own, own_s = size[able], time_s[able]
+    largest = float(size[able].max())  # sizes are counted in it, so that squares stay in range
+    own, own_s = size[able] / largest, time_s[able]
+    beta_over_alpha = min(beta_over_alpha / largest / largest, _MOST)
     least_s = float(own_s.min())
     later_s = own_s - least_s
 

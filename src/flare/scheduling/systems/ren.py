@@ -119,13 +119,16 @@ def probabilities(
     if relative:
         of_all = None if share is None else share[able]
         size, time_s = size / size.sum(), time_s / np.average(time_s, weights=of_all)
-    later_s = (1.0 - rho) * (time_s - time_s.min())
+    largest = float(size.max())  # sizes are counted in it, so that squares stay in range
+    size = size / largest
+    with np.errstate(over="ignore"):
+        later_s = (1.0 - rho) * (time_s - time_s.min()) / largest / largest
 
     def likely(root: float) -> Floats:
         return np.asarray(size * np.sqrt(rho / (later_s + root)))
 
     # One device alone gives the lower end, all of them as if none were later the upper one.
-    low, high = rho * float(size[time_s.argmin()]) ** 2, rho * float(size.sum()) ** 2
+    low, high = max(rho * float(size[time_s.argmin()]) ** 2, 1e-300), rho * float(size.sum()) ** 2
     root = falling_root(lambda each: float(likely(each).sum()) - 1.0, low, high)
     answer = np.zeros(len(importance))
     answer[able] = likely(root) / likely(root).sum()
