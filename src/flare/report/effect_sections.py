@@ -16,7 +16,7 @@ from flare.report.effects import Effect, SweptRun, effects_of, mean_accuracy, nu
 from flare.report.page import table
 from flare.report.panels import Panel, Section, nothing
 from flare.report.run_words import percent, points
-from flare.sweeps.grid import level_text, value_text
+from flare.sweeps.grid import level_text
 from flare.sweeps.sweep_file import Factor
 from flare.text import cut
 from flare.types import Floats
@@ -28,6 +28,7 @@ MAX_PICTURES = 4
 """Of one setting."""
 MAX_TICKS = 8
 """Values of a setting that are written below the axis, each in its place."""
+_MOST_ON_AXIS = 1e100
 _LOG_FROM = 8.0  # how many times the least value the greatest is where the axis is logarithmic
 ABOUT = (
     "Of each swept setting, what its values come to on average over all other swept settings. Runs with the same seed "
@@ -123,9 +124,11 @@ def _panels(name: str, effect: Effect, factors: Sequence[Factor], runs: Sequence
 
 
 def _numbers(factor: Factor) -> Floats | None:
-    """The values of a single setting, where all of them are numbers."""
+    """The values of a single setting, where all of them are numbers that an axis can have."""
     values = [level[0] for level in factor.levels]
     if len(factor.keys) > 1 or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return None
+    if max(map(abs, values)) > _MOST_ON_AXIS:
         return None
     return np.array(values, dtype=np.float64)
 
@@ -189,7 +192,7 @@ def _lines(x_label: str, curves: Mapping[str, Curve]) -> Figure:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
     if len(x) <= MAX_TICKS:
-        axes.set_xticks(x, [value_text(float(value)) for value in x])
+        axes.set_xticks(x, [f"{value:g}" for value in x])
     if len(curves) > 1:
         draw.legend(figure, dict(zip(curves, looks, strict=True)))
     return figure

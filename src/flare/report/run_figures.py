@@ -137,8 +137,9 @@ def lines(
     """Means with their bands, the first curve on top; pale where only some of the seeds go on. `whole_bands`: the panel
     reaches as far as they do."""
     figure, axes = _panel()
+    are_shares = percent and all((curve.mean <= 1.0).all() for curve in curves)
     for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
-        draw_curve(axes, curve, look, place)
+        draw_curve(axes, curve, look, place, most=1.0 if are_shares else math.inf)
     if _spans_decades(np.concatenate([curve.mean for curve in curves])):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -147,7 +148,7 @@ def lines(
         axes.set_ylim(*_reach(curves, math.inf if whole_bands else 0.3))
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-        if all((curve.mean <= 1.0).all() for curve in curves):  # shares of a whole
+        if are_shares:
             axes.set_ylim(top=min(axes.get_ylim()[1], 1.01))
     if x_label in WHOLE:
         at_whole_numbers(axes)
@@ -169,8 +170,9 @@ def _reach(curves: Sequence[Curve], beyond: float) -> tuple[float, float]:
     return bottom, min(np.nanmax(bands), high + beyond * room) + 0.04 * room
 
 
-def draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
-    """A mean with its band; `place`, the number of the curve, shifts its marks against those of others."""
+def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, *, most: float = math.inf) -> None:
+    """A mean with its band, which ends at `most`; `place`, the number of the curve, shifts its marks against those of
+    others."""
     if not len(curve.x):
         return
     style = (0.0, look.dash) if look.dash else "-"
@@ -179,7 +181,9 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int) -> None:
     if not look.marker:
         return
     if np.isfinite(curve.half).any():
-        axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0.0)
+        axes.fill_between(
+            curve.x, curve.low, np.minimum(curve.high, most), color=look.colour, alpha=0.16, linewidth=0.0
+        )
     axes.plot(curve.x, whole, color=look.colour, linestyle=style)
     if curve.tests is None:  # too many to be marked: a few marks that do not meet those of other curves
         every = max(1, len(curve.x) // 7)
@@ -224,7 +228,7 @@ def ranges(
         axes.xaxis.set_minor_formatter(NullFormatter())
     if not np.concatenate(known).any():
         axes.set_xlim(-0.04 * ALL_ZERO, ALL_ZERO)
-    axes.set_xlabel(x_label)
+    axes.set_xlabel(_on_lines(x_label))
     return figure
 
 
@@ -246,7 +250,7 @@ def split_bars(x_label: str, labels: Sequence[str], splits_s: Floats, deadline_s
         left_s = left_s + values_s
     axes.scatter(deadline_s, range(len(labels)), marker="|", s=110.0, color=INK, label="deadline", zorder=3)
     axes.set_xlim(0.0, 1.05 * max([*left_s, *deadline_s]))
-    axes.set_xlabel(x_label)
+    axes.set_xlabel(_on_lines(x_label))
     figure.legend(loc="outside upper left", ncols=columns, fontsize=_key_size(), handlelength=1.2, columnspacing=1.0)
     return figure
 
@@ -312,7 +316,7 @@ def share_bars(x_label: str, labels: Sequence[str], parts: Sequence[int], wholes
         )
     axes.set_xlim(0.0, max(0.01, 1.35 * shares.max()))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    axes.set_xlabel(x_label)
+    axes.set_xlabel(_on_lines(x_label))
     return figure
 
 
@@ -337,7 +341,7 @@ def strip(x_label: str, labels: Sequence[str], shares: Floats) -> Figure:
     axes.grid(axis="y", which="minor", color=GREY, linewidth=0.4)
     axes.tick_params(axis="y", which="minor", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.set_xlabel(x_label)
+    axes.set_xlabel(_on_lines(x_label))
     bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, aspect=12, anchor=(0.0, 1.0))
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     bar.outline.set_linewidth(0.4)
@@ -354,12 +358,24 @@ def _panel(height_in: float | None = None) -> tuple[Figure, Axes]:
 def _rows(labels: Sequence[str], *, extra_in: float = 0.0, min_in: float = ROW_IN) -> tuple[Figure, Axes]:
     """A panel with a row for each label, the first on top."""
     figure, axes = _panel(0.75 + extra_in + max(ROW_IN, min(min_in, 1.5 / len(labels))) * max(2, len(labels)))
-    short = [cut(label, MAX_CHARACTERS) for label in labels]
-    axes.set_yticks(range(len(labels)), short, parse_math=False)
+    axes.set_yticks(range(len(labels)), list(map(_in_row, labels)), parse_math=False, linespacing=0.95)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     return figure, axes
+
+
+def _in_row(label: str) -> str:
+    """A name beside its row: a long one on two lines, what sets it apart below method and policy."""
+    head, comma, rest = label.partition(", ")
+    if len(label) <= MAX_CHARACTERS or not rest:
+        return cut(label, MAX_CHARACTERS)
+    return f"{cut(head, MAX_CHARACTERS)}{comma.strip()}\n{cut(rest, MAX_CHARACTERS)}"
+
+
+def _on_lines(label: str) -> str:
+    """A long label of an axis that long names leave little room for, on two lines."""
+    return label.replace(" (", "\n(", 1) if len(label) > 24 else label
 
 
 def _spans_decades(values: Floats) -> bool:
