@@ -13,10 +13,10 @@ import pytest
 from flare.experiments import EXPERIMENTS, bounds
 from flare.experiments.claims import BEYOND
 from flare.experiments.experiment import Results, Scale
-from flare.experiments.kept_runs import path_of
+from flare.experiments.kept_runs import path_of, read_kept
 from flare.experiments.page import page, section_of
 from flare.experiments.reproduce import Reproduced, as_json, known_runs
-from flare.experiments.systems import ASKING
+from flare.experiments.systems import ASKING, TUNING_SEEDS
 from flare.experiments.systems_shown import told_of_runs
 from flare.report.group_labels import PAPER_NAMES
 from flare.theory.measure import quadratic_study
@@ -100,6 +100,23 @@ def test_the_numbers_and_the_section_are_those_that_the_kept_runs_give(name: str
     made = Reproduced(one, results, tuple(one.claims(results)), None if one.then is None else first)
     assert as_json(made) == FILES[name]
     assert section_of(made, "results") in PAGE
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDED if path_of(name, RESULTS).exists()])
+def test_what_further_seeds_in_a_file_would_change_is_told(name: str) -> None:
+    seeds = tuple(sorted({run.seed for run in read_kept(name, RESULTS, quick=False)} - set(TUNING_SEEDS)))
+    assert set(FILES[name]["seeds"]) <= set(seeds)
+    one, scale = EXPERIMENTS[name], Scale(seeds)
+    results = Results(one.trials(scale), known_runs([name], scale, RESULTS), scale)
+    changed = {
+        each.name: each.verdict.value
+        for each in one.claims(results)
+        if CLAIMS[each.name]["verdict"] != each.verdict.value
+    }
+    if len(seeds) == len(FILES[name]["seeds"]):
+        assert not changed
+    head = " ".join(PAGE.split("## In short")[0].split())
+    assert all(f"`{claim}` {verdict}" in head for claim, verdict in changed.items())
 
 
 def test_a_verdict_that_rests_on_the_reading_of_fedavg_says_so() -> None:

@@ -284,5 +284,6 @@ def test_moon_without_its_term_can_be_asynchronous() -> None:
 
 
 def test_rules_with_vectors_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"method 'mine' gives devices a rule with mask, which cannot be kept"):
+    said = r"method 'mine' has devices train with a part of the model \(mask\), which is not kept"
+    with pytest.raises(ValueError, match=said):
         refuse_vectors("mine", [LocalRule(0.1, 1), LocalRule(0.1, 1, mask=torch.ones(2))])

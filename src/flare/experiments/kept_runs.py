@@ -115,8 +115,11 @@ def read_kept(name: str, out: Path, *, quick: bool) -> list[KeptRun]:
     path = path_of(name, out)
     if not path.exists() and not path.is_symlink():
         return []
-    packed = read_small(path, _MAX_PACKED_BYTES)
     remedy = f"move it away, and its runs are taken from {out / 'trials'}, or carried out again"
+    try:
+        packed = read_small(path, _MAX_PACKED_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from None
     try:
         lines = _unpacked(packed).decode().splitlines()
     except (ValueError, EOFError, zlib.error) as error:

@@ -110,7 +110,7 @@ class RunNumbers:
         sent = np.flatnonzero(self.num_sent)
         known = self.config.data.share_losses or self.manifest.get("driver", "simulation") == "simulation"
         lost = known and len(sent) > 0 and math.isnan(self.of_round["train_loss"][sent[-1]])
-        return "diverged" if lost else str(self.manifest.get("status") or "unknown")
+        return "diverged" if lost else one_line(str(self.manifest.get("status") or "unknown"))
 
     @property
     def ended(self) -> bool:

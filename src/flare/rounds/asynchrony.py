@@ -209,15 +209,26 @@ def what_says_so(config: Config, method: Method) -> str:
     return f"policy '{config.scheduling.policy}' is asynchronous"
 
 
+_VECTORS = {
+    "drift": "a correction of their gradients (drift)",
+    "mask": "a part of the model (mask)",
+    "contrast": "features of other models (contrast)",
+    "control": "a control variate (control)",
+}
+"""What a rule may hold that has the size of the model."""
+
+
 def refuse_vectors(method: str, rules: Sequence[LocalRule]) -> None:
     """ValueError where rules hold vectors: a device that computes across rounds keeps numbers alone."""
     for rule in rules:
-        held = [name for name in ("drift", "mask", "contrast", "control") if getattr(rule, name) is not None]
-        if held or rule.subtract_own_gradient:
+        held = [words for name, words in _VECTORS.items() if getattr(rule, name) is not None]
+        if rule.subtract_own_gradient:
+            held.append("their gradient at the global model")
+        if held:
             raise ValueError(
-                f"method '{method}' gives devices a rule with {' and '.join(held) or 'subtract_own_gradient'}, which "
-                "cannot be kept for devices that compute across rounds; run it with learning.asynchronous = false, "
-                "and a policy that is not asynchronous"
+                f"method '{method}' has devices train with {' and '.join(held)}, which is not kept for devices that "
+                "compute across rounds; run it with learning.asynchronous = false, and a policy that is not "
+                "asynchronous"
             )
 
 

@@ -117,6 +117,10 @@ def _aim(start: Config, goal: str, target: float | None, within_s: float | None)
         if target is not None:
             raise ValueError("a target has no meaning where the goal is accuracy: give --within alone")
         return Aim(Goal.ACCURACY, 0.0, given_s), True
+    if target is None and wanted == 0.0:
+        raise ValueError(
+            "there is no target: give the test accuracy to reach, --target 0.9, or run.target_accuracy in the settings"
+        )
     if not 0.0 < wanted <= 1.0:
         raise ValueError(
             f"the target is {wanted:g}; give the test accuracy to reach, above 0 and at most 1: --target 0.9"
