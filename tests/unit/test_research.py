@@ -209,6 +209,9 @@ def test_a_comparison_is_loaded_in_its_order_with_its_labels(compared: tuple[fla
     assert [group.label for group in loaded.groups] == [group.label for group in runs.groups]
     assert [group.label for group in runs.groups][-1] == "large γ / λ"
     assert len(loaded[1:3]) == 2
+    with pytest.raises(KeyError, match=r"'fedavg:cp' is a group of runs.*take one: .*fedavg-cp-seed0"):
+        runs["fedavg:cp"]
+    assert repr(runs.groups[1]) == "<Group fedavg:cp: seeds 0, 1>"
     with pytest.raises(KeyError, match="did you mean 'fedavg-cp-seed0'"):
         loaded["fedavg-cq-seed0"]
 

@@ -23,6 +23,9 @@ class Group:
     label: str
     runs: tuple[RunNumbers, ...]
 
+    def __repr__(self) -> str:
+        return f"<Group {self.label}: seeds {', '.join(str(run.config.seed) for run in self.runs)}>"
+
     @property
     def config(self) -> Config:
         """The configuration of the first seed."""

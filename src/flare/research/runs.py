@@ -58,6 +58,11 @@ class Runs(Sequence[Run]):
         for run in self:
             if run.name == which:
                 return run
+        of_group = [run.name for own, run in self._named() if own["label"] == which]
+        if of_group:
+            raise KeyError(
+                f"{which!r:.80} is a group of runs, one for each seed; take one: {', '.join(of_group[:_SHOWN])}"
+            )
         hint = did_you_mean(which, self.names)
         raise KeyError(f"there is no run {which!r:.80}{hint} Runs: {', '.join(self.names[:_SHOWN])}")
 
