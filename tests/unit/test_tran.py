@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from flare.scheduling import Hardware, RoundProblem, Schedule, solve
 from flare.scheduling.cells import round_problem
+from flare.scheduling.division import divide
 from flare.scheduling.hardware import hardware_for
 from flare.wireless.cell import CELLS, Cell
 
@@ -98,24 +100,34 @@ def test_the_dearer_a_second_the_sooner_the_round_ends_and_the_more_it_takes() -
     assert (rounds[-1].cpu_hz == has.cpu_hz).all()
 
 
-@pytest.mark.parametrize(
-    ("num_devices", "max_devices", "capacitance"),
-    [(1, None, 1e-28), (2, None, 1e-28), (3, None, 1e-27), (40, 2, 1e-28)],
-)
-def test_no_plan_is_dearer_than_one_for_another_price_of_time(
-    num_devices: int, max_devices: int | None, capacitance: float
-) -> None:
+CELLS_OF_FEW: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "one": ({"num_devices": 1}, {}),
+    "two": ({"num_devices": 2}, {}),
+    "three, computing is dear": ({"num_devices": 3, "capacitance": 1e-25}, {}),
+    "two, computing is dearest": ({"num_devices": 2, "capacitance": 5e-25}, {}),
+    "three, computing is cheap": ({"num_devices": 3, "capacitance": 1e-30}, {}),
+    "three with slow processors": ({"num_devices": 3, "cpu_min_hz": 1e8, "cpu_max_hz": 2e8}, {}),
+    "two of forty": ({}, {"max_devices": 2}),
+    "two with deadlines of their own": ({"num_devices": 2, "capacitance": 1e-26}, {"due_s": np.array([1.03, 2.02])}),
+}
+
+
+@pytest.mark.parametrize("name", CELLS_OF_FEW)
+def test_no_plan_is_dearer_than_one_for_another_price_of_time(name: str) -> None:
     """Each can be had at any price. Of a few devices some jump from one limit to another as the round ends later."""
-    wireless = replace(CELLS["paper"], num_devices=num_devices, capacitance=capacitance, fading="rayleigh")
-    for seed in range(6):
-        cell = Cell(wireless, seed).draw(1)
-        has = hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, capacitance)
-        prices = np.geomspace(1e-4, 10.0, 13).tolist()
-        plans = [
-            solve(round_problem(cell), "tran", hardware=has, kappa=kappa, max_devices=max_devices) for kappa in prices
-        ]
-        for kappa, own in zip(prices, plans, strict=True):
-            assert cost_of(own, kappa) <= (1.0 + 1e-9) * min(cost_of(plan, kappa) for plan in plans)
+    cell_options, round_options = CELLS_OF_FEW[name]
+    wireless = replace(CELLS["paper"], fading="rayleigh", **cell_options)
+    prices = np.geomspace(1e-4, 10.0, 16).tolist()
+    for seed in (*range(5), 15):
+        for draw in (0, 1):
+            cell = Cell(wireless, seed).draw(draw)
+            has = hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, wireless.capacitance)
+            problem = replace(round_problem(cell), **round_options)
+            plans = [solve(problem, "tran", hardware=has, kappa=kappa) for kappa in prices]
+            everybody = max(plan.num_selected for plan in plans)
+            for kappa, own in zip(prices, plans, strict=True):
+                assert own.num_selected == everybody
+                assert cost_of(own, kappa) <= (1.0 + 1e-9) * min(cost_of(plan, kappa) for plan in plans)
 
 
 def least_cost_on_bands(problem: RoundProblem, has: Hardware, kappa: float, band_hz: np.ndarray) -> float:
@@ -152,6 +164,15 @@ def test_in_whole_blocks_times_and_speeds_are_the_best_for_the_bands(kappa: floa
         assert schedule.selected.tolist() == [0, 1, 2, 3, 4]
         least = least_cost_on_bands(problem, has, kappa, schedule.bandwidth_hz)
         assert cost_of(schedule, kappa) == pytest.approx(least, rel=1e-6)
+
+
+def test_where_a_second_is_dear_whole_blocks_are_those_of_the_earliest_end() -> None:
+    """Rounded from the optimum in any parts, somebody would lack a block, and all would wait."""
+    for seed in range(4):
+        cell = Cell(replace(CELLS["paper"], num_devices=7, fading="rayleigh", block_hz=180e3), seed).draw(0)
+        has, problem = hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, 1e-30), round_problem(cell)
+        soonest_s = divide(problem, np.arange(7)).latency_s
+        assert solve(problem, "tran", hardware=has, kappa=1e4).latency_s == pytest.approx(soonest_s, rel=1e-6)
 
 
 def test_everybody_is_done_at_the_end_and_the_band_is_used_up() -> None:

@@ -101,8 +101,8 @@ def on_bands(
 
 
 def _with_pinned(workers: Workers, end_s: Floats, shortest_s: Floats, found: Response) -> Response:
-    """With what a second more is worth to those who send at full power and would rather compute more slowly: all of it
-    goes to computing, so that E = a c^3 / t^2 of the time t falls by 2 a f^3."""
+    """At full power and pressed for time, a second more is worth what slower computing saves: E = a c^3 / t^2 of the
+    time t falls by 2 a f^3."""
     compute_s = workers.cycles / found.cpu_hz
     saved_w = 2.0 * workers.capacitance * found.cpu_hz**3
     at_once = end_s - compute_s <= shortest_s * (1.0 + 1e-9)
@@ -172,7 +172,7 @@ def _settled(
             under, over = np.where(miss < 0.0, speed, under), np.where(miss >= 0.0, speed, over)
             newton = np.minimum(np.maximum(speed - miss / (3.0 - share * worth.by_time), low), high)
         middle = 0.5 * (np.maximum(under, low) + np.minimum(over, high))
-        at_limit = (newton == speed) & ((speed == low) | (speed == high))
+        at_limit = (newton == speed) & (((speed == low) & (miss >= 0.0)) | ((speed == high) & (miss <= 0.0)))
         close = at_limit | ((np.abs(newton - speed) <= _CLOSE) & (np.abs(miss) <= _NEAR))
         # Where the band becomes endless, mu does too, and Newton's steps are next to nothing.
         stuck = (np.abs(newton - speed) < 0.01 * (over - under)) & (np.abs(miss) > 1.0)
@@ -181,6 +181,7 @@ def _settled(
         speed = step
         if moved <= _CLOSE:
             break
+    speed = np.where(speed - low <= _CLOSE, low, np.where(high - speed <= _CLOSE, high, speed))  # or it counts as free
     send_s, share, worth = _sending(cycles, end_s, speed, worth_of)
     free = (speed > low) & (speed < high)
     cpu_hz = np.where(speed >= high, workers.max_cpu_hz, np.exp(speed))

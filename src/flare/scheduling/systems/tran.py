@@ -31,7 +31,8 @@ the sum of mu_i with T. Newton's method with exact derivatives, kept inside brac
 
 A device that has its own deadline ends by it. With those, with whole blocks and with `max_devices` not everybody may
 fit: then those send who would be done first on an even share of the band. In whole blocks the bands are those of the
-optimum, rounded, and T and the speeds are the best for them.
+optimum, rounded, or those with which the round could end first, whichever costs less; T and the speeds are the best for
+them. That is near the optimum, and not proven.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ def tran(
     soonest = divide(replace(problem, block_hz=None, total_bandwidth_hz=problem.usable_hz), everybody)
     plan = least_cost(workers, due_s, problem.usable_hz, kappa, soonest.latency_s, soonest.bandwidth_hz)
     if problem.block_hz is not None:
-        least_hz = problem.min_bandwidth_hz(_LATEST_S, everybody)
-        plan = _in_blocks(workers, due_s, plan, kappa, least_hz, problem)
+        near_hz = _near_in_blocks(workers, plan, problem.min_bandwidth_hz(_LATEST_S, everybody), problem)
+        plans = [_on_bands(workers, due_s, each, kappa) for each in (near_hz, divide(problem, everybody).bandwidth_hz)]
+        plan = min(plans, key=lambda one: _cost(workers, one, kappa))
     share = power_share(workers.payload_bits, plan.send_s, plan.bandwidth_hz, workers.snr_hz)
     return Choice(
         everybody,
@@ -145,23 +147,29 @@ def least_cost(
 
 def _hurries(workers: Workers, soonest: RoundPlan, held: NDArray[np.bool_], kappa: float) -> bool:
     """Whether a second is worth so much that nothing is saved: at full speed and power the conditions hold, too. There
-    the sum of mu_i gives the price of a hertz, and each mu_i is to be no less than a slower speed would save."""
+    the sum of mu_i gives the price of a hertz, and each mu_i is to be no less than a slower speed would save, nor than
+    less power would on the same band."""
     _, slope = bandwidth_and_slope(workers.payload_bits, soonest.send_s, workers.snr_hz)
     with np.errstate(over="ignore", invalid="ignore"):
         price = (kappa + float(workers.power_w[held].sum())) / -float(slope[held].sum())
         saved_w = price * -slope - workers.power_w
-        return bool((saved_w >= 2.0 * workers.capacitance * workers.max_cpu_hz**3).all() and (saved_w >= 0.0).all())
+        nats = workers.payload_bits * LN2 / (soonest.send_s * soonest.bandwidth_hz)
+        slower_w = 2.0 * workers.capacitance * workers.max_cpu_hz**3
+        weaker_w = workers.power_w * soonest.bandwidth_hz / workers.snr_hz * np.exp(log_phi(nats))
+        return bool((saved_w >= slower_w).all() and (saved_w >= weaker_w).all())
 
 
-def _in_blocks(
-    workers: Workers, due_s: Floats, plan: RoundPlan, kappa: float, least_hz: Floats, problem: RoundProblem
-) -> RoundPlan:
-    """A plan in whole blocks, of which each device has at least `least_hz`."""
+def _near_in_blocks(workers: Workers, plan: RoundPlan, least_hz: Floats, problem: RoundProblem) -> Floats:
+    """The bands of a plan in whole blocks, at least `least_hz` for each device."""
     assert problem.block_hz is not None
     assert problem.num_blocks is not None
     radio = (workers.payload_bits, plan.send_s, workers.snr_hz, workers.power_w)
-    senders = Senders(*radio, cost=np.ones(len(due_s)), least_hz=least_hz)
-    bandwidth_hz = whole_blocks(senders, plan.bandwidth_hz, problem.block_hz, problem.num_blocks)
+    senders = Senders(*radio, cost=np.ones(len(least_hz)), least_hz=least_hz)
+    return whole_blocks(senders, plan.bandwidth_hz, problem.block_hz, problem.num_blocks)
+
+
+def _on_bands(workers: Workers, due_s: Floats, bandwidth_hz: Floats, kappa: float) -> RoundPlan:
+    """The best end, speeds and powers on bands."""
     shortest_s = upload_s(workers.payload_bits, bandwidth_hz, workers.snr_hz)
     earliest_s = workers.cycles / workers.max_cpu_hz + shortest_s
 
@@ -176,14 +184,20 @@ def _in_blocks(
     return RoundPlan(end_s, cpu_hz, np.maximum(found.send_s, shortest_s), bandwidth_hz)
 
 
+def _cost(workers: Workers, plan: RoundPlan, kappa: float) -> float:
+    """E + kappa T."""
+    share = power_share(workers.payload_bits, plan.send_s, plan.bandwidth_hz, workers.snr_hz)
+    computing_j = workers.capacitance * workers.cycles * plan.cpu_hz**2
+    return math.fsum(computing_j + workers.power_w * share * plan.send_s) + kappa * plan.end_s
+
+
 def _best_end(
     respond: Callable[[Floats, Response | None], Response | None], due_s: Floats, kappa: float, soonest_s: float
 ) -> tuple[float, Response | None]:
     """When sum mu = kappa, and what the devices do then: by Newton's method in the logarithm of how much later than
     `soonest_s` it is, kept inside a bracket. None, at `soonest_s`, where a second is worth so much that the round ends
     as soon as it can."""
-    low, high, later = math.log(_AS_SOON), math.inf, 0.0  # of the logarithm of end / soonest - 1
-    step = math.inf
+    search, later = _Search(math.log(_AS_SOON), reach=3.0), 0.0  # of the logarithm of end / soonest - 1
     nearest, best_s, best = math.inf, soonest_s, None
     last: Response | None = None
     for _ in range(200):
@@ -196,24 +210,56 @@ def _best_end(
         if found is not None:
             last, held = found, due_s > end_s
             saved_w = math.fsum(found.saved_w[held])
-            miss = math.log(saved_w / kappa) if saved_w > 0.0 else -1.0
+            miss = math.log(saved_w / kappa) if saved_w > 0.0 else -math.inf
             newton = later + _newton_step(found, held, miss * saved_w) / (end_s - soonest_s)
             if abs(miss) <= nearest:
                 nearest, best_s, best = abs(miss), end_s, found
-        low, high = (later, high) if miss > 0.0 else (low, later)
-        if _is_close(miss, newton - later) or high - low <= _CLOSE or end_s > _LATEST_S:
+        following = search.following(later, miss, newton)
+        if _is_close(miss, newton - later) or search.is_over or end_s > _LATEST_S:
             break
-        ahead = min(high, later + 3.0)
-        before, step = step, abs(newton - later)
-        if not (low < newton < ahead and (high == math.inf or step <= 0.5 * before)):
-            newton = 0.5 * (low + high) if high < math.inf else ahead
-            step = abs(newton - later)
-        later = newton
+        later = following
     return (soonest_s, None) if best_s < soonest_s * (1.0 + 2.0 * _AS_SOON) else (best_s, best)
 
 
 class _NoMorePricesError(Exception):
     """As many prices have been tried as may be."""
+
+
+@dataclass
+class _Search:
+    """For the number at which something that falls passes zero: by Newton's method, between what was too low and what
+    was too high, and no farther than `reach` at once.
+
+    Newton's steps shrink when they arrive. One that is more than half as long as the last gives way to the middle of
+    the bracket, or where that is open, to a step four times as long, then sixteen times.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    reach: float = 6.0
+    step: float = math.inf  # Newton's last
+    stretch: float = 1.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left between both ends."""
+        return self.high - self.low <= _CLOSE
+
+    def following(self, at: float, miss: float, newton: float) -> float:
+        """What to try after `at`, where the function is `miss` and Newton's method would go to `newton`."""
+        self.low, self.high = (at, self.high) if miss > 0.0 else (self.low, at)
+        least, most = max(self.low, at - self.reach), min(self.high, at + self.reach)
+        before, self.step = self.step, abs(newton - at)
+        is_inside = least < newton < most
+        if is_inside and self.step <= 0.5 * before:
+            self.stretch = 1.0
+            return newton
+        if self.low > -math.inf and self.high < math.inf:
+            return 0.5 * (self.low + self.high)
+        if not is_inside:
+            return most if miss > 0.0 else least
+        self.stretch *= 4.0
+        return min(max(at + self.stretch * (newton - at), least), most)
 
 
 def _is_close(miss: float, step: float) -> bool:
@@ -235,10 +281,8 @@ def _balanced(
     workers: Workers, end_s: Floats, total_hz: float, price: float, guess: Response | None, most_tried: int
 ) -> tuple[Response | None, float, int]:
     """What the devices do at the price of a hertz at which they ask for all of the band, and its logarithm, looked for
-    from `price` on, and how many were tried; None where they ask for more at any price: so near the earliest end. A
-    step that is not half as long as the one before is none of Newton's that arrives: then the bracket is halved."""
-    low, high, step = -math.inf, math.inf, math.inf
-    tried = 0
+    from `price` on, and how many were tried; None where they ask for more at any price: so near the earliest end."""
+    search, tried = _Search(), 0
     while True:
         if tried == most_tried:
             raise _NoMorePricesError
@@ -246,20 +290,12 @@ def _balanced(
         tried += 1
         guess, asked_hz = found, math.fsum(found.bandwidth_hz)
         miss = math.log(asked_hz / total_hz)
-        low, high = (price, high) if miss > 0.0 else (low, price)
         slope = math.fsum(found.band_by_price) / asked_hz
         newton = price - miss / slope if slope < 0.0 else math.nan
-        if _is_close(miss, newton - price) or high - low <= _CLOSE or abs(price) > _MAX_LOG:
+        following = search.following(price, miss, newton)
+        if _is_close(miss, newton - price) or search.is_over or abs(price) > _MAX_LOG:
             break
-        least, most = max(low, price - 6.0), min(high, price + 6.0)
-        before, step = step, abs(newton - price)
-        if not (least < newton < most and (high - low == math.inf or step <= 0.5 * before)):
-            if most - least < 6.0 or (low, high) == (least, most):
-                newton = 0.5 * (least + most)
-            else:
-                newton = most if miss > 0.0 else least
-            step = abs(newton - price)
-        price = newton
+        price = following
     return (found if abs(miss) <= _AS_SOON else None), price, tried
 
 
