@@ -107,8 +107,13 @@ def _scale_times(axes: Axes) -> None:
     axes.set_xscale("log")
     subs = (1.0, 2.0, 5.0) if times_s.max() < _VERY_MUCH * times_s.min() else (1.0, 3.0)
     axes.xaxis.set_major_locator(LogLocator(subs=subs))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(_short_seconds))
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _short_seconds(value: float, _: int) -> str:
+    """Thousands as such, so that labels do not touch."""
+    return f"{value:g}" if value < 1000.0 else f"{value / 1000.0:g}k"
 
 
 def _marked(axes: Axes) -> Floats:
