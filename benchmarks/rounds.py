@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from flare.config import Config, override
 from flare.data import from_arrays
@@ -56,6 +58,14 @@ def network(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, num_classes),
     )
+
+
+def giga_operations(selected: int) -> float:
+    """Multiplications and additions of a round of one run, in 1e9: those of the matrix products alone."""
+    x, y, module = torch.zeros(BATCH, 3, 32, 32), torch.zeros(BATCH, dtype=torch.int64), network((3, 32, 32), 10)
+    with FlopCounterMode(display=False) as counted:
+        functional.cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
+    return 1e-9 * selected * STEPS * float(counted.get_total_flops())
 
 
 def images(clients: int) -> Dataset:
@@ -186,14 +196,16 @@ def report(results: dict[str, Any]) -> str:
         f"{PEER}.",
         "",
         "With TF32, factors of products keep 10 bits, as PyTorch does by itself in convolutions, so also for",
-        "pfl-research; the goals are for products of about the accuracy of float32.",
+        "pfl-research; the goals are for products of about the accuracy of float32. The products of a round are "
+        f"{results['giga_operations']:.3g} GFLOP; what a large product of PyTorch's does, and where the time of a step "
+        "goes, is told in [the page of the engine](engine.md).",
         "",
-        "| runs in lockstep | products | ms a round for each run | goal | reached | first round |",
-        "| ---: | --- | ---: | ---: | --- | ---: |",
+        "| runs in lockstep | products | ms a round for each run | TFLOP/s | goal | reached | first round |",
+        "| ---: | --- | ---: | ---: | ---: | --- | ---: |",
     ]
     lines += [
         f"| {row['runs']} | {row['precision']} | {row['ms_a_round']:.1f} "
-        f"({row['least_ms']:.1f} - {row['most_ms']:.1f}) | "
+        f"({row['least_ms']:.1f} - {row['most_ms']:.1f}) | {results['giga_operations'] / row['ms_a_round']:.0f} | "
         f"{row['goal_ms'] or '-'} | {_reached(row)} | {row['first_s']:.1f} s |"
         for row in results["rows"]
     ]
@@ -223,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": f"{machine}, Python {platform.python_version()}, torch {torch.__version__}",
         **{"clients": options.clients, "selected": options.selected},
         "weights": sum(each.numel() for each in network((3, 32, 32), 10).parameters()),
+        "giga_operations": giga_operations(options.selected),
         "rows": [measure(runs, options, precision=precision) for precision in PRECISIONS for runs in options.runs],
     }
     if options.note:
