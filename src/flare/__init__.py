@@ -56,12 +56,13 @@ _LATER = {
     **dict.fromkeys(("Run", "Runs", "compare", "load", "simulate"), "flare.research"),
 }
 """What trains is imported when it is first asked for: scheduling needs no torch, and does not wait for it."""
-_PACKAGES = ("config", "data", "flower", "learning", "research", "theory", "tuning", "uplink")
-"""So are these, as `flare.data`."""
+_PACKAGES = ("config", "data", "learning", "research", "theory", "tuning", "uplink")
+"""Packages that are imported when they are first asked for, as `flare.data`."""
+_EXTRA = "flower"  # another, which is told to nobody who looks through this one: without Flower it cannot be imported
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
+    if name in _PACKAGES or name == _EXTRA:
         return import_module(f"flare.{name}")
     if name not in _LATER:
         raise AttributeError(f"module 'flare' has no attribute {name!r}")

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from flare.rng import stream
+from flare.config import Config, override
+from flare.rounds.base_station import policy_options
 from flare.scheduling import POLICIES, History, Probed, RoundProblem, solve
 from flare.scheduling.systems.amiri import energy_share, kept_entries, kept_norm
 from tests.cells import hand_cell
@@ -88,6 +90,14 @@ def test_kept_entries_are_the_most_that_fit() -> None:
     assert found.tolist() == [counted(each, 20) for each in bits]
 
 
+def test_in_a_run_with_coded_updates_the_entries_are_those_of_the_model() -> None:
+    plain = override(Config(), ["scheduling.policy=amiri-bn2-c"])
+    coded = override(plain, ["uplink.codec=qsgd", "run.payload=model"])
+    assert policy_options(plain, 77) == {}
+    assert policy_options(coded, 77) == {"num_entries": 77}
+    assert policy_options(override(coded, ["scheduling.options.num_entries=5"]), 77) == {"num_entries": 5}
+
+
 def test_the_energy_of_the_largest_entries() -> None:
     # Beyond one standard deviation: 2 (phi(1) + Phi(-1)) = 2 (0.2419707 + 0.1586553), held by 2 Phi(-1) of the entries.
     kept = np.array([0.0, 2.0 * NormalDist().cdf(-1.0), 1.0])
@@ -112,6 +122,9 @@ def test_a_far_device_loses_the_part_of_its_norm_that_its_channel_does_not_carry
     assert 0.9 < left < 0.999
     np.testing.assert_allclose(kept_norm(cell, 4), [1.0, 1.0, 1.0, left], rtol=1e-9)
     between = 0.5 * (1.0 + left)
+    # An update of as many entries that is coded, and so takes fewer bits, is compressed as much in the rule.
+    coded = RoundProblem(wide.tau, wide.compute_s, wide.snr_hz / 100.0, 500.0, 1e4, 1.0)
+    np.testing.assert_allclose(kept_norm(coded, 4, 125), kept_norm(cell, 4), rtol=1e-12)
     norms = [0.9999 * between, between, 0.99995 * between, 1.0]
     assert choose("amiri-bn2", norms, cell, num_selected=4) == [1, 3]  # 0.8 and 0.12 of the band: no third fits
     assert choose("amiri-bn2-c", norms, cell, num_selected=4) == [0, 1, 2]

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from flare.config import Config, override
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.threads import one_thread
 from flare.learning.flat import FlatModel
 from flare.learning.job import LocalRule
-from flare.learning.methods import Moon
+from flare.learning.methods import METHODS, Moon
 from flare.records import RunFolder
 from flare.records.run import run_of
 from flare.rounds import RoundRecord
@@ -258,7 +259,10 @@ def test_fedbuff_over_the_air_discounts_what_devices_send() -> None:
         (("learning.asynchronous=true", "learning.method=fedlin"), r"learning.asynchronous is true.*needs the grad"),
         (("learning.asynchronous=true", "learning.method=scaffold"), r"sends its devices a control variate"),
         (("learning.asynchronous=true", "learning.method=moon"), r"vectors that belong to one round"),
-        (("learning.method=fedbuff", 'learning.options.inner="scaffold"'), r"method 'fedbuff' is asynchronous"),
+        (
+            ("learning.method=fedbuff", 'learning.options.inner="scaffold"'),
+            r"method 'fedbuff' is asynchronous, but the method inside it, 'scaffold', sends .*; take another inside",
+        ),
         (("scheduling.policy=hu", "data.share_labels=true", "learning.method=fedlin"), r"policy 'hu' is asynchronous"),
         (
             ("learning.asynchronous=true", "scheduling.policy=tran"),
@@ -284,6 +288,12 @@ def test_moon_without_its_term_can_be_asynchronous() -> None:
 
 
 def test_rules_with_vectors_are_refused() -> None:
-    said = r"method 'mine' has devices train with a part of the model \(mask\), which is not kept"
+    rules = [LocalRule(0.1, 1), LocalRule(0.1, 1, mask=torch.ones(2))]
+    config = override(Config(), ["learning.asynchronous=true", "learning.method=heterofl"])
+    said = r"method 'heterofl' has devices train with a part of the model \(mask\), which is not kept.*, or synchronous"
     with pytest.raises(ValueError, match=said):
-        refuse_vectors("mine", [LocalRule(0.1, 1), LocalRule(0.1, 1, mask=torch.ones(2))])
+        refuse_vectors(config, METHODS.find("heterofl").make(), rules)
+    inside = override(Config(), ["learning.method=fedbuff", 'learning.options.inner="heterofl"'])
+    said = r"'fedbuff' is asynchronous, but the method inside it, 'heterofl', has .*; take another inside \(.*\)$"
+    with pytest.raises(ValueError, match=said):
+        refuse_vectors(inside, METHODS.find("fedbuff").make(inner="heterofl"), rules)

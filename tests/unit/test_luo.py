@@ -47,6 +47,13 @@ def test_no_other_probabilities_are_better(ratio: float) -> None:
             assert expected_time(other / other.sum(), size, time_s, ratio) >= least * (1.0 - 1e-12)
 
 
+def test_sizes_may_be_far_apart() -> None:
+    """As long as waiting is dear enough, the quicker device is drawn nearly always, however small its updates are."""
+    for size in (1e-150, 1e-160, 1e-300):
+        likely = probabilities(np.array([size, 1.0]), np.array([1.0, 2.0]), 1e6)
+        np.testing.assert_allclose(likely, [0.999, 0.001], rtol=1e-5)
+
+
 def test_a_device_without_updates_is_never_drawn() -> None:
     assert probabilities(np.array([0.0, 1.0]), np.array([0.1, 1.0]), 2.0).tolist() == [0.0, 1.0]
     assert probabilities(np.zeros(2), np.ones(2), 2.0).tolist() == [0.0, 0.0]

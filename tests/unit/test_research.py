@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,12 @@ def test_own_data_and_model_are_those_of_a_simulation() -> None:
     assert run.numbers.model == "own model Linear, 18 weights"
     other = flare.simulate(config, **own_data())  # divided by the settings
     assert timeless(other.records) != timeless(seen)
+
+
+def test_whoever_looks_through_the_package_finds_nothing_that_cannot_be_had() -> None:
+    import_nothing = "import sys; sys.modules['flwr'] = None; import flare, inspect; inspect.getmembers(flare)"
+    done = subprocess.run([sys.executable, "-c", import_nothing], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -125,6 +125,9 @@ def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
         ('[zip]\n"run.rounds" = [1, 2]\n"seed.x" = [1]', "run.rounds has 2, seed.x has 1 values"),
         ('[set]\n"run.rounds" = 3\n[product]\n"run.rounds" = [3]', "run.rounds is in [set] and in [product]"),
         ('[product]\n"run.rounds" = [3]\nrun.rounds = [4]', "[product] has run.rounds twice"),
+        (OWN_OPTIONS + '[set]\n"scheduling.options.max_devices" = 1', "in [zip] as a whole, and scheduling.options.max"),
+        (OWN_OPTIONS + '[product]\n"scheduling.options.max_devices" = [1]', "give max_devices in each table of sched"),
+        ('[product]\n"learning.options" = [{}]\n"learning.options.inner" = ["flare"]', "in [product] as a whole, and"),
         ('[product]\n"run.rounds" = [3]\n"run.rounds" = [4]', "is not valid TOML"),
         ('[product]\n"run.rounds" = []', "run.rounds has no values, so that there are no runs"),
         ('[product]\n"run.rounds" = 5', "run.rounds is 5; give a list of values, or put it below [set]"),
@@ -139,6 +142,8 @@ def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
         ('[product]\n"run.rounds" = { from = 1, to = 9 }', "it lacks one of them"),
         ('[product]\n"run.rounds" = { from = 1, to = 9, step = 3 }', "it has 'step'"),
         ('[product]\n"run.rounds" = { from = 1, to = "9", steps = 3 }', 'to is the text "9"'),
+        ('[product]\n"run.rounds" = { from = 1, to = 1' + 400 * "0" + ", steps = 3 }", "must be a number of at most 1e+300"),
+        ('[product]\n"run.rounds" = { from = 1, to = nan, steps = 3 }', "to is nan, and must be a number of at most"),
         ('[product]\n"run.rounds" = { from = 1, to = 9, steps = 1 }', "steps is 1, and must be a whole number from 2"),
         ('[product]\n"learning.local_lr" = { from = 0, to = 1, steps = 3, scale = "log" }', "above 0 on the scale log"),
         ('[product]\n"learning.local_lr" = { from = 0.1, to = 1, steps = 3, scale = "lin" }', "scale is linear"),
@@ -156,6 +161,21 @@ def test_a_bad_grid_is_one_error(text: str, said: str, tmp_path: Path) -> None:
 def test_a_setting_that_is_swept_is_not_set_by_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"wireless.deadline_s is in \[product\] and in --set; give it once"):
         grid(tmp_path, PRODUCT, **{"wireless.deadline_s": 1.0})
+    with pytest.raises(ValueError, match=r"scheduling.options.max_devices in --set, which it would replace"):
+        grid(tmp_path, OWN_OPTIONS, **{"scheduling.options.max_devices": 1})
+
+
+def test_how_to_sweep_options_is_said_where_one_is_unknown_alone(tmp_path: Path) -> None:
+    text = '[zip]\n"scheduling.policy" = ["random", "random"]\n"scheduling.options.num_selected" = [2, 2]'
+    with pytest.raises(ValueError, match="give each value once$"):
+        grid(tmp_path, text)
+
+
+def test_a_range_may_be_of_large_whole_numbers(tmp_path: Path) -> None:
+    text = '[product]\n"wireless.bits_per_sample" = { from = 1, to = 100000000000000000000, steps = 3, scale = "log" }'
+    (tmp_path / "sweep.toml").write_text(text)
+    (factor,) = read_sweep(tmp_path / "sweep.toml").factors
+    assert [value for (value,) in factor.levels] == [1, 10**10, 10**20]
 
 
 def test_what_shows_in_a_round_only_is_found_before_anything_runs(tmp_path: Path) -> None:

@@ -183,6 +183,18 @@ def test_everybody_is_done_at_the_end_and_the_band_is_used_up() -> None:
     assert schedule.band_residual <= 1e-9
 
 
+@pytest.mark.parametrize("num_devices", [1, 2, 5])
+def test_deadlines_of_their_own_at_the_earliest_end_leave_one_plan(num_devices: int) -> None:
+    for seed in range(5):
+        problem, has = drawn(seed, num_devices=num_devices)
+        soonest_s = problem.min_latency(np.arange(num_devices))
+        due = replace(problem, due_s=np.full(num_devices, soonest_s))
+        for kappa in (1e-3, 1e3):
+            schedule = solve(due, "tran", hardware=has, kappa=kappa)
+            assert schedule.num_selected == num_devices
+            assert schedule.latency_s == pytest.approx(soonest_s, rel=1e-9)
+
+
 def test_own_deadlines_limits_and_blocks_are_kept() -> None:
     problem, has = drawn(5, num_devices=12)
     free = solve(problem, "tran", hardware=has)

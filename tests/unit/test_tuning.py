@@ -222,7 +222,8 @@ def test_what_a_run_comes_to(record: RoundRecord) -> None:
     early = outcome_of(run, Aim(Goal.TIME, 0.5, 5.0))  # reached, but not within the time
     assert not early.reached
     assert (early.best, early.energy_j) == (0.45, 8.0 * devices)
-    assert math.isclose(early.accuracy, 0.5)  # half way between the tests after four and six seconds
+    assert early.accuracy == 0.45  # of the test after four seconds, not of that after six
+    assert outcome_of(run, Aim(Goal.ACCURACY, 0.0, 1.5)).accuracy == 0.5  # no test by then
     assert [accuracy_by(run, time_s) for time_s in (2.0, 5.9, 6.0)] == [0.2, 0.45, 0.55]
     assert math.isnan(accuracy_by(run, 1.9))
     lost = run_with(record, ACCURACIES[:4], "diverged")

@@ -135,6 +135,33 @@ def test_computing_counts_where_it_is_asked_for() -> None:
     np.testing.assert_allclose(told_j[schedule.selected], (sent_j(schedule) + has.compute_energy_j)[schedule.selected])
 
 
+def test_in_whole_blocks_nobody_stays_without_whom_the_others_are_worth_more() -> None:
+    """The set is chosen with bands in any parts; rounded, one device may take most of what all bring."""
+    wireless = replace(CELLS["paper"], num_devices=5, total_bandwidth_hz=1.2e6, fading="rayleigh", deadline_s=8.0)
+    worth, left_out = 1e-3, 0
+    options = {"horizon": 20, "energy_budget_j": 0.05, "rising": False, "v_j2": worth}
+    for seed in range(60):
+        cell = Cell(wireless, seed).draw(0)
+        has = hardware_for(cell.compute_s, cell.cpu_hz, cell.power_w, wireless.capacitance)
+        problem = replace(round_problem(cell), block_hz=2e5)
+        queue_j = np.random.default_rng(seed).exponential(0.2, 5)
+        past = {"round": np.asarray(3), "device_queue_j": queue_j, "device_spent_j": np.zeros(5)}
+
+        def value_of(schedule: Schedule, queue_j: np.ndarray = queue_j) -> float:
+            return float((worth - queue_j * sent_j(schedule))[schedule.selected].sum())
+
+        schedule = solve(problem, "xu", hardware=has, memory=past, **options)
+        for device in schedule.selected:
+            rest = [int(other) for other in schedule.selected if other != device]
+            others = replace(problem, must=rest, never=[each for each in range(5) if each not in rest])
+            without = solve(others, "xu", hardware=has, memory=past, **options)
+            assert without.selected.tolist() == sorted(rest)
+            assert value_of(without) <= value_of(schedule) + 1e-12
+        in_parts = solve(replace(problem, block_hz=None), "xu", hardware=has, memory=past, **options)
+        left_out += in_parts.num_selected - schedule.num_selected
+    assert left_out > 0
+
+
 def test_who_must_send_does_whatever_its_queue() -> None:
     (problem, has), *_ = rounds(8, 1)
     memory = {"round": np.asarray(3), "device_queue_j": np.full(8, 1e6), "device_spent_j": np.full(8, 1.0)}

@@ -150,7 +150,7 @@ def write_kept(name: str, out: Path, trials: Iterable[Trial], outcomes: Mapping[
     before = read_kept(name, out, quick=quick)
     taken = {run.place for run in now}
     kept = [*now, *(run for run in before if run.place not in taken)]
-    if [(run.key, run.place) for run in kept] == [(run.key, run.place) for run in before]:
+    if {(run.key, run.place) for run in now} <= {(run.key, run.place) for run in before}:
         return
     current = {run.key for run in now}
     replaced = [run for run in before if run.place in taken and run.key not in current]

@@ -284,7 +284,9 @@ class FlareStrategy(Strategy):
         layout = Layout(arrays)
         weights = layout.flatten(arrays)
         method = make_method(self.config.learning)
-        station = BaseStation(self.config, method, layout.num_weights, policy_options(self.config), fleet=True)
+        station = BaseStation(
+            self.config, method, layout.num_weights, policy_options(self.config, layout.num_weights), fleet=True
+        )
         with one_thread(CPU):
             first_norm = float(torch.linalg.vector_norm(weights.double()))
         if not math.isfinite(first_norm):

@@ -192,7 +192,8 @@ def _lines(x_label: str, curves: Mapping[str, Curve]) -> Figure:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
     if len(x) <= MAX_TICKS:
-        axes.set_xticks(x, [f"{value:g}" for value in x])
+        labels = [f"{value:g}" for value in x]
+        axes.set_xticks(x, labels if len(set(labels)) == len(x) else [f"{value:.12g}" for value in x])
     if len(curves) > 1:
         draw.legend(figure, dict(zip(curves, looks, strict=True)))
     return figure

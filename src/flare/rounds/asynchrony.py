@@ -179,9 +179,8 @@ def refuse_asynchrony(config: Config, method: Method) -> None:
     why = next((reason for reason, holds in reasons.items() if holds), None)
     if why is not None:
         raise ValueError(
-            f"{what_says_so(config, method)}, but method '{config.learning.method}' {why}: devices that compute "
-            "across rounds are heard in a later one; take another method (fedbuff, fedavg, flare, fedprox, fednova, "
-            "...), or synchronous rounds"
+            f"{what_says_so(config, method)}, but {_who_steps(config, method)} {why}: devices that compute across "
+            f"rounds are heard in a later one; {_what_to_do(method)}"
         )
     policy = POLICIES.get(config.scheduling.policy)
     if policy is None:
@@ -198,6 +197,23 @@ def refuse_asynchrony(config: Config, method: Method) -> None:
             f"{what_says_so(config, method)}, but policy '{policy.name}' {does}; take another policy, or synchronous "
             "rounds"
         )
+
+
+def _who_steps(config: Config, method: Method) -> str:
+    """The method that says how devices step: where one is around another, that inside."""
+    inner = getattr(method, "inner", None)
+    return f"the method inside it, '{inner}'," if isinstance(inner, str) else f"method '{config.learning.method}'"
+
+
+def _what_to_do(method: Method) -> str:
+    """What may run asynchronously, and whether the same method may run synchronously."""
+    if isinstance(getattr(method, "inner", None), str):
+        other = "take another inside (-o inner=fedavg, flare, fedprox, fednova, ...)"
+    else:
+        other = "take another method (fedbuff, fedavg, flare, fedprox, fednova, ...)"
+    if method.asynchronous:
+        return other
+    return f"{other}, or synchronous rounds: learning.asynchronous = false and a policy that is not asynchronous"
 
 
 def what_says_so(config: Config, method: Method) -> str:
@@ -218,7 +234,7 @@ _VECTORS = {
 """What a rule may hold that has the size of the model."""
 
 
-def refuse_vectors(method: str, rules: Sequence[LocalRule]) -> None:
+def refuse_vectors(config: Config, method: Method, rules: Sequence[LocalRule]) -> None:
     """ValueError where rules hold vectors: a device that computes across rounds keeps numbers alone."""
     for rule in rules:
         held = [words for name, words in _VECTORS.items() if getattr(rule, name) is not None]
@@ -226,9 +242,8 @@ def refuse_vectors(method: str, rules: Sequence[LocalRule]) -> None:
             held.append("their gradient at the global model")
         if held:
             raise ValueError(
-                f"method '{method}' has devices train with {' and '.join(held)}, which is not kept for devices that "
-                "compute across rounds; run it with learning.asynchronous = false, and a policy that is not "
-                "asynchronous"
+                f"{what_says_so(config, method)}, but {_who_steps(config, method)} has devices train with "
+                f"{' and '.join(held)}, which is not kept for devices that compute across rounds; {_what_to_do(method)}"
             )
 
 

@@ -188,19 +188,24 @@ class BaseStation:
         return safe_tau_bar(self.smoothness, self.config.learning.local_lr)
 
 
-HORIZON = "horizon"
-"""The option by which a policy plans over the rounds of a run."""
+HORIZON, NUM_ENTRIES = "horizon", "num_entries"
+"""Options by which a policy plans over the rounds of a run, and knows how many entries an update has."""
 
 
-def policy_options(config: Config) -> dict[str, Any]:
+def policy_options(config: Config, num_weights: int | None = None) -> dict[str, Any]:
     """The options of the policy in the settings; ValueError for one that it does not have, and where devices do not
     tell what it needs. An option `horizon` that is none is the number of rounds of the run: where it ends by the clock,
-    those that it has time for if each lasts until its deadline less the guard, and no broadcast goes before."""
-    given, policy = dict(config.scheduling.options), POLICIES.find(config.scheduling.policy)
+    those that it has time for if each lasts until its deadline less the guard, and no broadcast goes before. An option
+    `num_entries` that is none is that of the model where updates are coded, so that their payload does not tell it."""
+    given: dict[str, Any] = dict(config.scheduling.options)
+    policy = POLICIES.find(config.scheduling.policy)
     policy.check_options(given)
     refuse_unshared([config])
     if HORIZON in policy.options and policy.filled(given)[HORIZON] is None:
         given[HORIZON] = _planned_rounds(config)
+    coded = num_weights is not None and config.uplink.codec != PLAIN
+    if coded and NUM_ENTRIES in policy.options and policy.filled(given)[NUM_ENTRIES] is None:
+        given[NUM_ENTRIES] = num_weights
     return given
 
 

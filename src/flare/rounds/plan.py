@@ -275,7 +275,7 @@ def _underway(
     rules = []
     if free.size:
         rules = _rules(station, method, _round(station, state, seen, free, problem.tau), None)
-        refuse_vectors(station.config.learning.method, rules)
+        refuse_vectors(station.config, station.method, rules)
     begun = before.after_time(told_s).begin(
         state.rounds_done,
         free,

@@ -391,7 +391,7 @@ class Simulation:
 
     def _policy_options(self) -> dict[str, Any]:
         """The options of the policy in the settings; for `ps`, the number of devices is tuned where they give none."""
-        given = policy_options(self.config)
+        given = policy_options(self.config, self.model.num_weights)
         if not lacks_number(self.config.scheduling.policy, given):
             return given
         rounds = [problem_of(self.station, self.observe(r))[0] for r in range(_TUNING_ROUNDS)]

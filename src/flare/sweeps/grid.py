@@ -80,12 +80,20 @@ def grid_of(sweep: SweepFile) -> Grid:
                 told = ", ".join(f"{key} = {value_text(value)}" for key, value in settings.items())
                 raise ValueError(f"two runs of the sweep are the same, {told}; give each value once")
             seen.add(config)
-            check_parts(config)
+            _check_parts(config, sweep.factors)
             name = f"{number:0{width}d}-{_file_name(settings)}"
             runs += [GridRun(f"{name}-seed{seed}", replace(config, seed=seed), levels) for seed in sweep.seeds]
     except ValueError as error:
-        raise ValueError(f"{sweep.path}: {error}{_with_own_options(sweep.factors)}") from None
+        raise ValueError(f"{sweep.path}: {error}") from None
     return Grid(sweep.base, _as_held(sweep.factors, runs), sweep.seeds, tuple(runs))
+
+
+def _check_parts(config: Config, factors: Sequence[Factor]) -> None:
+    """ValueError where a run has a part that there is not, or an option that its part does not have."""
+    try:
+        check_parts(config)
+    except ValueError as error:
+        raise ValueError(f"{error}{_with_own_options(factors)}") from None
 
 
 def _with_own_options(factors: Sequence[Factor]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from typing import Any, final
 
@@ -32,6 +32,7 @@ MAX_RUNS = 100_000
 _HEAD, _TABLES = ("base", "seeds"), ("set", "product", "zip")
 _RANGE = ("from", "to", "steps", "scale")
 _SCALES = ("linear", "log")
+_LARGEST = 1e300  # of the ends of a range
 _DIGITS = 12  # of the steps of a range: 0.3, not 0.30000000000000004
 
 
@@ -146,14 +147,23 @@ def _entries(table: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]
 
 
 def _refuse_twice(named: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
-    """ValueError where a setting is in two tables, or swept and set by the command line."""
-    where = {f"[{name}]": table for name, table in named.items()}
-    places = [*where.items(), ("--set", settings)]
-    for number, (first, table) in enumerate(places):
-        for second, other in places[number + 1 :]:
-            twice = next((key for key in table if key in other), None)
-            if twice is not None and (first, second) != ("[set]", "--set"):
-                raise ValueError(f"{twice} is in {first} and in {second}; give it once")
+    """ValueError where a setting is in two tables, or swept and set by the command line, or where a whole table of
+    options is swept and one of them stands anywhere else: the whole table would take its place."""
+    keys = [(f"[{name}]", key) for name, table in named.items() for key in table]
+    keys += [("--set", key) for key in settings]
+    for number, (first, key) in enumerate(keys):
+        for second, other in keys[number + 1 :]:
+            if (first, second) == ("[set]", "--set"):
+                continue
+            if key == other:
+                raise ValueError(f"{key} is in {first} and in {second}; give it once")
+            for whole, at, option, there in ((key, first, other, second), (other, second, key, first)):
+                if option.startswith(f"{whole}."):
+                    name = option.removeprefix(f"{whole}.")
+                    raise ValueError(
+                        f"{whole} is in {at} as a whole, and {option} in {there}, which it would replace; give {name} "
+                        f"in each table of {whole}"
+                    )
 
 
 def _values(key: str, given: Any) -> list[Any]:
@@ -176,13 +186,14 @@ def _range(key: str, given: dict[str, Any]) -> list[Any]:
         raise ValueError(f"{words}; {what}")
     low, high, steps, scale = (given.get(name, "linear") for name in _RANGE)
     for name, value in (("from", low), ("to", high)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise ValueError(f"{words}; {name} is {shown(value)}, and must be a finite number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
+            raise ValueError(f"{words}; {name} is {shown(value)}, and must be a number of at most {_LARGEST:g}")
     if isinstance(steps, bool) or not isinstance(steps, int) or not 2 <= steps <= MAX_RUNS:
         raise ValueError(f"{words}; steps is {shown(steps)}, and must be a whole number from 2 to {MAX_RUNS}")
     if scale not in _SCALES or low == high or (scale == "log" and min(low, high) <= 0):
         raise ValueError(f"{words}; the ends must differ, and be above 0 on the scale log (the other scale is linear)")
-    places = np.geomspace(low, high, steps) if scale == "log" else np.linspace(low, high, steps)
+    spaced = np.geomspace if scale == "log" else np.linspace
+    places = spaced(float(low), float(high), steps)
     values = [low, *(float(f"{value:.{_DIGITS}g}") for value in places[1:-1]), high]
     whole = isinstance(low, int) and isinstance(high, int)
     return [int(value) if whole and float(value).is_integer() else float(value) for value in values]

@@ -17,7 +17,7 @@ import numpy as np
 
 from flare.records.run import RunNumbers
 from flare.report.curves import time_to_accuracy_s, times_of_tests
-from flare.report.paired import By, accuracy_then
+from flare.types import Floats
 from flare.units import human
 
 
@@ -96,7 +96,8 @@ class Outcome:
 
     time_s     simulated time to the target, nan where it was not reached within the time
     energy_j   what all devices spent to the target, or in the whole run where it was not reached
-    accuracy   test accuracy at the end of the time; of a run that diverged, that of guessing
+    accuracy   test accuracy at the last test within the time, or at the end where there was none; of a run that
+               diverged within the time, that of guessing
     best       the best test accuracy within the time, nan where there was no test
     """
 
@@ -125,9 +126,10 @@ def outcome_of(run: RunNumbers, aim: Aim) -> Outcome:
     time_s = time_to_accuracy_s(run, aim.target)
     if not time_s <= aim.within_s:
         time_s = math.nan
-    tests = times_of_tests(run) <= aim.within_s
-    accuracies = run.of_round["test_accuracy"][run.evaluated][tests]
-    accuracy = accuracy_then(run, By.TIME, aim.within_s)
+    accuracies = _accuracies_by(run, aim.within_s)
+    accuracy = run.final_accuracy
+    if len(accuracies) and not _diverged_by(run, aim.within_s):
+        accuracy = float(accuracies[-1])
     return Outcome(
         run.config.seed,
         run.status if run.ended else "stopped",
@@ -135,7 +137,7 @@ def outcome_of(run: RunNumbers, aim: Aim) -> Outcome:
         run.clock_s,
         time_s,
         _energy_j(run, time_s),
-        run.final_accuracy if math.isnan(accuracy) else accuracy,
+        accuracy,
         float(accuracies.max()) if len(accuracies) else math.nan,
     )
 
@@ -148,10 +150,19 @@ def _energy_j(run: RunNumbers, until_s: float) -> float:
 
 def accuracy_by(run: RunNumbers, time_s: float) -> float:
     """Test accuracy at the last test by then; 0 of a run that has diverged by then, nan where there was no test."""
-    if run.diverged and run.clock_s <= time_s:
+    if _diverged_by(run, time_s):
         return 0.0
-    tested = np.flatnonzero(times_of_tests(run) <= time_s)
-    return float(run.of_round["test_accuracy"][run.evaluated[tested[-1]]]) if len(tested) else math.nan
+    accuracies = _accuracies_by(run, time_s)
+    return float(accuracies[-1]) if len(accuracies) else math.nan
+
+
+def _diverged_by(run: RunNumbers, time_s: float) -> bool:
+    return run.diverged and run.clock_s <= time_s
+
+
+def _accuracies_by(run: RunNumbers, time_s: float) -> Floats:
+    """Test accuracies of a run up to a time."""
+    return np.asarray(run.of_round["test_accuracy"][run.evaluated][times_of_tests(run) <= time_s])
 
 
 def score_of(outcomes: Sequence[Outcome], aim: Aim) -> Score:

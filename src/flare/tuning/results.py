@@ -27,8 +27,9 @@ def trial_columns(tuning: Tuning, trials: Sequence[Trial]) -> Columns:
     """One row a trial.
 
     trial, status, (searched settings, empty where one has no meaning), time_to_target_s and energy_to_target_j (means
-    over the seeds, where all reached the target), test_accuracy (at the end) and best_accuracy (means), num_reached
-    and num_diverged of the seeds, rounds of all runs together, same_as (an earlier trial with the very settings), why.
+    over the seeds, where all reached the target), test_accuracy (at the last test within the time) and best_accuracy
+    (means), num_reached and num_diverged of the seeds, rounds of all runs together, same_as (an earlier trial with the
+    very settings), why.
     """
     aim = tuning.aim
     columns: Columns = {
@@ -43,8 +44,6 @@ def trial_columns(tuning: Tuning, trials: Sequence[Trial]) -> Columns:
         "test_accuracy": [_mean(trial, "accuracy") for trial in trials],
         "best_accuracy": [_mean(trial, "best") for trial in trials],
     }
-    if not aim.has_target:
-        del numbers["time_to_target_s"], numbers["energy_to_target_j"]
     columns |= {name: np.array(values, dtype=np.float64) for name, values in numbers.items()}
     whole = {
         "num_reached": [sum(each.reached for each in trial.outcomes) for trial in trials],
@@ -52,6 +51,9 @@ def trial_columns(tuning: Tuning, trials: Sequence[Trial]) -> Columns:
         "rounds": [sum(each.rounds for each in trial.outcomes) for trial in trials],
     }
     columns |= {name: np.array(values, dtype=np.int64) for name, values in whole.items()}
+    if not aim.has_target:
+        for name in ("time_to_target_s", "energy_to_target_j", "num_reached"):
+            del columns[name]
     columns["same_as"] = texts([str(trial.same_as) if trial.same_as >= 0 else "" for trial in trials])
     columns["why"] = texts([trial.why for trial in trials])
     return columns

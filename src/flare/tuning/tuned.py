@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+import torch
+
 from flare.config import MAX_SEEDS, Config
 from flare.research import Runs, load
 from flare.research.arguments import ConfigLike, config_of
@@ -170,6 +172,7 @@ def _all_trials(tuning: Tuning, how: Carrying, told: Callable[[Sequence[Trial]],
     return trials
 
 
+@torch.inference_mode(mode=False)  # also where the caller has turned it on, as for `flare.simulate`
 def tune(
     config: ConfigLike = None,
     *,

@@ -29,15 +29,18 @@ over for the next in order.
 BN2-C. The bits that the channel carries are those of an even share B/K of the band between computing and deadline. The
 base station does not have the entries of an update, so what compression leaves of its norm is estimated as if they were
 normally distributed: of d entries the q largest hold the share 2 (z phi(z) + Phi(-z)) of the energy, where
-2 Phi(-z) = q/d. d is payload_bits / 32, the entries of an update that is sent as it is.
+2 Phi(-z) = q/d. d is payload_bits / 32, the entries of an update that is sent as it is, or `num_entries`: where updates
+are coded, a run puts the weights of its model there.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
+from flare.config.option import Limits
 from flare.scheduling.admission import admit
 from flare.scheduling.baselines import Number
 from flare.scheduling.history import History
@@ -52,6 +55,11 @@ from flare.wireless.rate import LN2, rate_bps
 
 BITS_OF_AN_ENTRY = 32.0
 BITS_OF_A_KEPT_ENTRY = 33.0
+Entries = Annotated[
+    int | None,
+    "entries of an update; none: those of the model where updates are coded, otherwise payload / 32 bits",
+    Limits(at_least=1),
+]
 
 
 @policy("amiri-bc")
@@ -118,11 +126,12 @@ def amiri_bn2_c(
     rng: np.random.Generator,
     num_selected: Number = 10,
     norms: Asked = LAST,
+    num_entries: Entries = None,
 ) -> Indices:
     """Amiri BN2-C: the largest updates after compression to what the channel carries."""
     norm = _norms(history, probed, norms)
     known = np.where(np.isinf(norm), 0.0, norm)
-    left = np.where(np.isinf(norm), np.inf, known * kept_norm(problem, num_selected))
+    left = np.where(np.isinf(norm), np.inf, known * kept_norm(problem, num_selected, num_entries))
     return admit(problem, _largest(shuffled(problem, rng, norm), left), max_devices=num_selected)
 
 
@@ -132,14 +141,18 @@ def _norms(history: History, probed: Probed, source: str) -> Floats:
     return unseen_first(history.update_norm) if source == LAST else np.nan_to_num(probed.norm, nan=0.0)
 
 
-def kept_norm(problem: RoundProblem, sharing: int) -> Floats:
-    """The share of its norm that an update keeps when it is compressed to what the device's channel carries on an even
-    share of the band among `sharing` devices, shape (devices,)."""
+def kept_norm(problem: RoundProblem, sharing: int, num_entries: int | None = None) -> Floats:
+    """The share of its norm that an update of so many entries (None: as its payload says) keeps when it is compressed
+    to what the device's channel carries on an even share of the band among `sharing` devices, shape (devices,)."""
     share_hz = np.full(problem.num_devices, problem.usable_hz / min(sharing, problem.num_devices))
     slack_s = np.maximum(problem.finish_by(problem.deadline_s) - problem.compute_s, 0.0)
     bits = rate_bps(share_hz, problem.snr_hz) * slack_s
-    entries = np.maximum(np.floor(problem.payload_bits / BITS_OF_AN_ENTRY), 1.0)
-    whole = bits >= problem.payload_bits
+    if num_entries is None:
+        uncoded_bits = problem.payload_bits
+    else:
+        uncoded_bits = np.full(problem.num_devices, BITS_OF_AN_ENTRY * num_entries)
+    entries = np.maximum(np.floor(uncoded_bits / BITS_OF_AN_ENTRY), 1.0)
+    whole = bits >= uncoded_bits
     return np.where(whole, 1.0, np.sqrt(energy_share(kept_entries(bits, entries) / entries)))
 
 

@@ -17,8 +17,8 @@ Setting its derivatives to zero gives q_i in proportion to a_i / sqrt(t_i - c), 
 The left side rises from 0 without end, so that there is one such c: this is the minimum (derived here; the authors
 search over a grid of round times). With beta / alpha = 0, q_i is in proportion to p_i G_i / sqrt(t_i).
 
-K is `num_selected`, p_i `history.num_samples` as a share, G_i the norm of the last update that arrived, for a device
-that has not sent the largest of them, and t_i computing and sending on an even share B/K of the band.
+K is `num_selected`, p_i `history.num_samples` as a share, G_i the norm of the last update that arrived (for a device
+that has not sent the largest of them, and never 0: for one whose update was nothing the least), and t_i computing and sending on an even share B/K of the band.
 
 beta / alpha is `beta_over_alpha`. The authors estimate it with two pilot runs from the same start, one with q_i = 1/N
 and one with q_i = p_i (`sampling`), which `flare.research.luo_pilots` does. A run that uses its result pays for them:
@@ -31,6 +31,7 @@ The paper has no deadline, and no devices that must send: see `flare.scheduling.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -144,19 +145,19 @@ def probabilities(size: Floats, time_s: Floats, beta_over_alpha: float) -> Float
     own, own_s = size[able] / largest, time_s[able]
     beta_over_alpha = min(beta_over_alpha / largest / largest, _MOST)
     least_s = float(own_s.min())
-    later_s = own_s - least_s
+    later_root = np.sqrt(own_s - least_s)
 
-    def unscaled(room_s: float) -> Floats:
-        """a_i / sqrt(t_i - c), where `room_s` is min t - c."""
-        return np.asarray(own / np.sqrt(later_s + room_s))
+    def unscaled(root: float) -> Floats:
+        """a_i / sqrt(t_i - c), where `root` is sqrt(min t - c), whose square may be too small for a double."""
+        return np.asarray(own / np.hypot(later_root, root))
 
-    room_s = least_s
+    root = math.sqrt(least_s)
     if beta_over_alpha > 0.0:
-        squared = float(own[own_s.argmin()]) ** 2  # the quickest device alone gives the lower end
-        low_s = least_s * squared / (squared + beta_over_alpha)
-        room_s = falling_root(
-            lambda room: (least_s - room) * float(unscaled(room).sum()) ** 2 - beta_over_alpha, low_s, least_s
+        quickest = float(own[own_s.argmin()])  # alone, it gives the lower end
+        low = root * quickest / math.hypot(quickest, math.sqrt(beta_over_alpha))
+        root = falling_root(
+            lambda root: (least_s - root * root) * float(unscaled(root).sum()) ** 2 - beta_over_alpha, low, root
         )
     answer = np.zeros(len(size))
-    answer[able] = unscaled(room_s) / unscaled(room_s).sum()
+    answer[able] = unscaled(root) / unscaled(root).sum()
     return answer

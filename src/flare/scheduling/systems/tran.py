@@ -121,7 +121,8 @@ def least_cost(
     the bands of that."""
     left_s = np.maximum(np.minimum(soonest_s, due_s) - workers.cycles / workers.max_cpu_hz, _LEAST_S)
     soonest = RoundPlan(soonest_s, workers.max_cpu_hz, left_s, soonest_hz)
-    if _hurries(workers, soonest, due_s > soonest_s, kappa):
+    held = due_s > soonest_s
+    if not held.any() or _hurries(workers, soonest, held, kappa):  # nobody: then all are due by the earliest end
         return soonest
     price, before, before_s = _first_price(workers, np.minimum(2.0 * soonest_s, due_s), total_hz), None, due_s
 

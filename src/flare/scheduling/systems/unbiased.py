@@ -1,6 +1,9 @@
 """What sampling rules share: each device is drawn with some probability and its update is weighed so that on average
 the sum is sum_i p_i update_i over *all* devices, p_i = n_i / n its share of the samples.
 
+That is of updates which do not depend on who else was drawn. With a method whose devices step by what the others do
+(`flare`: tau_bar is that of the round; `fednova`, `fedlin`) the average is another one.
+
 That holds only if everybody who is drawn also sends. So the round lasts as long as those drawn take, whatever the
 deadline (`Choice.deadline_s`); with the option `wait` off they are drawn among the devices that can meet the deadline,
 and one that does not fit beside those drawn before it is left out: the average is then no longer that of all.

@@ -16,7 +16,8 @@ Which set: their OCEAN-P sorts devices by q_i / h_i^2 and tries the first 1, 2, 
 differ in nothing else. Here they also differ in time left, payload and power, so that the best set is looked for by
 prices of the band (`best_group`); where they differ in q_i / h_i^2 alone, the two are the same. The search mostly ends
 with a proof that no set is better, and else after some sets with the best of them. Which of the two it was is not told:
-the bound of a schedule is one on P2's objective, and this is another.
+the bound of a schedule is one on P2's objective, and this is another. In whole blocks the bands of that set are rounded,
+and who is worth least then is left out as long as that is better: nothing is proven there.
 
 What holds of the budgets. q_i grows by at least E_i - H_i / T, so that after n rounds device i has spent at most
 n H_i / T + q_i: always. And q_i is bounded: nobody is taken whose q_i E_i is above V eta_t (without it the set would be
@@ -38,6 +39,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flare.config.option import Limits
 from flare.scheduling.hardware import Hardware
@@ -45,8 +47,8 @@ from flare.scheduling.orders import canonical, remembered
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
 from flare.scheduling.systems.best_group import best_group
-from flare.scheduling.systems.lowered_power import LEAST_POWER, Senders, whole_blocks
-from flare.types import Floats
+from flare.scheduling.systems.lowered_power import LEAST_POWER, Senders, least_energy, whole_blocks
+from flare.types import Floats, Indices
 from flare.wireless.rate import bandwidth_for
 
 _MOST_WORTH = 1e150
@@ -54,6 +56,7 @@ _MOST_WORTH = 1e150
 _LEAST_QUEUE = 1e-6  # of the allowance of a round
 _DEFAULT_SHARE = 0.1  # of sending at full power all the time
 _POSITIVE = Limits(above=0.0)
+_MAX_LEFT_OUT = 8  # devices of which it is tried whether the others do better without it
 _ROUNDS = Limits(at_least=1.0, finite=False)
 WITHOUT_A_RUN = 100
 """The horizon where nobody says how many rounds there are."""
@@ -103,10 +106,11 @@ def xu(
         forced=np.isin(able, problem.must),
         max_devices=problem.device_limit,
     )
-    selected, bandwidth_hz = able[best.members], best.bandwidth_hz
+    members, bandwidth_hz = best.members, best.bandwidth_hz
+    if members.size and problem.block_hz is not None:
+        members, bandwidth_hz = _in_blocks(problem, senders.of(able), worths, members, np.isin(able, problem.must))
+    selected = able[members]
     group = senders.of(selected)
-    if selected.size and problem.block_hz is not None and problem.num_blocks is not None:
-        bandwidth_hz = whole_blocks(group, bandwidth_hz, problem.block_hz, problem.num_blocks)
     used_j = np.zeros(problem.num_devices)
     used_j[selected] = group.energy_j(bandwidth_hz) * unit_j + computing_j[selected]
     told = {
@@ -118,6 +122,32 @@ def xu(
         return Choice(memory=told)
     power_w = hardware.power_w[selected] * np.maximum(group.power_share(bandwidth_hz), LEAST_POWER)
     return Choice(selected, memory=told, bandwidth_hz=bandwidth_hz, power_w=power_w)
+
+
+def _in_blocks(
+    problem: RoundProblem, senders: Senders, worths: Floats, members: Indices, forced: NDArray[np.bool_]
+) -> tuple[Indices, Floats]:
+    """Of a group in whole blocks those who send, and their bands: one of those who are worth least is left out as long
+    as that is better."""
+    assert problem.block_hz is not None
+    assert problem.num_blocks is not None
+    block_hz, num_blocks = problem.block_hz, problem.num_blocks
+
+    def divided(members: Indices) -> tuple[Indices, Floats, Floats]:
+        group, bandwidth_hz = senders.of(members), np.zeros(0)
+        if members.size:
+            bandwidth_hz = whole_blocks(group, least_energy(group, problem.usable_hz), block_hz, num_blocks)
+        return members, bandwidth_hz, worths[members] - group.cost * group.energy_j(bandwidth_hz)
+
+    best = divided(members)
+    while True:
+        members, bandwidth_hz, value = best
+        may_go = np.flatnonzero(~forced[members])
+        least = may_go[np.argsort(value[may_go], kind="stable")][:_MAX_LEFT_OUT]
+        tried = max((divided(np.delete(members, at)) for at in least), key=lambda each: math.fsum(each[2]), default=best)
+        if math.fsum(tried[2]) <= math.fsum(value):
+            return members, bandwidth_hz
+        best = tried
 
 
 def _senders(problem: RoundProblem, hardware: Hardware, cost: Floats, unit_j: float) -> Senders:
