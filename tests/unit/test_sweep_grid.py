@@ -125,7 +125,10 @@ def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
         ('[zip]\n"run.rounds" = [1, 2]\n"seed.x" = [1]', "run.rounds has 2, seed.x has 1 values"),
         ('[set]\n"run.rounds" = 3\n[product]\n"run.rounds" = [3]', "run.rounds is in [set] and in [product]"),
         ('[product]\n"run.rounds" = [3]\nrun.rounds = [4]', "[product] has run.rounds twice"),
-        (OWN_OPTIONS + '[set]\n"scheduling.options.max_devices" = 1', "in [zip] as a whole, and scheduling.options.max"),
+        (
+            OWN_OPTIONS + '[set]\n"scheduling.options.max_devices" = 1',
+            "in [zip] as a whole, and scheduling.options.max",
+        ),
         (OWN_OPTIONS + '[product]\n"scheduling.options.max_devices" = [1]', "give max_devices in each table of sched"),
         ('[product]\n"learning.options" = [{}]\n"learning.options.inner" = ["flare"]', "in [product] as a whole, and"),
         ('[product]\n"run.rounds" = [3]\n"run.rounds" = [4]', "is not valid TOML"),
@@ -142,7 +145,10 @@ def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
         ('[product]\n"run.rounds" = { from = 1, to = 9 }', "it lacks one of them"),
         ('[product]\n"run.rounds" = { from = 1, to = 9, step = 3 }', "it has 'step'"),
         ('[product]\n"run.rounds" = { from = 1, to = "9", steps = 3 }', 'to is the text "9"'),
-        ('[product]\n"run.rounds" = { from = 1, to = 1' + 400 * "0" + ", steps = 3 }", "must be a number of at most 1e+300"),
+        (
+            '[product]\n"run.rounds" = { from = 1, to = 1' + 400 * "0" + ", steps = 3 }",
+            "must be a number of at most 1e+300",
+        ),
         ('[product]\n"run.rounds" = { from = 1, to = nan, steps = 3 }', "to is nan, and must be a number of at most"),
         ('[product]\n"run.rounds" = { from = 1, to = 9, steps = 1 }', "steps is 1, and must be a whole number from 2"),
         ('[product]\n"learning.local_lr" = { from = 0, to = 1, steps = 3, scale = "log" }', "above 0 on the scale log"),

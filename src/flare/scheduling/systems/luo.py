@@ -18,7 +18,8 @@ The left side rises from 0 without end, so that there is one such c: this is the
 search over a grid of round times). With beta / alpha = 0, q_i is in proportion to p_i G_i / sqrt(t_i).
 
 K is `num_selected`, p_i `history.num_samples` as a share, G_i the norm of the last update that arrived (for a device
-that has not sent the largest of them, and never 0: for one whose update was nothing the least), and t_i computing and sending on an even share B/K of the band.
+that has not sent the largest of them, and never 0: for one whose update was nothing the least), and t_i computing and
+sending on an even share B/K of the band.
 
 beta / alpha is `beta_over_alpha`. The authors estimate it with two pilot runs from the same start, one with q_i = 1/N
 and one with q_i = p_i (`sampling`), which `flare.research.luo_pilots` does. A run that uses its result pays for them:

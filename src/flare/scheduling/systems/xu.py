@@ -144,7 +144,9 @@ def _in_blocks(
         members, bandwidth_hz, value = best
         may_go = np.flatnonzero(~forced[members])
         least = may_go[np.argsort(value[may_go], kind="stable")][:_MAX_LEFT_OUT]
-        tried = max((divided(np.delete(members, at)) for at in least), key=lambda each: math.fsum(each[2]), default=best)
+        tried = max(
+            (divided(np.delete(members, at)) for at in least), key=lambda each: math.fsum(each[2]), default=best
+        )
         if math.fsum(tried[2]) <= math.fsum(value):
             return members, bandwidth_hz
         best = tried
