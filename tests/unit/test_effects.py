@@ -91,7 +91,7 @@ def test_runs_that_go_on_are_not_compared_with_those_that_have_ended(runs: list[
         np.mean([accuracy(d, 1, seed) for d in range(2) for seed in SEEDS])
     )
     first, _ = effect_sections(FACTORS, found, target=0.5)
-    assert "Of 18 runs 6 do not count here" in first.text
+    assert "Of 18 runs that were begun 6 do not count here" in first.text
     assert [differences_in_words(deadline, place) for place in range(3)] == [("–", "–")] * 3
     assert left_out(FACTORS, runs) == ""
 
@@ -112,6 +112,45 @@ def test_the_time_to_a_target_is_that_of_the_first_test_that_reaches_it(record: 
     assert time_to_accuracy_s(made, 0.61) == 14.0
     assert math.isnan(time_to_accuracy_s(made, 0.8))
     assert math.isnan(time_to_accuracy_s(made, 0.0))
+
+
+def ending(record: RoundRecord, seed: int, at_round: int | None) -> RunNumbers:
+    """A run that ends at 50 % after so many rounds, more sharply the later; or misses it."""
+    tests = [0.1] * 5 if at_round is None else [*([0.1] * at_round), 0.5 + 0.05 * at_round]
+    made = run(record, seed, list(tests), "finished" if at_round is None else "reached")
+    return replace(made, config=override(made.config, ["run.target_accuracy=0.5"]))
+
+
+def test_runs_that_end_at_a_target_are_compared_by_their_time_to_it(record: RoundRecord) -> None:
+    """The quickest value has the lowest accuracy at its end, and one that misses it with a seed is behind all."""
+    rounds_of = {(0, 0): 3, (0, 1): 4, (1, 0): 1, (1, 1): 2, (2, 0): 0, (2, 1): None}
+    made = [
+        SweptRun(ending(record, seed, rounds if seed == 3 or rounds is not None else 1), levels)
+        for levels, rounds in rounds_of.items()
+        for seed in SEEDS
+    ]
+    deadline, policy = effects_of(FACTORS, made, target=0.5)
+    assert deadline.by_time
+    assert deadline.winner == 1
+    assert [level.num_reached for level in deadline.levels] == [6, 6, 5]
+    slower, best, misses = deadline.levels
+    assert (slower.measure.mean, best.measure.mean, best.difference) == (13.5, 11.5, None)
+    assert slower.difference is not None
+    assert (slower.difference.mean, slower.won, slower.pairs) == (2.0, 0, 6)
+    assert misses.difference is not None
+    assert (misses.won, misses.pairs) == (5, 5)  # of the pairs that both reach it
+    assert differences_in_words(deadline, 0) == ("+2 s [+2, +2]", "0 of 6")
+    assert policy.winner == 0
+    first, second = effect_sections(FACTORS, made, target=0.5)
+    assert [panel.title for panel in (first.panels[0], *second.panels)] == [
+        "Time to 50 % along wireless.deadline_s",
+        "Difference to the best value of scheduling.policy with learning.method",
+    ]
+    assert "differences to the best value, in time to 50 % test accuracy" in first.text
+    assert "difference, time" in first.after
+    assert all("<svg" in panel_html(panel) for panel in (*first.panels, *second.panels))
+    told, _ = effects_of(FACTORS, made, target=0.4)  # no run ends there: accuracies are compared
+    assert not told.by_time
 
 
 def test_a_setting_with_one_value_has_no_effect(runs: list[SweptRun]) -> None:

@@ -155,17 +155,20 @@ def _write(grid: Grid, tasks: Sequence[Task], target: float, out: Path, *, as_js
 
 def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float) -> None:
     """Print a table for each swept setting."""
-    from flare.report.effect_sections import differences_in_words, left_out
-    from flare.report.effects import effects_of
+    from flare.report.effect_sections import difference_headings, differences_in_words, left_out
+    from flare.report.effects import effects_of, ends_at
     from flare.report.run_words import percent
     from flare.research.sweep_results import swept_runs
 
     begun = swept_runs(grid, runs)
     for effect in effects_of(grid.factors, begun, target):
+        if not any(level.num_runs for level in effect.levels):
+            say(f"Of {effect.factor.name} nothing can be told yet.")
+            continue
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         reached = [f"time to {100.0 * target:g} %", "reached"] if target else []
         table.add_column(effect.factor.name, overflow="fold")
-        for heading in ("final accuracy", "difference, points", "won", *reached, "runs"):
+        for heading in ("final accuracy", *difference_headings(effect), *reached, "runs"):
             table.add_column(heading, justify="right", no_wrap=True)
         for place, level in enumerate(effect.levels):
             times = [human(level.to_target_s, "s", 3), f"{level.num_reached} of {level.num_runs}"] if target else []
@@ -177,5 +180,10 @@ def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float)
         "in nothing else, with their 95 % interval over the seeds."
         + (" Times to the target are of the runs that reached it, as finely as they were tested." if target else "")
     )
+    if ends_at(begun, target):
+        say(
+            f"All runs end at {100.0 * target:g} % (run.target_accuracy), so that they are compared by their time to "
+            "it: final accuracies only tell by how much each went past it."
+        )
     if missed := left_out(grid.factors, begun):
         say(missed)

@@ -4,13 +4,16 @@ Two runs are a pair where they have the same seed and the same values of all oth
 not finished only runs count that came to their end and have partners at all values of the setting: others would be
 compared after fewer rounds, or with other seeds and settings. Differences are first averaged over those other settings,
 then over the seeds, so that an interval tells of seeds, which are independent, and not of settings, which are not.
+
+Runs are compared by their final test accuracy; where all of them end at a test accuracy (`run.target_accuracy`), that
+only tells by how much each went past it, and they are compared by their time to it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -39,13 +42,15 @@ class LevelEffect:
     """What a value of a setting comes to, on average over the other settings.
 
     accuracy     final test accuracy, over the seeds; a run that diverged counts as guessing
-    difference   of it to that of the best value, over the pairs; None for the best value itself
+    measure      what values are compared by: the accuracy, or the time to the target of the runs that reach it
+    difference   of that to the best value's, over the pairs; None for the best value itself
     won          in how many of `pairs` it is ahead of the best value
     to_target_s  time to the target accuracy on the clock of the runs, of the runs that reach it
     """
 
     label: str
     accuracy: Estimate
+    measure: Estimate
     difference: Estimate | None
     won: int
     pairs: int
@@ -63,26 +68,44 @@ _SAME = 1e-12  # accuracies that differ by less are the same, but for rounding
 @final
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What a swept setting does; `levels` in the order of the sweep."""
+    """What a swept setting does; `levels` in the order of the sweep, `by_time` where they are compared by the time to
+    the target."""
 
     factor: Factor
     levels: tuple[LevelEffect, ...]
+    by_time: bool
 
     @property
     def best(self) -> int:
-        """The number of the value with the best mean accuracy; -1 where no accuracy is known."""
-        means = [level.accuracy.mean for level in self.levels]
-        return int(np.nanargmax(means)) if np.isfinite(means).any() else -1
+        """The number of the best value: by the mean of what they are compared by, of times after the number of runs
+        that miss the target; -1 where nothing is known."""
+        known = [place for place, level in enumerate(self.levels) if level.measure.count]
+        return min(known, key=lambda place: _rank(self.levels[place], by_time=self.by_time), default=-1)
 
     def as_good_as_best(self) -> list[bool]:
-        """Of each value, whether its mean accuracy is that of the best value; the best is one of them."""
-        most = max((level.accuracy.mean for level in self.levels if level.accuracy.count), default=math.nan)
-        return [math.isclose(level.accuracy.mean, most, rel_tol=0.0, abs_tol=_SAME) for level in self.levels]
+        """Of each value, whether it is as good as the best one; the best is one of them."""
+        best = self.levels[self.best] if self.best >= 0 else None
+        return [best is not None and _is_same(level, best, by_time=self.by_time) for level in self.levels]
 
     @property
     def winner(self) -> int:
         """The number of the value that is better than all others; -1 where there is none."""
         return self.best if sum(self.as_good_as_best()) == 1 else -1
+
+
+def _rank(level: LevelEffect, *, by_time: bool) -> tuple[int, float]:
+    """The less, the better."""
+    return (level.num_runs - level.num_reached, level.measure.mean) if by_time else (0, -level.measure.mean)
+
+
+def _is_same(level: LevelEffect, best: LevelEffect, *, by_time: bool) -> bool:
+    (missed, value), (missed_by_best, best_value) = (_rank(each, by_time=by_time) for each in (level, best))
+    return missed == missed_by_best and math.isclose(value, best_value, rel_tol=0.0, abs_tol=_SAME)
+
+
+def ends_at(runs: Sequence[SweptRun], target: float) -> bool:
+    """Whether all runs end at a test accuracy."""
+    return target > 0.0 and all(each.run.config.run.target_accuracy == target for each in runs)
 
 
 def effects_of(factors: Sequence[Factor], runs: Sequence[SweptRun], target: float) -> list[Effect]:
@@ -114,49 +137,65 @@ def num_without_partners(factors: Sequence[Factor], runs: Sequence[SweptRun]) ->
     return sum(id(each) not in heard for each in runs)
 
 
-def mean_accuracy(runs: Sequence[SweptRun]) -> Estimate:
-    """The final accuracy of runs, over their settings first, then over their seeds."""
-    return _over_seeds({(each.levels, each.run.config.seed): each.run.final_accuracy for each in runs})
+def measured(runs: Sequence[SweptRun], time_to: float = 0.0) -> Estimate:
+    """The final accuracy of runs, or of those that reach a test accuracy the time to it, over their settings first,
+    then over their seeds."""
+    return _over_seeds(
+        {
+            (each.levels, each.run.config.seed): value
+            for each in runs
+            if math.isfinite(value := _measure_of(each.run, time_to))
+        }
+    )
+
+
+def _measure_of(run: RunNumbers, time_to: float) -> float:
+    return time_to_accuracy_s(run, time_to) if time_to else run.final_accuracy
 
 
 def _effect(place: int, factor: Factor, runs: Sequence[SweptRun], target: float) -> Effect:
+    by_time = ends_at(runs, target)
     of_level = [{pair: each.run for pair, each in found.items()} for found in with_partners(place, factor, runs)]
-    accuracies = [{pair: run.final_accuracy for pair, run in found.items()} for found in of_level]
-    means = [_over_seeds(found) for found in accuracies]
-    known = [mean.mean if mean.count else -math.inf for mean in means]
-    best = accuracies[int(np.argmax(known))]
-    return Effect(
-        factor,
-        tuple(
-            _level(level_text(factor, level), list(of_level[level].values()), accuracies[level], best, mean, target)
-            for level, mean in enumerate(means)
-        ),
-    )
+    told = [_level(level_text(factor, level), found, target, by_time=by_time) for level, found in enumerate(of_level)]
+    best = Effect(factor, tuple(told), by_time).best
+    against = [
+        one if place == best or best < 0 else _against(one, found, of_level[best], target if by_time else 0.0)
+        for place, (one, found) in enumerate(zip(told, of_level, strict=True))
+    ]
+    return Effect(factor, tuple(against), by_time)
 
 
-def _level(
-    label: str,
-    runs: Sequence[RunNumbers],
-    ours: Mapping[Pair, float],
-    best: Mapping[Pair, float],
-    accuracy: Estimate,
-    target: float,
-) -> LevelEffect:
-    apart = {pair: ours[pair] - best[pair] for pair in ours if pair in best}
-    to_target_s = [each for each in (time_to_accuracy_s(run, target) for run in runs) if math.isfinite(each)]
+def _level(label: str, of_pair: Mapping[Pair, RunNumbers], target: float, *, by_time: bool) -> LevelEffect:
+    """What a value comes to, not yet beside the best one."""
+    runs = list(of_pair.values())
+    to_target_s = {pair: time_to_accuracy_s(run, target) for pair, run in of_pair.items()}
+    reached_s = {pair: time_s for pair, time_s in to_target_s.items() if math.isfinite(time_s)}
+    accuracy = _over_seeds({pair: run.final_accuracy for pair, run in of_pair.items()})
     return LevelEffect(
-        label,
-        accuracy,
-        None if ours is best else _over_seeds(apart),
-        sum(each > 0.0 for each in apart.values()),
-        len(apart),
-        len(runs),
-        sum(run.diverged for run in runs),
-        _mean([run.clock_s for run in runs]),
-        _mean(to_target_s),
-        len(to_target_s),
-        _mean([float(run.round_energy_j().sum()) for run in runs]),
+        label=label,
+        accuracy=accuracy,
+        measure=_over_seeds(reached_s) if by_time else accuracy,
+        difference=None,
+        won=0,
+        pairs=len(runs),
+        num_runs=len(runs),
+        num_diverged=sum(run.diverged for run in runs),
+        clock_s=_mean([run.clock_s for run in runs]),
+        to_target_s=_mean(list(reached_s.values())),
+        num_reached=len(reached_s),
+        energy_j=_mean([float(run.round_energy_j().sum()) for run in runs]),
     )
+
+
+def _against(
+    one: LevelEffect, ours: Mapping[Pair, RunNumbers], best: Mapping[Pair, RunNumbers], time_to: float
+) -> LevelEffect:
+    """A value beside the best one: by the final accuracy of their runs, or by the time to a test accuracy of the pairs
+    that both reach it."""
+    apart = {pair: _measure_of(run, time_to) - _measure_of(best[pair], time_to) for pair, run in ours.items()}
+    known = {pair: each for pair, each in apart.items() if math.isfinite(each)}
+    ahead = sum(each < 0.0 if time_to else each > 0.0 for each in known.values())
+    return replace(one, difference=_over_seeds(known), won=ahead, pairs=len(known))
 
 
 def _over_seeds(values: Mapping[Pair, float]) -> Estimate:

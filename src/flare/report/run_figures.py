@@ -153,7 +153,7 @@ def lines(
     if x_label in WHOLE:
         at_whole_numbers(axes)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.grid()
+    axes.grid(visible=True)
     return figure
 
 
@@ -295,7 +295,7 @@ def counts_by_kind(y_label: str, rounds: int, kinds: Mapping[str, Indices]) -> F
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     at_whole_numbers(axes)
     axes.set(xlabel=ROUND, ylabel=y_label, xlim=(0.5, max(1, rounds) + 0.5), ylim=(0.0, 1.08 * max(1.0, below.max())))
-    axes.grid(axis="y")
+    axes.grid(visible=True, axis="y")
     figure.legend(loc="outside lower center", fontsize=_key_size())
     return figure
 
@@ -361,7 +361,7 @@ def _rows(labels: Sequence[str], *, extra_in: float = 0.0, min_in: float = ROW_I
     axes.set_yticks(range(len(labels)), list(map(_in_row, labels)), parse_math=False, linespacing=0.95)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
+    axes.grid(visible=True, axis="x")
     return figure, axes
 
 

@@ -90,6 +90,16 @@ def points(apart: Estimate) -> str:
     return mean.replace("-", "−")
 
 
+def seconds_apart(apart: Estimate) -> str:
+    """A difference in seconds with its 95 % interval, as a person writes it."""
+    if not apart.count:
+        return "–"
+    mean = f"{apart.mean:+.3g} s"
+    if not math.isnan(apart.half):
+        mean += f" [{apart.mean - apart.half:+.3g}, {apart.mean + apart.half:+.3g}]"
+    return mean.replace("-", "−")
+
+
 def interval_note(groups: Sequence[Group]) -> str:
     """What ± stands for, or why there is none."""
     if any(len(group.runs) >= MIN_SEEDS for group in groups):

@@ -103,7 +103,7 @@ def importance(shares: Mapping[str, float]) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the differences between trials")
-    axes.grid(axis="x")
+    axes.grid(visible=True, axis="x")
     return figure
 
 
@@ -165,5 +165,5 @@ def _finish(figure: Figure, axes: Axes, values: Floats, percent: bool) -> None:
         axes.yaxis.set_minor_formatter(_minor(known.max() / known.min()))
     if not len(known):
         axes.set_yticks([])
-    axes.grid()
+    axes.grid(visible=True)
     figure.legend(loc="outside lower center", ncols=5, fontsize=8.0, handlelength=1.2, columnspacing=1.2)

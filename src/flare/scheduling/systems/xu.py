@@ -16,8 +16,8 @@ Which set: their OCEAN-P sorts devices by q_i / h_i^2 and tries the first 1, 2, 
 differ in nothing else. Here they also differ in time left, payload and power, so that the best set is looked for by
 prices of the band (`best_group`); where they differ in q_i / h_i^2 alone, the two are the same. The search mostly ends
 with a proof that no set is better, and else after some sets with the best of them. Which of the two it was is not told:
-the bound of a schedule is one on P2's objective, and this is another. In whole blocks the bands of that set are rounded,
-and who is worth least then is left out as long as that is better: nothing is proven there.
+the bound of a schedule is one on P2's objective, and this is another. In whole blocks the bands of that set are
+rounded, and somebody is left out as long as the others are worth more then: nothing is proven there.
 
 What holds of the budgets. q_i grows by at least E_i - H_i / T, so that after n rounds device i has spent at most
 n H_i / T + q_i: always. And q_i is bounded: nobody is taken whose q_i E_i is above V eta_t (without it the set would be
