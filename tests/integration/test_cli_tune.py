@@ -177,7 +177,7 @@ def test_killed_when_a_batch_is_over_and_not_yet_written_down(
 ) -> None:
     """All its runs are further then than they were when it was decided who is hopeless."""
 
-    def dying(out: Path, trials: list[Any]) -> None:
+    def dying(out: Path, trials: list[Any], seal: str) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -224,7 +224,7 @@ def test_a_damaged_list_of_trials_can_be_deleted_as_the_error_says(done: Path, w
     (out / "trials.jsonl").write_bytes((done / "trials.jsonl").read_bytes()[:-50])
     code, _, err = flare(capsys, *TUNE, "--out", "out", "--quiet")
     assert code == 2
-    assert "out/trials.jsonl: line 12 is damaged" in err
+    assert "out/trials.jsonl: line 12 is damaged, or of another tuning" in err
     assert "delete it: the same command makes it again" in err
     (out / "trials.jsonl").unlink()
     _goes_on_as_if_nothing_had_been(capsys, out, done)

@@ -25,7 +25,7 @@ from flare.tuning.judge import Judgement
 from flare.tuning.sampler import MIN_COMPLETE, START_UP, ask, importances
 from flare.tuning.sections import judged_rows, lead, search_in_words, tuning_sections, verdict
 from flare.tuning.space import Space
-from flare.tuning.study import Tuning, begin_tuning, refuse_foreign
+from flare.tuning.study import Tuning, begin_tuning, refuse_foreign, seal_of
 from flare.tuning.trial import best_of, read_trials, write_trials
 from tests.small_runs import SMALL
 
@@ -212,6 +212,7 @@ def run_with(record: RoundRecord, accuracies: list[float | None], status: str = 
     return run_of(records, START, {"status": status, "num_classes": 10}, None)
 
 
+SEAL = "5ea1" * 4
 ACCURACIES = [None, 0.2, None, 0.45, None, 0.55, None, 0.5]
 
 
@@ -293,8 +294,8 @@ def test_the_search_begins_at_the_start_and_closes_in_on_what_is_good(told: list
 
 def test_the_same_trials_give_the_same_next_ones_and_another_seed_others(told: list[Trial], tmp_path: Path) -> None:
     space = space_of(START, RATE | {"wireless.deadline_s": (0.01, 0.04)}, ["all"])
-    write_trials(tmp_path, told)
-    again = read_trials(tmp_path)
+    write_trials(tmp_path, told, SEAL)
+    again = read_trials(tmp_path, SEAL)
     assert repr(again) == repr(told)  # nan is not equal to itself
     numbers = range(40, 44)
     assert ask(space, again, numbers, seed=5).params == ask(space, told, numbers, seed=5).params
@@ -333,11 +334,11 @@ def test_the_best_is_the_first_of_the_best_score_and_no_pruned_one() -> None:
 def test_a_damaged_file_of_trials_is_an_error(tmp_path: Path, damage: str) -> None:
     (tmp_path / "trials.jsonl").write_text(damage)
     with pytest.raises(ValueError, match="is damaged"):
-        read_trials(tmp_path)
+        read_trials(tmp_path, SEAL)
 
 
 def test_an_edited_file_of_trials_is_an_error(told: list[Trial], tmp_path: Path) -> None:
-    write_trials(tmp_path, told[:3])
+    write_trials(tmp_path, told[:3], SEAL)
     file = tmp_path / "trials.jsonl"
     whole = file.read_text()
     lines = whole.splitlines(keepends=True)
@@ -345,8 +346,16 @@ def test_an_edited_file_of_trials_is_an_error(told: list[Trial], tmp_path: Path)
     for text in (*edited, lines[0] + lines[2], json.dumps({"number": 0}) + "\n"):
         assert text != whole
         file.write_text(text)
-        with pytest.raises(ValueError, match=r"line \d is damaged .*put the file back"):
-            read_trials(tmp_path)
+        with pytest.raises(ValueError, match=r"line \d is damaged, or of another tuning .*put the file back"):
+            read_trials(tmp_path, SEAL)
+
+
+def test_the_trials_of_another_tuning_are_an_error(told: list[Trial], tmp_path: Path) -> None:
+    one, more, other = (tuning_of(trials=trials, target=target) for trials, target in ((9, 0.8), (12, 0.8), (9, 0.6)))
+    write_trials(tmp_path, told, seal_of(one))
+    assert len(read_trials(tmp_path, seal_of(more))) == len(told)
+    with pytest.raises(ValueError, match="line 1 is damaged, or of another tuning"):
+        read_trials(tmp_path, seal_of(other))
 
 
 @pytest.mark.parametrize(
@@ -363,12 +372,12 @@ def test_a_trial_whose_numbers_are_none_is_an_error(
     told: list[Trial], tmp_path: Path, changes: dict[str, object]
 ) -> None:
     """Also where its line was sealed again."""
-    write_trials(tmp_path, told[:1])
+    write_trials(tmp_path, told[:1], SEAL)
     line = json.loads((tmp_path / "trials.jsonl").read_text())
     del line["check"]
-    (tmp_path / "trials.jsonl").write_bytes(sealed(line | changes, "0" * 16)[0])
+    (tmp_path / "trials.jsonl").write_bytes(sealed(line | changes, SEAL)[0])
     with pytest.raises(ValueError, match="line 1 is damaged"):
-        read_trials(tmp_path)
+        read_trials(tmp_path, SEAL)
 
 
 @pytest.mark.parametrize(
@@ -432,17 +441,18 @@ def test_runs_end_at_the_target_or_when_their_time_is_over() -> None:
     assert best.run_config(START, 0).run.target_accuracy == 0.0
 
 
-def test_a_folder_holds_one_tuning_which_may_grow(tmp_path: Path) -> None:
+def test_a_folder_holds_one_tuning_which_may_grow(told: list[Trial], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert not begin_tuning(tuning_of(trials=8), out, 0)
-    assert begin_tuning(tuning_of(trials=8), out, 8)
-    assert begin_tuning(tuning_of(trials=16), out, 8)
+    assert not begin_tuning(tuning_of(trials=8), out)
+    assert begin_tuning(tuning_of(trials=8), out)
+    assert begin_tuning(tuning_of(trials=16), out)
     assert json.loads((out / "tuning.json").read_text())["trials"] == 16
     kept = (out / "tuning.json").read_bytes()
+    write_trials(out, told[:12], seal_of(tuning_of()))
     with pytest.raises(ValueError, match="holds 12 trials of this tuning, and the number of trials is 8"):
-        begin_tuning(tuning_of(trials=8), out, 12)
+        begin_tuning(tuning_of(trials=8), out)
     with pytest.raises(ValueError, match="its target is"):  # that it is another tuning comes first
-        begin_tuning(tuning_of(trials=8, target=0.6), out, 12)
+        begin_tuning(tuning_of(trials=8, target=0.6), out)
     others: list[tuple[dict[str, Any], str]] = [
         ({"target": 0.6}, "its target is 0.5, here 0.6: --target"),
         ({"batch": 4}, "--batch"),
@@ -453,15 +463,15 @@ def test_a_folder_holds_one_tuning_which_may_grow(tmp_path: Path) -> None:
     ]
     for changes, words in others:
         with pytest.raises(ValueError, match=words):
-            begin_tuning(tuning_of(trials=16, **changes), out, 8)
+            begin_tuning(tuning_of(trials=16, **changes), out)
     assert (out / "tuning.json").read_bytes() == kept
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("")
     with pytest.raises(ValueError, match="is not empty and holds no tuning"):
-        begin_tuning(tuning_of(), tmp_path / "full", 0)
+        begin_tuning(tuning_of(), tmp_path / "full")
     (out / "tuning.json").write_text("{}")
     with pytest.raises(ValueError, match="is not what flare tune writes"):
-        begin_tuning(tuning_of(), out, 0)
+        begin_tuning(tuning_of(), out)
 
 
 # --- the winner beside the start --------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def tune(
     from flare.sweeps.parts import with_options
     from flare.tuning import make_tuning, read_search
     from flare.tuning.sampler import require_optuna
-    from flare.tuning.study import begin_tuning
+    from flare.tuning.study import begin_tuning, seal_of
     from flare.tuning.trial import read_trials
 
     require_optuna()
@@ -105,8 +105,8 @@ def tune(
         batch=batch,
         prune=not no_prune,
     )
-    done = read_trials(out)
-    there = begin_tuning(tuning, out, len(done))
+    there = begin_tuning(tuning, out)
+    done = read_trials(out, seal_of(tuning))
     if not (quiet or json_):
         _print_plan(tuning, len(done), out, there=there)
     tuned = _carry_out(tuning, place, out, quiet=quiet or json_)

@@ -85,8 +85,8 @@ def left_out(factors: Sequence[Factor], runs: Sequence[SweptRun]) -> str:
     if not number:
         return ""
     return (
-        f"Of {len(runs):,} runs that were begun {number:,} do not count here: they, or partners of theirs, have not come "
-        "to an end."
+        f"Of {len(runs):,} runs that were begun {number:,} do not count here: they, or partners of theirs, have not "
+        "come to an end."
     )
 
 

@@ -8,6 +8,7 @@ DIR/judged/NAME/    those of the winner and of the start, with fresh seeds
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from flare.sweeps.description import (
 from flare.tuning.goals import Aim, Goal
 from flare.tuning.space import Choice, Searched, Space, check_config
 from flare.tuning.trial import FILE as TRIALS
-from flare.tuning.trial import State, Trial
+from flare.tuning.trial import State, Trial, read_trials
 
 FILE, RUNS, JUDGED = "tuning.json", "runs", "judged"
 MAX_TRIALS = 100_000
@@ -107,11 +108,11 @@ def run_key(number: int, seed: int) -> str:
     return f"trial-{number:04d}-seed{seed}"
 
 
-def begin_tuning(tuning: Tuning, out: Path, told: int) -> bool:
+def begin_tuning(tuning: Tuning, out: Path) -> bool:
     """Write down what is tuned in the folder `out`, or find that it is the same; whether it was there.
 
-    More trials than before are the same tuning, continued; fewer than the `told` ones that are over are not. ValueError
-    where the folder holds another tuning, or something else; nothing is touched then.
+    More trials than before are the same tuning, continued; fewer than are over are not. ValueError where the folder
+    holds another tuning, or something else; nothing is touched then.
     """
     described, file = _description(tuning), out / FILE
     before = read_description(file, _FORMAT, "tuning").get("trials") if file.exists() else None
@@ -125,6 +126,7 @@ def begin_tuning(tuning: Tuning, out: Path, told: int) -> bool:
         check=lambda: check_config(tuning.run_config(tuning.space.start, tuning.seeds[0])),
         differing=lambda found: _difference(found, described),
     )
+    told = len(read_trials(out, seal_of(tuning)))
     if asked_for < told:
         raise ValueError(
             f"{out} holds {told} trials of this tuning, and the number of trials is {asked_for}; give as many or more, "
@@ -133,6 +135,12 @@ def begin_tuning(tuning: Tuning, out: Path, told: int) -> bool:
     if before not in (None, asked_for):
         write_whole(file, (json.dumps({**described, "trials": asked_for}, indent=1) + "\n").encode())
     return there
+
+
+def seal_of(tuning: Tuning) -> str:
+    """What differs where a tuning does in anything but the number of its trials: its file of trials begins with it."""
+    described = {**_description(tuning), "trials": None}
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _description(tuning: Tuning) -> Description:
@@ -204,4 +212,4 @@ def refuse_foreign(tuning: Tuning, trials: Sequence[Trial], out: Path) -> None:
             )
 
 
-__all__ = ["Goal", "Tuning", "begin_tuning", "refuse_foreign", "run_key", "same_settings"]
+__all__ = ["Goal", "Tuning", "begin_tuning", "refuse_foreign", "run_key", "same_settings", "seal_of"]

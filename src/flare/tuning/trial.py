@@ -18,7 +18,6 @@ from flare.tuning.space import Params
 
 FILE = "trials.jsonl"
 _MAX_BYTES = 1 << 28
-_BEFORE_FIRST = "0" * 16  # what stands for the check of a line before the first
 
 
 class State(StrEnum):
@@ -68,19 +67,20 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
     return min(complete, key=lambda trial: (trial.score, trial.number)) if complete else None
 
 
-def write_trials(out: Path, trials: Sequence[Trial]) -> None:
-    """Keep the trials in a folder, each line sealed as those of a run's rounds are (flare.records.lines); the file
-    appears whole or stays as it was."""
-    lines, check = [], _BEFORE_FIRST
+def write_trials(out: Path, trials: Sequence[Trial], seal: str) -> None:
+    """Keep the trials in a folder, each line sealed as those of a run's rounds are (flare.records.lines), the first one
+    with the `seal` of their tuning; the file appears whole or stays as it was."""
+    lines, check = [], seal
     for trial in trials:
         line, check = sealed(_as_json(trial), check)
         lines.append(line)
     write_whole(out / FILE, *lines, durable=True)
 
 
-def read_trials(out: Path) -> list[Trial]:
-    """The trials that a folder keeps; ValueError where the file is damaged, or was edited."""
-    path, before = out / FILE, _BEFORE_FIRST
+def read_trials(out: Path, seal: str) -> list[Trial]:
+    """The trials that a folder keeps; ValueError where the file is damaged, was edited, or is that of a tuning with
+    another seal."""
+    path, before = out / FILE, seal
     if not path.exists():
         return []
     trials: list[Trial] = []
@@ -93,8 +93,8 @@ def read_trials(out: Path) -> list[Trial]:
                 raise ValueError("a trial is missing")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(
-            f"{path}: line {len(trials) + 1} is damaged ({type(error).__name__}: {error}); put the file back from a "
-            "copy, or delete it: the same command makes it again from the runs"
+            f"{path}: line {len(trials) + 1} is damaged, or of another tuning ({type(error).__name__}: {error}); put "
+            "the file back from a copy, or delete it: the same command makes it again from the runs"
         ) from None
     return trials
 

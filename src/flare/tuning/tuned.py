@@ -21,7 +21,7 @@ from flare.tuning.results import write_best, write_report, write_trials_table
 from flare.tuning.sampler import importances, require_optuna
 from flare.tuning.sections import verdict
 from flare.tuning.space import Wanted, space_of
-from flare.tuning.study import JUDGED, MAX_TRIALS, Tuning, begin_tuning, refuse_foreign
+from flare.tuning.study import JUDGED, MAX_TRIALS, Tuning, begin_tuning, refuse_foreign, seal_of
 from flare.tuning.trial import Trial, best_of, read_trials, write_trials
 
 SEEDS, FRESH_SEEDS, TRIALS, BATCH = 3, 5, 200, 8
@@ -157,7 +157,8 @@ def carry_out(
 
 def _all_trials(tuning: Tuning, how: Carrying, told: Callable[[Sequence[Trial]], None]) -> list[Trial] | None:
     """The trials that are over, and those that are missing, batch by batch; None where it was stopped."""
-    trials = read_trials(how.out)
+    seal = seal_of(tuning)
+    trials = read_trials(how.out, seal)
     refuse_foreign(tuning, trials, how.out)
     mark_pruned(how.out, trials)
     told(trials)
@@ -166,7 +167,7 @@ def _all_trials(tuning: Tuning, how: Carrying, told: Callable[[Sequence[Trial]],
         if batch is None:
             return None
         trials += batch
-        write_trials(how.out, trials)
+        write_trials(how.out, trials, seal)
         mark_pruned(how.out, batch)
         told(trials)
     return trials
@@ -219,7 +220,7 @@ def tune(
         no_search=no_search, seeds=seeds, fresh_seeds=fresh_seeds, batch=batch, prune=prune,
     )  # fmt: skip
     folder, heard = Path(out), 0
-    begin_tuning(tuning, folder, len(read_trials(folder)))
+    begin_tuning(tuning, folder)
 
     def told(over: Sequence[Trial]) -> None:
         nonlocal heard
