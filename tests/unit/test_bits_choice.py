@@ -188,3 +188,14 @@ def test_a_round_of_the_paper_with_bits_of_its_own() -> None:
     answer = best_bits(problem)
     assert answer.status is Status.OPTIMAL
     assert needed[answer.choice[answer.selected], answer.selected].sum() <= cell.capacity_hz
+
+
+def test_of_equals_in_whole_blocks_the_same_sends_however_devices_are_listed() -> None:
+    """Channels that need as many blocks are equals to the search, and end the round at other times."""
+    snr_hz = np.array([7.7e6, 9.8e5])
+    heard = []
+    for order in ([0, 1], [1, 0]):
+        given = {"block_hz": 1e7, "coding_noise": [0.1, 0.1]}
+        problem = RoundProblem([3.0, 3.0], [0.09, 0.09], snr_hz[order], 1e6, 1e7, 1.0, 10.0, **given)
+        heard.append(snr_hz[order][solve(problem, "exact").selected].tolist())
+    assert heard[0] == heard[1]

@@ -144,6 +144,13 @@ def test_those_who_must_send_do_and_others_do_not() -> None:
     assert chosen(weak, num_blocks=8).num_selected == 0
 
 
+@pytest.mark.parametrize("samples", [[0.0, 10.0, 10.0], [0.0, 0.0, 0.0]])
+def test_those_who_must_send_do_also_where_they_hold_nothing(samples: list[float]) -> None:
+    problem = RoundProblem([1.0, 2.0, 3.0], [0.1] * 3, [1e8] * 3, 1e6, 1e7, 1.0, must=[0])
+    history, has = History.empty(3, num_samples=samples), made_up_hardware(problem)
+    assert 0 in solve(problem, "chen", hardware=has, history=history, rng=stream(0, "test")).selected
+
+
 def test_equal_samples_are_the_plain_mean() -> None:
     cell = paper_cell(3, deadline_s=2.0)
     schedule = solve(cell, "chen", rng=stream(0, "p"), hardware=made_up_hardware(cell), num_blocks=4)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -41,6 +42,9 @@ def test_rows_of_some_devices_in_their_order() -> None:
         ({"energy_j": 0.0}, r"energy_j has shape \(\)"),
         ({"upload_s": ["a", "b"]}, "upload_s of a history must be numbers"),
         ({"label_counts": np.zeros(2)}, r"label_counts has shape \(2,\); it must be \(2, classes\)"),
+        ({"num_samples": [1.0, -1.0]}, "num_samples of device 1 is -1; a number of samples is from 0 to"),
+        ({"num_samples": [math.inf, 1.0]}, "num_samples of device 0 is inf"),
+        ({"label_counts": [[1.0, 2.0], [math.nan, 1.0]]}, "label_counts of device 1 is nan"),
         ({"label_counts": np.zeros((3, 2))}, r"label_counts has shape \(3, 2\); it must be \(2, classes\)"),
     ],
 )

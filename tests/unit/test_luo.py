@@ -12,7 +12,7 @@ import pytest
 import flare
 from flare.research.pilots import estimate, luo_pilots
 from flare.rng import stream
-from flare.scheduling import RoundProblem, solve
+from flare.scheduling import History, RoundProblem, solve
 from flare.scheduling.systems.luo import picked, probabilities
 from flare.types import Floats
 from tests.cells import changed, paper_cell
@@ -52,6 +52,12 @@ def test_sizes_may_be_far_apart() -> None:
     for size in (1e-150, 1e-160, 1e-300):
         likely = probabilities(np.array([size, 1.0]), np.array([1.0, 2.0]), 1e6)
         np.testing.assert_allclose(likely, [0.999, 0.001], rtol=1e-5)
+
+
+def test_more_draws_than_can_be_made_are_refused() -> None:
+    problem = RoundProblem([1.0], [0.1], [1e8], 1e6, 1e7, 1.0)
+    with pytest.raises(ValueError, match="draws at most 1,000,000 times a round"):
+        solve(problem, "luo", history=History.empty(1), rng=stream(0, "test"), num_selected=3_000_000_000)
 
 
 def test_a_device_without_updates_is_never_drawn() -> None:

@@ -195,6 +195,17 @@ def test_deadlines_of_their_own_at_the_earliest_end_leave_one_plan(num_devices: 
             assert schedule.latency_s == pytest.approx(soonest_s, rel=1e-9)
 
 
+def test_who_takes_part_goes_by_processors_where_devices_are_alike_otherwise() -> None:
+    """Not by the order in which they are listed."""
+    problem = RoundProblem([3.0, 3.0], [0.1, 0.1], [1e7, 1e7], 1e6, 1e7, 1.0, max_devices=1)
+    speeds = []
+    for order in ([0, 1], [1, 0]):
+        cpu_hz, power_w = np.array([4e9, 1e9])[order], np.array([0.1, 0.5])[order]
+        schedule = solve(problem, "tran", hardware=Hardware(cpu_hz, power_w, 0.1 * cpu_hz, 1e-28))
+        speeds.append(cpu_hz[schedule.selected].tolist())
+    assert speeds[0] == speeds[1]
+
+
 def test_own_deadlines_limits_and_blocks_are_kept() -> None:
     problem, has = drawn(5, num_devices=12)
     free = solve(problem, "tran", hardware=has)

@@ -104,7 +104,9 @@ def test_nobody_costs_more_than_it_is_worth_and_power_is_what_the_deadline_takes
         before_j = one.memory["device_queue_j"]
 
 
-@pytest.mark.parametrize(("v_j2", "budget_j", "senders"), [(1e300, 1e-6, 40), (1e308, 1e-300, 0), (5e-324, 1e300, 0)])
+@pytest.mark.parametrize(
+    ("v_j2", "budget_j", "senders"), [(1e300, 1e-6, 40), (1e308, 1e-300, 0), (5e-324, 1e300, 0), (10.0, 5e-324, 0)]
+)
 def test_options_without_measure_end_in_a_schedule(v_j2: float, budget_j: float, senders: int) -> None:
     """V beyond all energies was no number any more, and sets were listed for ever."""
     cell = Cell(replace(CELLS["paper"], payload_bits=1e3, deadline_s=1.0), 0).draw(0)

@@ -84,7 +84,8 @@ def _refuse_size(fraction: float, each: int, free: dict[int, int], samples: int)
         most = math.floor(1000.0 * as_fraction(free[scarcest])) / 1000.0
         raise ValueError(
             f"data.shared_fraction is {fraction:g}, which takes {each} samples of each label, but of label {scarcest} "
-            f"there are {free[scarcest]} that devices can do without; set it to {most:g} or less"
+            f"there are {free[scarcest]} that devices can do without; set it to "
+            + (f"{most:g} or less" if most > 0.0 else "0")
         )
 
 

@@ -77,8 +77,9 @@ def goes_by_the_cell(station: BaseStation) -> bool:
     if station.asynchronous or asks(station):
         return False
     name, uplink = station.config.scheduling.policy, station.config.uplink
-    named = ((POLICIES, name), (CODECS, uplink.codec), (AIR_SCHEMES, uplink.air_scheme))
-    if is_own_method(station.method) or not all(registry.origin(each).built_in for registry, each in named):
+    origins = [POLICIES.origin(name), CODECS.origin(uplink.codec)]
+    origins += [] if station.air is None else [AIR_SCHEMES.origin(uplink.air_scheme)]
+    if is_own_method(station.method) or not all(origin.built_in for origin in origins):
         return False
     policy = POLICIES.find(name)
     return not (policy.remembers or policy.learns or policy.needed(station.policy_options))

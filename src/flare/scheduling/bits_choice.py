@@ -77,6 +77,7 @@ class BitsProblem:
     gamma : weight of participation, >= 0.
     must, never : devices that have to send, and devices that must not.
     max_devices : how many may send at most. None: as many as fit.
+    order : all devices, those first that come first among equals (`RoundProblem.canonical_order`). None: as listed.
 
     Raises ValueError that says what is wrong.
     """
@@ -89,6 +90,7 @@ class BitsProblem:
     must: Indices
     never: Indices
     max_devices: int | None
+    order: Indices | None
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class BitsProblem:
         must: Iterable[int] = (),
         never: Iterable[int] = (),
         max_devices: int | None = None,
+        order: Indices | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "cost", checks.vector("cost", cost, at_least=0.0))
@@ -116,6 +119,7 @@ class BitsProblem:
         put(self, "must", checks.devices("must", must, len(self.cost)))
         put(self, "never", checks.devices("never", never, len(self.cost)))
         put(self, "max_devices", checks.limit(max_devices))
+        put(self, "order", order)
         checks.agreeing(self.must, self.never, self.max_devices)
 
     @property
@@ -199,7 +203,8 @@ def _sorted(problem: BitsProblem, able: Indices) -> tuple[Devices, Indices, Indi
     needed, noise = np.take_along_axis(needed, last, axis=0), np.take_along_axis(noise, last, axis=0)
     which = np.take_along_axis(by_hz, last, axis=0)
     cost = problem.cost[able]
-    order = np.lexsort((*noise[::-1], *needed[::-1], cost))
+    place = np.arange(problem.num_devices) if problem.order is None else np.argsort(problem.order)
+    order = np.lexsort((place[able], *noise[::-1], *needed[::-1], cost))
     devices = Devices(
         cost=cost[order],
         noise=noise[:, order],

@@ -69,6 +69,7 @@ def solve_with_bits(
         gamma=problem.gamma,
         must=problem.must,
         max_devices=problem.max_devices,
+        order=problem.canonical_order,
     )
     answer = best_bits(asked, time_limit_s=limit_s)
     every = np.arange(problem.num_devices)

@@ -115,6 +115,7 @@ def _with_coding_noise(problem: RoundProblem, time_limit_s: float) -> Choice:
             gamma=problem.gamma,
             must=problem.must,
             max_devices=problem.max_devices,
+            order=problem.canonical_order,
         ),
         time_limit_s=time_limit_s,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flare.types import Floats, Indices
 
@@ -56,6 +56,8 @@ class History:
                 raise ValueError(f"{name} has shape {array.shape}; a history has one number for each device")
             if len(array) != len(self.times_sent):
                 raise ValueError(f"{name} has {len(array)} devices, times_sent has {len(self.times_sent)}")
+            if name == "num_samples":
+                _refuse_counts(name, array, known=~np.isnan(array))
             object.__setattr__(self, name, array)
         for name, what in _TABLES.items():
             if getattr(self, name) is None:
@@ -66,6 +68,8 @@ class History:
                     f"{name} has shape {table.shape}; it must be ({self.num_devices}, {what}), one row for each "
                     "device, or None"
                 )
+            if name == "label_counts":
+                _refuse_counts(name, table, known=np.full(table.shape, True))
             object.__setattr__(self, name, table)
 
     @classmethod
@@ -104,9 +108,20 @@ class History:
         return made
 
 
+_MOST_SAMPLES = 1e15
 _TABLES = {"label_counts": "classes", "sketch": "numbers"}
 _ALL = tuple(each.name for each in fields(History))
 _ROWS = tuple(name for name in _ALL if name not in _TABLES)
+
+
+def _refuse_counts(name: str, counts: Floats, *, known: NDArray[np.bool_]) -> None:
+    """ValueError where numbers of samples are negative, or more than there can be."""
+    wrong = known & ~((counts >= 0.0) & (counts <= _MOST_SAMPLES))
+    if wrong.any():
+        raise ValueError(
+            f"{name} of device {int(np.argwhere(wrong)[0][0])} is {float(counts[wrong][0]):g}; a number of samples is "
+            f"from 0 to {_MOST_SAMPLES:g}"
+        )
 
 
 def _numbers(name: str, values: ArrayLike) -> Floats:

@@ -36,6 +36,11 @@ def canonical(problem: RoundProblem, told_apart_by: Floats | None) -> Indices:
     return np.lexsort((told_apart_by, rank))
 
 
+def by_rows(*values: Floats) -> Floats:
+    """Numbers that tell devices apart by several values at once, and order them by these."""
+    return np.unique(np.stack(values, axis=1), axis=0, return_inverse=True)[1].reshape(-1).astype(np.float64)
+
+
 def shuffled(problem: RoundProblem, rng: np.random.Generator, told_apart_by: Floats | None = None) -> Indices:
     """The devices in random order, each order as likely as any other."""
     return canonical(problem, told_apart_by)[rng.permutation(problem.num_devices)]

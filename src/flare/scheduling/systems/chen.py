@@ -103,7 +103,11 @@ def chen(
     allowed = (power > 0.0) & (left_hz >= 1.0 / ABSURD) & (sending_s <= _time_left_s(problem)[order, None])
     error = np.ones_like(left_hz)
     error[allowed] = packet_error(db_to_linear(waterfall_db) * block_hz / (left_hz * power)[allowed], fading)
-    at, block = assigned(held[order, None] * (1.0 - error) * allowed, np.isin(order, problem.must))
+    must, worth = np.isin(order, problem.must), held[order, None] * (1.0 - error) * allowed
+    worth[must] = np.where(
+        allowed[must], np.maximum(worth[must], np.finfo(float).tiny), 0.0
+    )  # also if it brings nothing
+    at, block = assigned(worth, must)
     devices = order[at]
     if np.setdiff1d(problem.must, devices).size:
         return Choice()

@@ -94,6 +94,8 @@ def luo(
 ) -> Choice:
     """Luo: devices drawn with replacement for the shortest time to a loss, weighed so that the mean is unbiased."""
     share, draws = shares(history), num_draws(problem, num_selected)
+    if draws > _MAX_DRAWS:
+        raise ValueError(f"num_selected is {num_selected}; policy 'luo' draws at most {_MAX_DRAWS:,} times a round")
     base = {
         OPTIMAL: share * norm_heard_last(history.update_norm),
         UNIFORM: np.ones(problem.num_devices),
@@ -133,6 +135,7 @@ def picked(order: Indices, likely: Floats, draws: int, rng: np.random.Generator)
     return drawn
 
 
+_MAX_DRAWS = 1_000_000
 _MOST = 1e200
 """Of beta / alpha, against squares of sizes that are 1 at most."""
 

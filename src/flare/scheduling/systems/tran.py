@@ -49,7 +49,7 @@ from flare.config.option import Limits
 from flare.scheduling.admission import admit
 from flare.scheduling.division import divide
 from flare.scheduling.hardware import Hardware
-from flare.scheduling.orders import by
+from flare.scheduling.orders import by_rows, canonical
 from flare.scheduling.problem import RoundProblem
 from flare.scheduling.registry import Choice, policy
 from flare.scheduling.systems.lowered_power import LEAST_POWER, Senders, log_phi, power_share, whole_blocks
@@ -75,7 +75,7 @@ def tran(
     min_speed: Annotated[float, "slowest speed, as a share of the device's own", Limits(above=0.0, at_most=1.0)] = 0.1,
 ) -> Choice:
     """Energy and delay: everybody, at the speeds, powers and bands that minimise energy plus kappa times the time."""
-    everybody = _taking_part(problem)
+    everybody = _taking_part(problem, hardware)
     if everybody.size == 0:
         return Choice()
     workers = Workers(
@@ -211,7 +211,7 @@ def _best_end(
         if found is not None:
             last, held = found, due_s > end_s
             saved_w = math.fsum(found.saved_w[held])
-            miss = math.log(saved_w / kappa) if saved_w > 0.0 else -math.inf
+            miss = _log(saved_w / kappa)
             newton = later + _newton_step(found, held, miss * saved_w) / (end_s - soonest_s)
             if abs(miss) <= nearest:
                 nearest, best_s, best = abs(miss), end_s, found
@@ -263,6 +263,11 @@ class _Search:
         return min(max(at + self.stretch * (newton - at), least), most)
 
 
+def _log(ratio: float) -> float:
+    """The logarithm; minus infinity of what is too little for a double."""
+    return math.log(ratio) if ratio > 0.0 else -math.inf
+
+
 def _is_close(miss: float, step: float) -> bool:
     """Whether an iteration has arrived: what it misses is rounding, or moves it no more."""
     return abs(miss) <= _CLOSE or (abs(miss) <= 1e-6 and abs(step) <= _CLOSE)
@@ -290,7 +295,7 @@ def _balanced(
         found = at_price(workers, end_s, price, guess)
         tried += 1
         guess, asked_hz = found, math.fsum(found.bandwidth_hz)
-        miss = math.log(asked_hz / total_hz)
+        miss = _log(asked_hz / total_hz)
         slope = math.fsum(found.band_by_price) / asked_hz
         newton = price - miss / slope if slope < 0.0 else math.nan
         following = search.following(price, miss, newton)
@@ -307,14 +312,14 @@ def _first_price(workers: Workers, end_s: Floats, total_hz: float) -> float:
     return float(np.median(np.log(send_s) + np.log(workers.power_w / workers.snr_hz) + log_phi(nats)))
 
 
-def _taking_part(problem: RoundProblem) -> Indices:
-    """Everybody who may send and can at all, in canonical order; where not all fit, those who are done first on an even
-    share of the band, after those who must send."""
+def _taking_part(problem: RoundProblem, hardware: Hardware) -> Indices:
+    """Everybody who may send and can at all, in canonical order, equal ones by their processors and powers; where not
+    all fit, those who are done first on an even share of the band, after those who must send."""
     in_the_end = replace(problem, deadline_s=_LATEST_S)
     if not in_the_end.fits(problem.must):
         return problem.must[:0]
     share_hz = np.asarray(problem.usable_hz / problem.num_devices)
     done_s = problem.compute_s + upload_s(problem.payload_bits, share_hz, problem.snr_hz)
-    taken = admit(in_the_end, by(problem, done_s))
-    order = problem.canonical_order
+    order = canonical(problem, by_rows(hardware.cpu_hz, hardware.power_w, hardware.cycles))
+    taken = admit(in_the_end, order[np.argsort(done_s[order], kind="stable")])
     return order[np.isin(order, taken)]

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from flare.config.option import Limits
 from flare.scheduling.hardware import Hardware
-from flare.scheduling.orders import canonical, remembered
+from flare.scheduling.orders import by_rows, canonical, remembered
 from flare.scheduling.problem import ABSURD, RoundProblem
 from flare.scheduling.registry import Choice, Memory, policy
 from flare.scheduling.systems.best_group import best_group
@@ -56,6 +56,7 @@ _MOST_WORTH = 1e150
 _LEAST_QUEUE = 1e-6  # of the allowance of a round
 _DEFAULT_SHARE = 0.1  # of sending at full power all the time
 _POSITIVE = Limits(above=0.0)
+_LEAST_J = 1e-300  # of an allowance: less is no number of joules to count others in
 _MAX_LEFT_OUT = 8  # devices of which it is tried whether the others do better without it
 _ROUNDS = Limits(at_least=1.0, finite=False)
 WITHOUT_A_RUN = 100
@@ -95,8 +96,7 @@ def xu(
     if strict:
         left_j = np.maximum(allowance_j * horizon - spent_j - computing_j, 0.0)
         senders = _within(problem, senders, left_j / unit_j)
-    past = np.unique(np.stack((queue_j, spent_j), axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-    able = canonical(problem, past.astype(np.float64))
+    able = canonical(problem, by_rows(queue_j, spent_j, hardware.power_w, computing_j))
     able = able[senders.least_hz[able] <= problem.capacity_hz]
     worths = worth - (senders.cost * computing_j / unit_j)[able]
     best = best_group(
@@ -173,7 +173,7 @@ def _allowance_j(problem: RoundProblem, hardware: Hardware, horizon: int, budget
     """H_i / T of each device."""
     if budget_j is None:
         return _DEFAULT_SHARE * hardware.power_w * problem.deadline_s
-    return np.full(problem.num_devices, budget_j / horizon)
+    return np.full(problem.num_devices, max(budget_j / horizon, _LEAST_J))
 
 
 def _remembered(problem: RoundProblem, memory: Memory, name: str) -> Floats:
