@@ -9,8 +9,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from flare.rng import stream
 from flare.config import Config, override
+from flare.rng import stream
 from flare.rounds.base_station import policy_options
 from flare.scheduling import POLICIES, History, Probed, RoundProblem, solve
 from flare.scheduling.systems.amiri import energy_share, kept_entries, kept_norm

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flare.config import Config, settings_of
-from flare.sweeps import Place, Task
+from flare.config import Config, override, settings_of
+from flare.plugins import load_plugins
+from flare.research.sweep_results import read_sweep_runs
+from flare.sweeps import Place, Task, run_tasks
 from flare.sweeps.estimate import estimate_time
 from flare.sweeps.grid import Grid, begin_sweep, check_grid, factors_in, grid_of, level_text, levels_of
 from flare.sweeps.sweep_file import read_sweep
 from tests.plugin_files import policy_file, registries_as_they_were
+from tests.small_runs import SETTINGS
 
 PRODUCT = '[product]\n"wireless.deadline_s" = [0.4, 0.6]\n'
 
@@ -173,7 +176,7 @@ def test_a_setting_that_is_swept_is_not_set_by_the_command_line(tmp_path: Path) 
 
 def test_how_to_sweep_options_is_said_where_one_is_unknown_alone(tmp_path: Path) -> None:
     text = '[zip]\n"scheduling.policy" = ["random", "random"]\n"scheduling.options.num_selected" = [2, 2]'
-    with pytest.raises(ValueError, match="give each value once$"):
+    with pytest.raises(ValueError, match=r"give each value once$"):
         grid(tmp_path, text)
 
 
@@ -225,10 +228,25 @@ def test_a_sweep_goes_on_with_the_plugins_and_traces_that_it_was_begun_with(tmp_
     with registries_as_they_were():
         assert not begun_with(-90.0, 0)
         assert begun_with(-90.0, 0)
-        with pytest.raises(ValueError, match=r"holds another sweep .its traces are others, or were changed"):
+        with pytest.raises(ValueError, match=r"holds another sweep .its trace \S+cell.npz was changed"):
             begun_with(-91.0, 0)
-        with pytest.raises(ValueError, match=r"holds another sweep .its plugins are others, or were changed"):
+        with pytest.raises(ValueError, match=r"holds another sweep .its plugin \S+mine.py was changed"):
             begun_with(-90.0, 1)
+
+
+def test_runs_of_other_code_are_no_seeds_of_one_setting(tmp_path: Path) -> None:
+    """As where a module that a plugin uses has changed while a sweep was stopped."""
+    tasks: list[Task] = []
+    with registries_as_they_were():
+        for seed, order in enumerate(("np.arange(problem.num_devices)", "problem.reachable")):
+            load_plugins([str(policy_file(tmp_path / "mine.py", order=order))])
+            folder = tmp_path / f"seed{seed}"
+            config = override(Config(), [*SETTINGS, "run.rounds=1", "scheduling.policy=mine", f"seed={seed}"])
+            tasks.append(Task(folder.name, config, folder))
+            run_tasks(tasks[-1:], Place("cpu"), callback=lambda task, record, status: None)
+        assert len(read_sweep_runs(tasks[:1])) == 1
+        with pytest.raises(ValueError, match=r"seed0 and \S+seed1 were made with other code of policy 'mine'"):
+            read_sweep_runs(tasks)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.atomic import write_whole
+from flare.config.code_parts import CODE_PARTS, code_key
 from flare.records.manifest import is_run_folder
 from flare.records.run import RunNumbers, read_run
 from flare.report.curves import time_to_accuracy_s
@@ -30,8 +31,26 @@ NOT_BEGUN = "not begun"
 
 
 def read_sweep_runs(tasks: Sequence[Task]) -> list[RunNumbers | None]:
-    """What each run has come to, None where it was not begun; ValueError where a folder is damaged."""
-    return [read_run(task.folder) if task.folder is not None and is_run_folder(task.folder) else None for task in tasks]
+    """What each run has come to, None where it was not begun; ValueError where a folder is damaged, and where two were
+    made with other code of the same name, which are no seeds of one setting."""
+    folders = [task.folder for task in tasks]
+    runs = [read_run(folder) if folder is not None and is_run_folder(folder) else None for folder in folders]
+    _refuse_other_code([run for run in runs if run is not None])
+    return runs
+
+
+def _refuse_other_code(runs: Sequence[RunNumbers]) -> None:
+    first: dict[tuple[str, str], RunNumbers] = {}
+    for run in runs:
+        for part in CODE_PARTS:
+            if part not in run.identity:
+                continue
+            before = first.setdefault((part, run.identity[part]), run)
+            if before.identity.get(code_key(part)) != run.identity.get(code_key(part)):
+                raise ValueError(
+                    f"{before.folder} and {run.folder} were made with other code of {part} '{run.identity[part]}', which "
+                    "has changed in between; remove those that are out of date, and give the same command again"
+                )
 
 
 def result_columns(grid: Grid, runs: Sequence[RunNumbers | None], target: float) -> Columns:

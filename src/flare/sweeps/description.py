@@ -49,8 +49,12 @@ def described_files(configs: Iterable[Config]) -> dict[str, Any]:
 def differing_files(there: Description, here: Description) -> str:
     """Words where what the plugins or the traces of two descriptions hold is not the same."""
     for key in ("plugins", "traces"):
-        if (there.get(key) or {}) != here.get(key, {}):
-            return f"its {key} are others, or were changed"
+        before, now = there.get(key) or {}, here.get(key, {})
+        changed = next((path for path in before if path in now and before[path] != now[path]), None)
+        if changed is not None:
+            return f"its {key.removesuffix('s')} {changed} was changed since"
+        if before != now:
+            return f"its {key} are others"
     return ""
 
 
