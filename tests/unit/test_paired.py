@@ -13,7 +13,7 @@ import pytest
 
 from flare.records.run import RunNumbers, read_run
 from flare.report.comparison import as_json, ranking_table
-from flare.report.curves import MIN_SEEDS, Estimate, estimate
+from flare.report.curves import MIN_SEEDS, Estimate, estimate, summarise, time_to_accuracy_s
 from flare.report.paired import (
     By,
     Ranking,
@@ -26,7 +26,7 @@ from flare.report.paired import (
     why_no_pair,
 )
 from flare.report.run_groups import group_runs
-from flare.report.run_words import ordered_by, points
+from flare.report.run_words import headline, ordered_by, points, time_to_target
 from flare.rng import stream
 from tests.made_up_runs import settings, write_run
 
@@ -154,7 +154,29 @@ def test_runs_that_all_end_by_the_clock_rank_by_time(seconds: tuple[float, float
     assert [each.by for each in rankings] == ([By.TIME, By.ROUNDS] if by_time else [By.ROUNDS, By.TIME])
     assert groups == [each.group for each in rankings[0].standings]
     assert groups[0].runs[0] is (quick if by_time else slow)  # after ten rounds the slow one has come to its end
-    assert f"at equal {'simulated time' if by_time else 'rounds'}, after" in ordered_by(rankings)
+    assert f"at equal {'simulated time' if by_time else 'rounds'}, after" in ordered_by(groups, rankings)
+
+
+def test_runs_that_end_at_a_target_are_ordered_by_their_time_to_it(tmp_path: Path) -> None:
+    """The later one goes on longer, and ends higher. Who misses it with a seed comes after those who never do."""
+    target = {"target_accuracy": 0.6}
+    runs = [run_of(tmp_path, "dm", s, rounds=10 + 20 * (s > 0), final_accuracy=0.9, changes=target) for s in range(3)]
+    runs += [run_of(tmp_path, "cp", s, rounds=60, final_accuracy=0.8, changes=target) for s in range(3)]
+    runs += [run_of(tmp_path, "exact", s, rounds=20, final_accuracy=0.9, changes=target) for s in range(3)]
+    groups, rankings = in_order(group_runs(runs)[0])
+    lines = [summarise(group) for group in groups]
+    assert [line.num_reached for line in lines[:2]] == [3, 3]
+    assert 0 < lines[2].num_reached < 3
+    assert groups[2].config.scheduling.policy == "dm"
+    assert lines[0].to_target_s.mean < lines[1].to_target_s.mean
+    assert lines[0].final.mean < lines[1].final.mean
+    first_s = [time_to_accuracy_s(run, 0.6) for run in groups[0].runs]
+    assert lines[0].to_target_s == estimate(first_s)
+    assert ordered_by(groups, rankings).startswith("Ordered by simulated time to 60 % test accuracy")
+    assert "is there first" in headline(groups, lines, rankings)
+    assert time_to_target(lines[0], 3)[1] == "3 of 3"
+    others = [run_of(tmp_path, "ps", 0, changes={"target_accuracy": 0.7}), *runs[:3]]
+    assert "at equal rounds" in ordered_by(*in_order(group_runs(others)[0]))
 
 
 def test_a_run_that_diverged_counts_as_guessing(tmp_path: Path) -> None:

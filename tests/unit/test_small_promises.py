@@ -43,6 +43,10 @@ def test_an_entry_may_have_settings_of_its_own() -> None:
     assert entry.settings == ("learning.local_lr=0.1", "wireless.tau_values=[4,6]", "scheduling.options.x=a,b")
     assert entry.name(3) == "flare-exact-local_lr=0.1-tau_values=_4_6_-x=a_b-seed3"
     assert TextEntry.read("flare:cp").name(0) == "flare-cp-seed0"
+    named = TextEntry.read("flare:cp,label=Best channels, learning.local_lr=0.1")
+    assert (named.label, named.settings, str(named)) == (
+        "Best channels", ("learning.local_lr=0.1",), "flare:cp,learning.local_lr=0.1",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flare.cli.console import say
 from flare.config import LearningConfig
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def place_of(processes: int | None, on: str, ray_address: str | None, *, device:
     """Who computes the runs, by the options of a command; `device` where it has one that counts for all runs."""
     from flare.learning.engine import compute_device  # here, because torch takes its time to import
     from flare.sweeps import LOCAL, PLACES, RAY, Place
-    from flare.sweeps.on_ray import require_ray
+    from flare.sweeps.on_ray import knows_cluster, require_ray
 
     if on not in PLACES:
         raise ValueError(f"--on is '{on}'; it must be one of {', '.join(PLACES)}")
@@ -42,11 +44,22 @@ def place_of(processes: int | None, on: str, ray_address: str | None, *, device:
         raise ValueError(f"--device is '{device}'; it must be one of auto, cpu, cuda")
     if on == RAY:
         require_ray(ray_address)  # before anything is touched
+        if ray_address is None and not knows_cluster():
+            say("This machine belongs to no Ray cluster: Ray is started on it alone, for this command.", stderr=True)
         return Place(None if device == "auto" else device, processes, on, ray_address)
     if device is None:
         return Place(None, processes, LOCAL, ray_address)
     where = compute_device(LearningConfig(device=device))
     return Place(where, processes or _usual_processes(where), LOCAL, ray_address)
+
+
+def as_options(place: Place) -> str:
+    """What was said of a place, as options of a command; nothing where it is the usual one."""
+    is_said = place.processes is not None and (place.on != "local" or place.processes > 1)
+    told = [f"--processes {place.processes}"] if is_said else []
+    told += [f"--on {place.on}"] if place.on != "local" else []
+    told += [f"--ray-address {shlex.quote(place.ray_address)}"] if place.ray_address is not None else []
+    return "".join(f" {each}" for each in told)
 
 
 def _usual_processes(device: str) -> int:

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from flare.cli.console import say, say_json
-from flare.cli.place import On, Processes, RayAddress, place_of
+from flare.cli.place import On, Processes, RayAddress, as_options, place_of
 from flare.cli.plugins import Plugins, with_plugins
 from flare.config import MAX_SEEDS, Config, load, override, to_toml
 from flare.extras import how_to_install
+from flare.text import plural
 
 ConfigFile = Annotated[
     Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; what it leaves out keeps its default.")
@@ -96,7 +97,7 @@ def run(
         whole = with_options(settings_of_command(config_file, settings or [], plugin), option or [])
         folder = out or new_folder(Path("runs"), name_of(whole))
         tasks = run_setup.created([folder], [whole], force)
-    again = f"flare run --resume {folder}"
+    again = f"flare run --resume {folder}{as_options(place)}"
     label = name_of(tasks[0].config)
     carry_out(tasks, [label], place, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     made = read_run(folder)
@@ -116,7 +117,7 @@ def compare(
         typer.Option(
             "--entry",
             help="METHOD:POLICY, such as flare:greedy (the paper's SPF), with settings of its own after commas: "
-            "flare:greedy,learning.local_lr=0.1; may be given again.",
+            "flare:greedy,learning.local_lr=0.1; label=WORDS among them names it in reports; may be given again.",
         ),
     ] = None,
     methods: Annotated[str, typer.Option(help="Methods, with commas; each with every policy.")] = "",
@@ -162,9 +163,11 @@ def compare(
         whole = settings_of_command(config_file, settings or [], plugin)
         named = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or new_folder(Path("runs"), "compare")
-        folders, configs = [base / name for name, _ in named], [one for _, one in named]
-        tasks = run_setup.created(folders, configs, force, listing=base)
-    again, page = f"flare compare --resume {base}", base / "report.html"
+        folders = [base / name for name, *_ in named]
+        configs, labels = [one for _, one, _ in named], [label for *_, label in named]
+        tasks = run_setup.created(folders, configs, force, listing=base, labels=labels)
+        _tell_others(base, folders)
+    again, page = f"flare compare --resume {base}{as_options(place)}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]
     carry_out(tasks, labels, place, again=again, quiet=quiet or json_, with_tensorboard=tensorboard_)
     runs = [read_run(Path(task.key)) for task in tasks]
@@ -176,6 +179,19 @@ def compare(
         for one in runs:
             run_results.print_nobody(run_results.outcome(one))
     run_results.end(runs, again)
+
+
+def _tell_others(base: Path, folders: Sequence[Path]) -> None:
+    """Say which other runs stay in the folder of a comparison."""
+    from flare.research.loading import run_folders_in
+
+    others = [each for each in run_folders_in(base) if each not in folders]
+    if others:
+        say(
+            f"{base} holds {plural(len(others), 'run')} of before, such as {others[0]}, which stay there and are in "
+            "what flare report and flare.load make of the folder; give another --out, or remove them.",
+            stderr=True,
+        )
 
 
 def settings_of_command(config_file: Path | None, settings: Sequence[str], plugins: Sequence[Path] | None) -> Config:

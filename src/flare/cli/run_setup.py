@@ -20,9 +20,9 @@ from flare.sweeps.parts import check_parts
 
 def combinations(
     whole: Config, entries: Sequence[str], methods: str, policies: str, seeds: int, texts: Sequence[str] = ()
-) -> list[tuple[str, Config]]:
-    """The name and the settings of each entry with each seed; `texts` are options, `name=value`. Where policies are not
-    asked, a line on standard error says so."""
+) -> list[tuple[str, Config, str]]:
+    """The name, the settings and the label of each entry with each seed; `texts` are options, `name=value`. Where
+    policies are not asked, a line on standard error says so."""
     named = [TextEntry.read(entry, "--entry: ") for entry in entries]
     if methods or policies or not named:
         named += [
@@ -35,7 +35,7 @@ def combinations(
         say(f"warning: {in_vain}", stderr=True)
     numbers = range(whole.seed, whole.seed + seeds)
     return [
-        (entry.name(seed), replace(one, seed=seed))
+        (entry.name(seed), replace(one, seed=seed), entry.label)
         for one, entry in zip(configs, named, strict=True)
         for seed in numbers
     ]
@@ -46,16 +46,25 @@ def _words(text: str) -> list[str]:
 
 
 def created(
-    folders: Sequence[Path], configs: Sequence[Config], force: bool, *, listing: Path | None = None
+    folders: Sequence[Path],
+    configs: Sequence[Config],
+    force: bool,
+    *,
+    listing: Path | None = None,
+    labels: Sequence[str] = (),
 ) -> list[Task]:
     """New runs. Everything that can be wrong with their settings is found before a folder is touched.
 
-    The runs of a comparison are first listed in the folder `listing`.
+    The runs of a comparison are first listed in the folder `listing`; `labels` are what each is called in reports, ""
+    where nobody has said.
     """
     for one in configs:
         check_parts(one)
         fetch_if_needed(one.data)
-    tasks = [Task(str(folder), one, folder) for folder, one in zip(folders, configs, strict=True)]
+    tasks = [
+        Task(str(folder), one, folder, label=label)
+        for folder, one, label in zip(folders, configs, labels or [""] * len(folders), strict=True)
+    ]
     with redirect_stdout(sys.stderr):  # for what plugins print: standard output is for results
         begin(tasks, force=force, listing=listing)
     return tasks

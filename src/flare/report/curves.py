@@ -72,6 +72,9 @@ class Summary:
     without_sender: int  # rounds
     total_rounds: int
     status: str
+    target: float  # test accuracy at which all runs of the group end; 0: none
+    to_target_s: Estimate  # of the runs that reach it
+    num_reached: int
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -232,6 +235,8 @@ def common_place(groups: Sequence[Group], axis: Axis) -> float:
 def summarise(group: Group) -> Summary:
     """The group's line of the final table; a run that diverged guesses at its end."""
     runs = group.runs
+    target = group.config.run.target_accuracy
+    to_target_s = [time_to_accuracy_s(run, target) for run in runs]
     return Summary(
         final=estimate([run.final_accuracy for run in runs]),
         best=estimate([np.nanmax(run.accuracies, initial=-math.inf) for run in runs]),
@@ -245,6 +250,9 @@ def summarise(group: Group) -> Summary:
         without_sender=sum(int(run.without_sender.sum()) for run in runs),
         total_rounds=sum(run.num_rounds for run in runs),
         status=_status([run.status for run in runs]),
+        target=target,
+        to_target_s=estimate(to_target_s),
+        num_reached=sum(map(math.isfinite, to_target_s)),
     )
 
 

@@ -115,14 +115,28 @@ def in_order(groups: Sequence[Group]) -> tuple[list[Group], list[Ranking]]:
     """The groups as they rank at equal rounds, or at equal simulated time where all runs end by `run.seconds`, and the
     rankings at both, the one that orders them first.
 
-    Where there is no such round or time, they are ordered by final accuracy.
+    Where all runs end at the same test accuracy, groups are ordered by their time to it. Where there is no such round
+    or time, they are ordered by final accuracy.
     """
     ranked = [rank(groups, by) for by in By]
     if all(run.config.run.seconds for group in groups for run in group.runs):
         ranked.reverse()
+    if common_target(groups):
+        return sorted(groups, key=lambda group: _lateness(summarise(group), len(group.runs))), ranked
     if ranked[0].standings:
         return [each.group for each in ranked[0].standings], ranked
     return sorted(groups, key=lambda group: -_final_or_best(summarise(group))), ranked
+
+
+def common_target(groups: Sequence[Group]) -> float:
+    """The test accuracy at which all runs end (`run.target_accuracy`); 0 where there is none, or not the same."""
+    targets = {group.config.run.target_accuracy for group in groups}
+    return targets.pop() if len(targets) == 1 else 0.0
+
+
+def _lateness(summary: Summary, num_runs: int) -> tuple[int, float]:
+    """The less, the earlier; who misses the target with fewer seeds comes first."""
+    return num_runs - summary.num_reached, summary.to_target_s.mean if summary.num_reached else math.inf
 
 
 def _final_or_best(summary: Summary) -> float:

@@ -17,7 +17,7 @@ from flare.report.comparison import comparison
 from flare.report.curves import Summary, summarise
 from flare.report.group_labels import PAPER_NAMES, differing, paper_name
 from flare.report.page import document, table
-from flare.report.paired import Ranking, in_order, ranked_groups
+from flare.report.paired import Ranking, common_target, in_order, ranked_groups
 from flare.report.panels import Section, section_html
 from flare.report.run_groups import Group, group_runs, runs_of
 from flare.report.run_sections import all_sections
@@ -28,6 +28,7 @@ from flare.report.run_words import (
     ordered_by,
     percent,
     remarks_on,
+    time_to_target,
     title,
 )
 from flare.text import plural
@@ -113,8 +114,10 @@ def _sections(groups: Sequence[Group], ranked: Sequence[Ranking]) -> list[Sectio
 
 
 def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
+    target = common_target(groups)
+    timed = [f"time to {100.0 * target:g} %", "reached"] if target else []
     header = [
-        "method:policy", "seeds", "final accuracy", "best accuracy", "rounds", time_in_words(runs_of(groups)),
+        "method:policy", "seeds", *timed, "final accuracy", "best accuracy", "rounds", time_in_words(runs_of(groups)),
         "devices a round", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
@@ -123,18 +126,19 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequ
         rounds = f"{line.rounds[1]:,}" if line.rounds[0] == line.rounds[1] else f"{line.rounds[0]:,}–{line.rounds[1]:,}"
         rows.append(
             [
-                escape(group.full_name), f"{counted}{len(group.runs)}", f"<b>{percent(line.final)}</b>",
+                escape(group.full_name), f"{counted}{len(group.runs)}",
+                *(time_to_target(line, len(group.runs)) if target else []), f"<b>{percent(line.final)}</b>",
                 percent(line.best), rounds, human(line.clock_s.mean, "s", 3),
                 _number(line.devices), _number(line.tau), _gap(line.gap),
                 human(line.energy_j, "J", 3), _sent(group, line), f"{line.without_sender:,}",
                 _status(line.status),
             ]
         )  # fmt: skip
-    best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) else -1
-    notes = [ordered_by(ranked)] if len(groups) > 1 else []
+    best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) and (lines[0].num_reached or not target) else -1
+    notes = [ordered_by(groups, ranked)] if len(groups) > 1 else []
     notes += [*accuracy_note(groups), interval_note(groups), "Gap: of the schedule's objective to its proven bound."]
     return (
-        f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(12,), best=best)}"
+        f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(len(header) - 1,), best=best)}"
         f'<p class="note">{escape(" ".join(notes))}</p>\n{_names(groups)}</section>\n'
     )
 

@@ -13,7 +13,7 @@ from flare.data import SOURCES
 from flare.records.run import RunNumbers
 from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
-from flare.report.paired import By, Ranking
+from flare.report.paired import By, Ranking, common_target
 from flare.report.run_groups import Group
 from flare.rounds.privacy import shared
 from flare.scheduling.registry import TOLD
@@ -45,9 +45,23 @@ def headline(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence
         first = f"<b>{escape(groups[0].label)}</b> ends at a test accuracy{whose} of {reached}."
     else:
         first = " ".join(_best_of(ranking) for ranking in ranked if ranking.standings)
+        first = " ".join(each for each in (_first_there(groups, lines), first) if each)
         first = first or "The tests of the runs reach no common round and no common time: nothing is ranked."
     what = " ".join([_what_was_run(groups, lines), what_was_told(groups), *control_traffic(groups)])
     return f'<p class="lead">{first}</p>\n<p>{escape(what)}</p>'
+
+
+def _first_there(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
+    """Who is first at the test accuracy at which all runs end, as HTML; nothing where they do not, or nobody is."""
+    target, best = common_target(groups), lines[0]
+    if not target or not best.num_reached:
+        return ""
+    missed = len(groups[0].runs) - best.num_reached
+    return (
+        f"All runs end at {100.0 * target:g} % test accuracy. <b>{escape(groups[0].label)}</b> is there first, after "
+        f"<b>{human(best.to_target_s.mean, 's', 3)}</b> on average"
+        + (f" (with {plural(missed, 'seed')} it never is)." if missed else ".")
+    )
 
 
 def _mean_of(value: Estimate) -> str:
@@ -100,6 +114,15 @@ def seconds_apart(apart: Estimate) -> str:
     return mean.replace("-", "−")
 
 
+def time_to_target(line: Summary, num_runs: int) -> tuple[str, str]:
+    """The time to the test accuracy at which runs end, with half its 95 % interval, and how many of them reach it."""
+    mean, half = line.to_target_s.mean, line.to_target_s.half
+    told = human(mean, "s", 3)
+    if math.isfinite(half):
+        told += f" ±\N{NO-BREAK SPACE}{human(half, 's', 3)}"
+    return told, f"{line.num_reached} of {num_runs}"
+
+
 def interval_note(groups: Sequence[Group]) -> str:
     """What ± stands for, or why there is none."""
     if any(len(group.runs) >= MIN_SEEDS for group in groups):
@@ -107,8 +130,13 @@ def interval_note(groups: Sequence[Group]) -> str:
     return f"No intervals: those take {MIN_SEEDS} seeds."
 
 
-def ordered_by(ranked: Sequence[Ranking]) -> str:
+def ordered_by(groups: Sequence[Group], ranked: Sequence[Ranking]) -> str:
     """What the groups are in the order of."""
+    if target := common_target(groups):
+        return (
+            f"Ordered by simulated time to {100.0 * target:g} % test accuracy, where all runs end (final accuracies "
+            "only tell by how much each went past it); who misses it with fewer seeds comes first."
+        )
     first = ranked[0]
     equal, such = ("rounds", "round") if first.by is By.ROUNDS else ("simulated time", "time")
     if not first.standings:

@@ -181,10 +181,10 @@ def _entry(given: EntryLike, whole: Config) -> Entry:
 def _typed(entry: TextEntry, whole: Config) -> Entry:
     """An entry as the command line takes it, with its text for a label where it has settings of its own."""
     if not entry.settings:
-        return Entry(entry.method, entry.policy)
+        return Entry(entry.method, entry.policy, entry.label)
     own = override(with_pair(whole, entry.method, entry.policy), entry.settings)
     names = [each.partition("=")[0].strip() for each in entry.settings]
-    return Entry(entry.method, entry.policy, str(entry), {name: setting_in(own, name) for name in names})
+    return Entry(entry.method, entry.policy, entry.label or str(entry), {name: setting_in(own, name) for name in names})
 
 
 def _labelled(given: Mapping[str, Any], whole: Config) -> Entry:

@@ -107,7 +107,8 @@ class Runs(Sequence[Run]):
         t-interval over the seeds, nan with fewer than three. Groups are compared where all runs have a test, after
         `equal_rounds` rounds and after `equal_time_s` simulated seconds: `accuracy_equal_rounds` there, and seed by
         seed `difference_equal_rounds` to the best group and `won_equal_rounds`, the seeds in which it is above the
-        best; nan for the best itself.
+        best; nan for the best itself. Where runs end at a test accuracy, `target_accuracy`, `time_to_target_s` is the
+        mean over the `num_reached` seeds that reach it.
         """
         columns = self.summary_columns()
         return frame_of({name: column for name, column in columns.items() if name != "label"}).set_axis(
@@ -191,6 +192,10 @@ def _row(group: Group, line: Summary, rankings: Sequence[Ranking]) -> dict[str, 
         "payload_bits": line.sent_bits,  # the public name of the column; in a record it means updates alone
         "rounds_without_sender": line.without_sender,
         "status": line.status,
+        "target_accuracy": line.target or math.nan,
+        "time_to_target_s": line.to_target_s.mean,
+        "time_to_target_half": line.to_target_s.half,
+        "num_reached": line.num_reached,
     }
 
 

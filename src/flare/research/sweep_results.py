@@ -48,8 +48,8 @@ def _refuse_other_code(runs: Sequence[RunNumbers]) -> None:
             before = first.setdefault((part, run.identity[part]), run)
             if before.identity.get(code_key(part)) != run.identity.get(code_key(part)):
                 raise ValueError(
-                    f"{before.folder} and {run.folder} were made with other code of {part} '{run.identity[part]}', which "
-                    "has changed in between; remove those that are out of date, and give the same command again"
+                    f"{before.folder} and {run.folder} were made with other code of {part} '{run.identity[part]}', "
+                    "which has changed in between; remove those that are out of date, and give the same command again"
                 )
 
 

@@ -18,6 +18,7 @@ from flare.wireless.trace import read_trace
 
 _MAX_BYTES = 1 << 28
 _COMMANDS = {"sweep": "sweep", "tuning": "tune"}  # that write it
+_OF_RUNS = ("runs", "judged")  # folders beside a description
 
 Description = Mapping[str, Any]
 """Plain values by name; "format" says of what it is."""
@@ -80,6 +81,9 @@ def begin_described(
     touched then.
     """
     out = file.parent
+    linked = next((out / name for name in _OF_RUNS if (out / name).is_symlink()), None)
+    if linked is not None:
+        raise ValueError(f"{linked} is a link, through which nothing is written; remove it, or give another --out")
     if not file.exists():
         if out.exists() and (not out.is_dir() or any(not each.name.startswith(".") for each in out.iterdir())):
             raise ValueError(

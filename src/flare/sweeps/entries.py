@@ -46,11 +46,12 @@ def pair_of(entry: str, where: str = "") -> tuple[str, str]:
 @dataclass(frozen=True)
 class TextEntry:
     """An entry of a comparison as it is typed: "METHOD:POLICY", or "METHOD:POLICY,section.key=value,...": with settings
-    of its own."""
+    of its own. Among these `label=WORDS` is no setting but what the entry is called in reports."""
 
     method: str
     policy: str
     settings: tuple[str, ...] = ()
+    label: str = ""
 
     @classmethod
     def read(cls, text: str, where: str = "") -> TextEntry:
@@ -62,7 +63,9 @@ class TextEntry:
                 raise ValueError(f"{where}'{text}' sets {name} twice; set it once")
             if name in _NOT_OF_AN_ENTRY:
                 raise ValueError(f"{where}'{text}' sets {name}, {_NOT_OF_AN_ENTRY[name]}")
-        return cls(*pair_of(first.strip(), where), tuple(settings))
+        labels = [each.partition("=")[2].strip() for each in settings if _is_label(each)]
+        own = tuple(each for each in settings if not _is_label(each))
+        return cls(*pair_of(first.strip(), where), own, "".join(labels))
 
     def meant_options(self) -> str:
         """What to write for settings that are no settings but options of its policy or method; "" where none is."""
@@ -85,6 +88,10 @@ class TextEntry:
 
     def __str__(self) -> str:
         return ",".join((f"{self.method}:{self.policy}", *self.settings))
+
+
+def _is_label(text: str) -> bool:
+    return text.partition("=")[0].strip() == "label"
 
 
 _BETWEEN_SETTINGS = re.compile(r"\s*,\s*(?=[A-Za-z_][\w.-]*\s*=)")  # a comma in a list, as in [4,6], is none of these

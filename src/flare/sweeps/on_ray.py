@@ -6,14 +6,17 @@ Ray is an extra; it is imported where it is asked for.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, final
 
 from flare.extras import imported
@@ -63,6 +66,13 @@ def require_ray(address: str | None) -> Any:
     elif address not in (None, "auto", "local"):
         raise ValueError(f"{address!r:.80} is not the address of a Ray cluster; give HOST:PORT, such as 10.0.0.1:6379")
     return ray
+
+
+def knows_cluster() -> bool:
+    """Whether this machine belongs to a cluster, by the ways in which Ray looks for one; otherwise Ray starts one of
+    this machine alone."""
+    of_ray = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
+    return bool(os.environ.get("RAY_ADDRESS")) or of_ray.exists()
 
 
 def _connect(ray: Any, address: str | None) -> None:
