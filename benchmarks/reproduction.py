@@ -17,17 +17,18 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -87,7 +88,7 @@ def asked_gpu() -> Iterator[Gpu]:
         yield gpu
         return
     fields = "--query-gpu=utilization.gpu,power.draw,memory.used"
-    command = [program, "-i", "0", fields, "--format=csv,noheader,nounits", f"-lms={_ASK_GPU_EVERY_MS}"]
+    command = [program, "-i", "0", fields, "--format=csv,noheader,nounits", f"--loop-ms={_ASK_GPU_EVERY_MS}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as asking:
         reader = threading.Thread(target=_read, args=(asking, gpu))
         reader.start()
@@ -108,8 +109,10 @@ def _read(asking: subprocess.Popen[str], gpu: Gpu) -> None:
         gpu.told.append((time.time(), busy, watt, memory))
 
 
-def timed(command: Command, out: Path, kernels: Path, processes: int | None) -> dict[str, Any]:
-    """Carry a command out, into an empty folder; RuntimeError where it fails."""
+def timed(
+    command: Command, out: Path, kernels: Path, processes: int | None, limit_s: float | None = None
+) -> dict[str, Any]:
+    """Carry a command out, into an empty folder; RuntimeError where it fails, or takes longer than it may."""
     had_kernels = kernels.exists() if torch.cuda.is_available() else None
     typed = [sys.executable, "-m", *command.typed.split(), "--quiet", "--out", str(out)]
     typed += [] if processes is None else ["--processes", str(processes)]
@@ -117,10 +120,12 @@ def timed(command: Command, out: Path, kernels: Path, processes: int | None) -> 
     with asked_gpu() as gpu, tempfile.TemporaryFile() as said:
         begin_s = time.time()
         environment = os.environ | {"TRITON_CACHE_DIR": str(kernels)}
-        with subprocess.Popen(typed, stdout=said, stderr=subprocess.STDOUT, env=environment) as running:
+        with _ended_with_us(typed, said, environment) as running:
             while running.poll() is None:
                 if first_s is None and any(_rounds(out)):
                     first_s = time.time()
+                if limit_s is not None and time.time() - begin_s > limit_s:
+                    raise RuntimeError(f"{command.typed} was given up after {limit_s:g} s")
                 time.sleep(_LOOK_EVERY_S)
         end_s = time.time()
         said.seek(0)
@@ -140,6 +145,19 @@ def timed(command: Command, out: Path, kernels: Path, processes: int | None) -> 
         "had_kernels": had_kernels,
         **gpu.between(first_s, last_s),
     }
+
+
+@contextmanager
+def _ended_with_us(
+    typed: Sequence[str], said: IO[bytes], environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A command, with all processes that it has started; none of them is left, whatever ends this."""
+    with subprocess.Popen(typed, stdout=said, stderr=subprocess.STDOUT, env=environment, start_new_session=True) as it:
+        try:
+            yield it
+        finally:
+            if it.poll() is None:
+                os.killpg(it.pid, signal.SIGKILL)
 
 
 def _rounds(out: Path) -> Iterator[Path]:
@@ -207,7 +225,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=["fig5", "all"], help="which commands")
     parser.add_argument("--processes", type=int, help="how many share the work; otherwise flare decides")
     parser.add_argument("--keep", type=Path, help="where results are left, a folder for each command")
+    parser.add_argument("--limit", type=float, help="seconds after which a command is given up")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))  # as by `timeout`: nothing is left running then
     commands = QUICK if options.quick else [each for each in COMMANDS if each.name in options.only]
     path = options.out / "reproduction.json"
     results = json.loads(path.read_text()) if path.exists() else {"rows": []}
@@ -218,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if (kept / command.name).exists():
                 parser.error(f"{kept / command.name} exists, and a command begins with nothing; move it away")
         for command in commands:
-            row = timed(command, kept / command.name, Path(folder, "kernels"), options.processes)
+            row = timed(command, kept / command.name, Path(folder, "kernels"), options.processes, options.limit)
             results = with_row(results, row | {"machine": machine()})
             write_whole(path, (json.dumps(results, indent=1) + "\n").encode())
             write_whole(options.out / "reproduction.md", report(results).encode())

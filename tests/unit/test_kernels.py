@@ -635,6 +635,20 @@ def test_a_shortage_of_memory_is_no_reason_to_do_without_kernels(monkeypatch: py
     assert next(shortages, 0) == 0
 
 
+@NEEDS_TRITON
+def test_a_shortage_of_memory_for_the_way_of_pytorch_costs_neither_kernels_nor_the_size_of_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def short(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory, says the test")
+
+    engine = BatchedEngine(tiny_module("mlp"), tiny_data(), device=DEVICE, own_kernels=True)
+    monkeypatch.setattr(KernelProgram, "_compare", short)
+    assert len(engine.train(jobs_of(FlatModel(tiny_module("mlp")).flatten())[:1] * 4)) == 4
+    assert engine._kernels is not None
+    assert not engine._chunks._limits
+
+
 @pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device on this machine")
 @pytest.mark.filterwarnings("default")
 def test_on_a_gpu_other_numbers_of_jobs_need_no_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,3 +74,29 @@ def test_where_a_compiled_kernel_takes_other_arguments_triton_starts_it() -> Non
         started(kernel, x, 8)
     assert len(kernel.by_triton) == 3
     assert not kernel.directly
+
+
+class Warm:
+    """A kernel that was compiled in a rehearsal; `module` is there where it has been started."""
+
+    def __init__(self, signature: dict[str, str], module: object = None) -> None:
+        self.src = type("Source", (), {"signature": signature})
+        self.metadata, self.module = object(), module
+
+
+def test_what_starts_kernels_is_made_in_the_rehearsal_once_for_those_with_the_same_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+
+    def make(source: Any, _: object) -> None:
+        made.append(source.signature)
+        raise RuntimeError("there is no compiler, says the test")  # Triton tells it at the start in earnest
+
+    active = type("Driver", (), {"launcher_cls": staticmethod(make)})
+    monkeypatch.setattr(launching.triton.runtime.driver, "_active", active, raising=False)
+    kinds = [{"x": "*fp32", "n": "i32"}, {"y": "*fp32", "m": "i32"}, {"x": "*fp32", "n": "constexpr"}]
+    with launching.rehearsal():
+        launching._rehearsed.get().extend([*map(Warm, kinds), Warm({"z": "i64"}, module=1), None])
+    assert sorted(map(str, made)) == sorted(map(str, [kinds[1], kinds[2]]))
+    assert launching._rehearsed.get() is None

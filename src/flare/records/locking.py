@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ _SOFT_LOCK_S = 0.5
 _SYSTEM_LOCKS = Path("/proc/locks")
 _PLACE = re.compile(r"([0-9a-f]+):([0-9a-f]+):([0-9]+)")  # of a file: its device in two numbers, its inode
 _log = logging.getLogger(__name__)
+_quiet = threading.Lock()
+"""Warnings are left out for the whole process: two threads that do it at once could leave them out for ever."""
 
 
 class InUseError(ValueError):
@@ -37,7 +40,7 @@ def lock(folder: Path) -> Callable[[], object]:
     refuse_irregular(path)
     held = filelock.FileLock(path, thread_local=False)
     try:
-        with warnings.catch_warnings():
+        with _quiet, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what filelock says there is logged below
             # A first try may find and remove what a dead process left; a second one then has the lock.
             held.acquire(timeout=_SOFT_LOCK_S if isinstance(held, filelock.SoftFileLock) else 0.0, poll_interval=0.05)

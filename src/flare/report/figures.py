@@ -72,14 +72,14 @@ def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
 def write_figures(folder: Path, draw: Callable[[], dict[str, Figure]]) -> None:
     """Draw several figures, by name, and write each in every format; as `write_figure` otherwise."""
     with house_style():
-        side_by_side([partial(_write_formats, figure, folder / name) for name, figure in draw().items()])
+        files = [(figure, folder / f"{name}{kind}") for name, figure in draw().items() for kind in FIGURE_FORMATS]
+        side_by_side([partial(_lay_out_and_save, figure, path) for figure, path in files])
 
 
-def _write_formats(figure: Figure, path: Path) -> None:
-    """Write a figure in every format; `path` is that of the files without suffix."""
+def _lay_out_and_save(figure: Figure, path: Path) -> None:
+    """Write a figure; in a branch that has it from before its axes had places, these are the same as in others."""
     lay_out(figure)
-    for kind in FIGURE_FORMATS:
-        save(figure, path.with_name(f"{path.name}{kind}"))
+    save(figure, path)
 
 
 def lay_out(figure: Figure) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 from flare.records.locking import InUseError
 from flare.rounds import RoundRecord
 from flare.simulation import Member, drive, plan_rounds
-from flare.sweeps.task import Callback, Place, Task, opened
+from flare.sweeps.task import Callback, New, Place, Task, opened, opened_or_new
+
+Opened = TypeVar("Opened")
 
 _LOOK_S = 0.2
+_FOLDERS_AT_ONCE = 16
 
 
 def run_batch(
@@ -44,10 +50,7 @@ def _run_in_lockstep(
 
     members: list[Member] = []
     try:
-        for task in batch:
-            member = _opened(task, place, patience_s)
-            if member is not None:
-                members.append(member)
+        _open(batch, place, patience_s, members)
         if batch[0].trained:
             drive(members, callback=tell, stopping=stopping, shares_gpu=place.num_processes > 1)
         else:
@@ -58,12 +61,35 @@ def _run_in_lockstep(
             member.keeper.close()
 
 
-def _opened(task: Task, place: Place, patience_s: float) -> Member | None:
-    """The run of a task; see `flare.sweeps.task.opened`."""
+def _open(batch: Sequence[Task], place: Place, patience_s: float, members: list[Member]) -> None:
+    """Put the runs of a batch that are to be carried out among the members, in its order; where one fails, those that
+    are open already. The folders of new ones are made side by side: each waits for the disk several times."""
+    new: list[New] = []
+    for task in batch:
+        found = _patient(partial(opened_or_new, task, place), patience_s)
+        if isinstance(found, New):
+            new.append(found)
+        elif found is not None:
+            members.append(found)
+    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
+        made = [pool.submit(each.made) for each in new]
+    members += [each.result() for each in made if each.exception() is None]
+    for each, future in zip(new, made, strict=True):
+        if isinstance(future.exception(), InUseError):  # by a process that may have begun this very run meanwhile
+            member = _patient(partial(opened, each.task, place), patience_s)
+            members += [] if member is None else [member]
+        else:
+            future.result()
+    at = {task.key: number for number, task in enumerate(batch)}
+    members.sort(key=lambda member: at[member.key])
+
+
+def _patient(open_one: Callable[[], Opened], patience_s: float) -> Opened:
+    """Open a run, whose folder may be in use for a while."""
     end_s = time.monotonic() + patience_s
     while True:
         try:
-            return opened(task, place)
+            return open_one()
         except InUseError:
             if time.monotonic() >= end_s:
                 raise

@@ -252,6 +252,29 @@ def opened(task: Task, place: Place) -> Member | None:
 
     ValueError where the folder holds another run, or something else; where the task is `expendable`, something else.
     """
+    found = opened_or_new(task, place)
+    return found.made() if isinstance(found, New) else found
+
+
+@final
+@dataclass(frozen=True)
+class New:
+    """A run that has no folder yet, and what it is told of the run."""
+
+    task: Task
+    simulation: Simulation
+    words: Mapping[str, Any]
+
+    def made(self) -> Member:
+        """The run at its beginning. Its folder is made, for which the disk is waited for again and again: other threads
+        may make others meanwhile."""
+        assert self.task.folder is not None
+        folder = RunFolder.create(self.task.folder, self.task.config, force=self.task.expendable, **self.words)
+        return _member(self.task, self.simulation, folder)
+
+
+def opened_or_new(task: Task, place: Place) -> Member | New | None:
+    """As `opened`, but that the folder of a new run is not made."""
     if task.folder is None:
         return Member(_simulation(task, placed(task, place)), key=task.key, pause_s=task.pause_s)
     anew = task.expendable and task.anew
@@ -267,8 +290,7 @@ def opened(task: Task, place: Place) -> Member | None:
                 raise
     elif task.expendable:
         _set_aside(task, task.folder)
-    words = _made_of(simulation, task)
-    return _member(task, simulation, RunFolder.create(task.folder, task.config, force=task.expendable, **words))
+    return New(task, simulation, _made_of(simulation, task))
 
 
 def _set_aside(task: Task, folder: Path) -> None:

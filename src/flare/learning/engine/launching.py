@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -14,7 +14,8 @@ import triton
 
 from flare.one_first import one_first
 
-_is_rehearsed: ContextVar[bool] = ContextVar("is_rehearsed", default=False)
+_rehearsed: ContextVar[list[object] | None] = ContextVar("rehearsed", default=None)
+"""In a rehearsal: what Triton gave for the kernels that were started in it."""
 _compiled: dict[tuple[object, ...], tuple[object, tuple[object, ...]] | None] = {}
 """Kernels by all that Triton compiles them for, each with its named arguments: types of tensors, whether they lie at a
 multiple of 16 bytes, and all numbers, which are few. How many jobs there are is in the grid, for which no kernel is
@@ -26,9 +27,10 @@ def start(kernel, grid: tuple[int, ...], *arguments, **named) -> None:
     device = arguments[0].device
     is_cuda = device.type == "cuda"
     with torch.cuda.device(device) if is_cuda and device.index != torch.cuda.current_device() else nullcontext():
-        if _is_rehearsed.get():
+        rehearsed = _rehearsed.get()
+        if rehearsed is not None:
             _refuse_long(arguments)
-            kernel.warmup(*arguments, grid=grid, **named)
+            rehearsed.append(kernel.warmup(*arguments, grid=grid, **named))
         elif is_cuda:
             _start_compiled(kernel, grid, arguments, named)
         else:
@@ -74,17 +76,32 @@ def rehearsal() -> Iterator[None]:
     be compiled so is told when it is started in earnest. ValueError where a kernel could not count the numbers.
 
     Of processes that compile at the same time one is first: the others then find in Triton's cache what it has made."""
+    rehearsed: list[object] = []
     with ExitStack() as stack:
         if hasattr(triton, "knobs"):
             stack.enter_context(one_first(Path(triton.knobs.cache.dir, "flare.lock")))
+        stack.callback(_make_launchers, rehearsed)  # when all are compiled
         if hasattr(triton, "AsyncCompileMode"):
             pool = stack.enter_context(ThreadPoolExecutor(_MAX_COMPILERS))
             stack.enter_context(triton.AsyncCompileMode(pool, ignore_errors=True))
-        before = _is_rehearsed.set(True)
+        before = _rehearsed.set(rehearsed)
         try:
             yield
         finally:
-            _is_rehearsed.reset(before)
+            _rehearsed.reset(before)
+
+
+def _make_launchers(rehearsed) -> None:
+    """Have the programs in C made that start these kernels, all at once: Triton has a compiler make each at the first
+    start of a kernel, one after the other, and finds them in its cache then. What goes wrong here, it tells there."""
+    with suppress(Exception):  # of a version of Triton that starts kernels in another way
+        compiled = [each.result(ignore_errors=True) if hasattr(each, "result") else each for each in rehearsed]
+        new = [each for each in compiled if each is not None and each.module is None]
+        distinct = {tuple(map(str, each.src.signature.values())): each for each in new}  # what they are written from
+        make = triton.runtime.driver.active.launcher_cls
+        with ThreadPoolExecutor(_MAX_COMPILERS) as pool:
+            for each in distinct.values():
+                pool.submit(make, each.src, each.metadata)
 
 
 def ceil_div(size: int, part: int) -> int:
