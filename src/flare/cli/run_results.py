@@ -17,7 +17,7 @@ from flare.config import Config
 from flare.records.run import RunNumbers
 from flare.report.comparison import against_best, as_json, remarks_of
 from flare.report.curves import MIN_SEEDS, summarise
-from flare.report.paired import By, Ranking, common_target, ranked_groups
+from flare.report.paired import By, Ranking, common_target, ranked_groups, why_no_place
 from flare.report.run_groups import Group
 from flare.report.run_words import interval_note, ordered_by, percent, time_to_target
 from flare.rounds.why_nobody import why_nobody_sends
@@ -129,7 +129,11 @@ def _print_differences(groups: Sequence[Group], ranked: Sequence[Ranking]) -> No
     for ranking in ranked:
         if not ranking.standings:
             what = "rounds: there is no round" if ranking.by is By.ROUNDS else "simulated time: there is no time"
-            say(f"Not compared after equal {what} that the tests of all runs reach; {_to_compare(groups)}.")
+            why = why_no_place(groups, ranking.by)
+            say(
+                f"Not compared after equal {what} that the tests of all runs reach"
+                f"{f' ({why})' if why else ''}; {_to_compare(groups)}."
+            )
     for remark in dict.fromkeys(each for one in known for each in remarks_of(one)):
         say(f"{remark}.")
 

@@ -55,6 +55,8 @@ NoSearch = Annotated[
         help="A setting not to search; all: none but those of --search; may be given again.",
     ),
 ]
+_MANY_TRIALS = 50
+"""From so many on it is no mere guess what mattered."""
 
 
 def tune(
@@ -186,7 +188,9 @@ def _tell(tuned: Tuned, *, as_json: bool) -> None:
     say(sections.verdict(tuned.judged))
     if tuned.importance:
         most = list(tuned.importance.items())[:3]
-        say(f"What mattered most: {', '.join(f'{name} ({100.0 * share:.0f} %)' for name, share in most)}.")
+        told = ", ".join(f"{name} ({100.0 * share:.0f} %)" for name, share in most)
+        rough = "" if len(tuned.trials) >= _MANY_TRIALS else f" (a guess, from {len(tuned.trials)} trials)"
+        say(f"What mattered most{rough}: {told}.")
     say(f"Run the winner with: flare run {tuned.out / results.BEST}")
     say(f"One row a trial: {tuned.out / 'results.csv'}. The report is in {tuned.out / 'report.html'}.")
 

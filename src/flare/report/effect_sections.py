@@ -212,7 +212,11 @@ def _line_panel(
     what = f"Time to {100.0 * time_to:g} %" if time_to else "Final accuracy"
     best = "; ".join(f"{label} {_best_on(curve, time_to)}".strip() for label, curve in known.items())
     about = f"A curve for each value of {by}." if by else "Mean over all other settings."
-    band = f" Band: 95 % interval over {num_seeds} seeds." if num_seeds >= MIN_SEEDS else ""
+    band = (
+        f" Band: 95 % interval over {num_seeds} seeds."
+        if num_seeds >= MIN_SEEDS and len(known) <= draw.MAX_BANDS
+        else ""
+    )
     return Panel(
         name,
         f"{what} along {factor.name}" + (f", by {by}" if by else ""),

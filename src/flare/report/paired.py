@@ -202,6 +202,19 @@ def _drawn(run: RunNumbers) -> dict[str, object]:
     return {name: value for name, value in vars(run.config.wireless).items() if name not in _NOT_DRAWN}
 
 
+def why_no_place(groups: Sequence[Group], by: By) -> str:
+    """Which two groups have no test at a place that both reach, in words; empty where all have."""
+    tested = [(group, run) for group in groups for run in group.runs if len(run.evaluated) and not run.diverged]
+    if not tested or not math.isnan(common_place(groups, by.axis)):
+        return ""
+    first, ends = min(tested, key=lambda each: float(by.axis(each[1])[-1]))
+    last, begins = max(tested, key=lambda each: float(by.axis(each[1])[0]))
+    return (
+        f"the last test of {first.label} is after {by.words(float(by.axis(ends)[-1]))}, the first of {last.label} after "
+        f"{by.words(float(by.axis(begins)[0]))}"
+    )
+
+
 def _against(best: Group, group: Group, accuracy: Estimate, by: By, at: float) -> Standing:
     """A group beside the best one, over the seeds that pair."""
     theirs = {run.config.seed: run for run in best.runs}

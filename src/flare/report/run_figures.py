@@ -23,7 +23,7 @@ from flare.report.inline_svg import BROWN, GREEN, PURPLE, SKY, VERMILION
 from flare.text import cut
 from flare.types import Floats, Indices
 
-MAX_CURVES = 10
+MAX_CURVES, MAX_BANDS = 10, 6
 """Groups with a colour of their own; with more of them the others are thin grey lines."""
 MAX_CELLS = 250
 """Of a strip; with more devices a cell is the mean of neighbours."""
@@ -134,18 +134,19 @@ def lines(
     percent: bool = False,
     whole_bands: bool = False,
 ) -> Figure:
-    """Means with their bands, the first curve on top; pale where only some of the seeds go on. `whole_bands`: the panel
-    reaches as far as they do."""
+    """Means with their bands, of more than `MAX_BANDS` without, the first curve on top; pale where only some of the
+    seeds go on. `whole_bands`: the panel reaches as far as they do."""
     figure, axes = _panel()
     are_shares = percent and all((curve.mean <= 1.0).all() for curve in curves)
     for place, (curve, look) in reversed(list(enumerate(zip(curves, drawn, strict=True)))):
-        draw_curve(axes, curve, look, place, most=1.0 if are_shares else math.inf)
+        draw_curve(axes, curve, look, place, most=1.0 if are_shares else math.inf, band=len(curves) <= MAX_BANDS)
     if _spans_decades(np.concatenate([curve.mean for curve in curves])):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(*_reach(curves, math.inf if whole_bands else 0.3))
+        beyond = math.inf if whole_bands else 0.3
+        axes.set_ylim(*_reach(curves, beyond if len(curves) <= MAX_BANDS else 0.0))
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
         if are_shares:
@@ -170,9 +171,9 @@ def _reach(curves: Sequence[Curve], beyond: float) -> tuple[float, float]:
     return bottom, min(np.nanmax(bands), high + beyond * room) + 0.04 * room
 
 
-def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, *, most: float = math.inf) -> None:
-    """A mean with its band, which ends at `most`; `place`, the number of the curve, shifts its marks against those of
-    others."""
+def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, *, most: float = math.inf, band: bool = True) -> None:
+    """A mean with its band, which ends at `most`, or without; `place`, the number of the curve, shifts its marks against
+    those of others."""
     if not len(curve.x):
         return
     style = (0.0, look.dash) if look.dash else "-"
@@ -180,7 +181,7 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, *, most: float 
     axes.plot(curve.x, curve.mean, color=look.colour, linewidth=0.9, alpha=0.5, linestyle=style)
     if not look.marker:
         return
-    if np.isfinite(curve.half).any():
+    if band and np.isfinite(curve.half).any():
         axes.fill_between(
             curve.x, curve.low, np.minimum(curve.high, most), color=look.colour, alpha=0.16, linewidth=0.0
         )

@@ -66,7 +66,9 @@ class Redraw:
             raise ValueError("its rounds were not drawn, but told by the nodes of a fleet")
         self._num_weights = _count(manifest.get("num_weights"))
         if config.learning.method not in METHODS:
-            raise ValueError(f"there is no method '{config.learning.method}' here: give the plugin that it is in")
+            raise ValueError(
+                f"there is no method '{config.learning.method}' here: give the plugin that it is in, or in Python import it"
+            )
         self._method = make_method(config.learning)
         if is_asynchronous(config, self._method):
             raise ValueError("its devices computed across rounds, and what each had left to compute is not recorded")

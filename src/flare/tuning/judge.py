@@ -55,7 +55,8 @@ class Judgement:
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """What is compared: time and energy to the target, where there is one, and the accuracy at the end."""
-        compared = [_quantity("test accuracy at the end", "", [(a.accuracy, b.accuracy) for a, b in self._pairs])]
+        when = "where runs end, the target or their time" if self.aim.has_target else "at the end of the time"
+        compared = [_quantity(f"test accuracy {when}", "", [(a.accuracy, b.accuracy) for a, b in self._pairs])]
         if self.aim.has_target:
             times = [(a.time_s, b.time_s) for a, b in self._pairs]
             energies = [(_to_target_j(a), _to_target_j(b)) for a, b in self._pairs]

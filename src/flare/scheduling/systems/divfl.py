@@ -38,6 +38,7 @@ from flare.scheduling.systems.known import GRADIENTS, LAST, Asked
 from flare.types import Floats, Indices
 
 _MAX_HEARD = 20_000  # whose distances take 3.2 GB
+_ROWS_AT_ONCE = 256  # of distances that are copied
 
 
 def ask_for_gradients(problem: RoundProblem, *, gradients: str) -> Probe:
@@ -117,8 +118,9 @@ def _most(gain: Floats, nearest: Floats, apart: Floats) -> int:
     """
     best, most = -1, -np.inf
     if np.isposinf(gain).any():
-        some = np.flatnonzero(np.isposinf(gain))
-        gain[some] = np.maximum(nearest - apart[some], 0.0).sum(axis=1)
+        unknown = np.flatnonzero(np.isposinf(gain))
+        for some in np.array_split(unknown, -(-len(unknown) // _ROWS_AT_ONCE)):
+            gain[some] = np.maximum(nearest - apart[some], 0.0).sum(axis=1)
     for at in np.argsort(-gain, kind="stable").tolist():
         if gain[at] < most or gain[at] == -np.inf:
             break
