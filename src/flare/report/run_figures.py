@@ -172,7 +172,7 @@ def _reach(curves: Sequence[Curve], beyond: float) -> tuple[float, float]:
 
 
 def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, *, most: float = math.inf, band: bool = True) -> None:
-    """A mean with its band, which ends at `most`, or without; `place`, the number of the curve, shifts its marks against
+    """A mean, with a band that ends at `most` or without; `place`, the number of the curve, shifts its marks against
     those of others."""
     if not len(curve.x):
         return

@@ -67,7 +67,7 @@ class Redraw:
         self._num_weights = _count(manifest.get("num_weights"))
         if config.learning.method not in METHODS:
             raise ValueError(
-                f"there is no method '{config.learning.method}' here: give the plugin that it is in, or in Python import it"
+                f"there is no method '{config.learning.method}' here: give the plugin that it is in, or import it"
             )
         self._method = make_method(config.learning)
         if is_asynchronous(config, self._method):
