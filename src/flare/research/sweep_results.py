@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from flare.atomic import write_whole
 from flare.config.code_parts import CODE_PARTS, code_key
+from flare.records.disk_errors import explained
 from flare.records.manifest import is_run_folder
 from flare.records.run import RunNumbers, read_run
 from flare.report.curves import time_to_accuracy_s
@@ -116,7 +117,8 @@ def write_results(columns: Columns, out: Path) -> list[Path]:
     if importlib.util.find_spec("pyarrow") is not None:
         contents[PARQUET] = parquet_bytes(columns)
     for name, content in contents.items():
-        write_whole(out / name, content)
+        with explained("The table of the results", out / name, "then give the same command again"):
+            write_whole(out / name, content)
     return [out / name for name in contents]
 
 

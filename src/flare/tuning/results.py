@@ -10,6 +10,7 @@ import numpy as np
 
 from flare.atomic import write_whole
 from flare.config import to_toml
+from flare.records.disk_errors import explained
 from flare.report.run_report import Opening, write_page
 from flare.research.sweep_results import PAGE, setting_column, write_results
 from flare.research.tables import Columns, texts
@@ -71,7 +72,8 @@ def write_best(tuning: Tuning, judged: Judgement, out: Path) -> Path:
         f"# Found by flare tune: {tuning.aim.words()}.\n# Trial {judged.trial.number} of {tuning.trials}: {found}.\n"
         "# A run with these settings ends at the target, or when its time is over (see [run]).\n\n"
     )
-    write_whole(out / BEST, (head + to_toml(judged.best_config)).encode())
+    with explained("The settings of the winner", out / BEST, "then give the same command again"):
+        write_whole(out / BEST, (head + to_toml(judged.best_config)).encode())
     return out / BEST
 
 

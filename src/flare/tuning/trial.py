@@ -11,6 +11,7 @@ from typing import Any, final
 
 from flare.atomic import write_whole
 from flare.reading import read_small
+from flare.records.disk_errors import explained
 from flare.records.lines import read_line, sealed, told_check
 from flare.text import json_number
 from flare.tuning.goals import Outcome, Score, Standing
@@ -74,7 +75,8 @@ def write_trials(out: Path, trials: Sequence[Trial], seal: str) -> None:
     for trial in trials:
         line, check = sealed(_as_json(trial), check)
         lines.append(line)
-    write_whole(out / FILE, *lines, durable=True)
+    with explained("The trials that are over", out / FILE, "then give the same command again"):
+        write_whole(out / FILE, *lines, durable=True)
 
 
 def read_trials(out: Path, seal: str) -> list[Trial]:
