@@ -8,7 +8,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flare.scheduling.checks import ABSURD
 from flare.types import Floats, Indices
 
 
@@ -109,7 +108,7 @@ class History:
         return made
 
 
-_MOST_SAMPLES = ABSURD  # so that sums and squares of them are numbers, too
+_MOST_SAMPLES = 1e150  # so that sums and squares of them are numbers, too
 _TABLES = {"label_counts": "classes", "sketch": "numbers"}
 _ALL = tuple(each.name for each in fields(History))
 _ROWS = tuple(name for name in _ALL if name not in _TABLES)
