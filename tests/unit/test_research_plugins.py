@@ -116,7 +116,7 @@ def test_an_export_says_what_it_cannot_tell_and_a_plugin_tells_it(
     assert code == 0
     assert said.splitlines() == [
         "warning: capped-greedy-seed0 and 2 more runs: 2 of 2 rounds cannot be drawn again (there is no method "
-        "'capped' here: give the plugin that it is in); why their devices were left out is not known"
+        "'capped' here: give the plugin that it is in, or import it); why their devices were left out is not known"
     ]
     code, _, said = command(capsys, "export", str(folder), *tables, "--force", "--plugin", str(plugin))
     assert (code, said) == (0, "")

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 import tracemalloc
 from dataclasses import replace
 
@@ -156,7 +155,7 @@ def test_of_records_without_an_end_only_so_much_is_read(tmp_path):
     run = written(tmp_path / "run", 3)
     os.truncate(run / "rounds.jsonl", 20 << 30)  # takes no room on the disk
     (run / "config.toml").write_text((run / "config.toml").read_text().replace("devices = 4", "devices = 10_000_000"))
-    index, begin = RunIndex(tmp_path), time.perf_counter()
+    index = RunIndex(tmp_path)
     tracemalloc.start()
     (line,) = index.lines()
     assert index.sparkline("run") == []
@@ -164,7 +163,6 @@ def test_of_records_without_an_end_only_so_much_is_read(tmp_path):
     tracemalloc.stop()
     assert (line.state, "no line ends" in line.problem) == ("damaged", True)
     assert most < 3 * MAX_LOOK_BYTES
-    assert time.perf_counter() - begin < 5.0
 
 
 def test_long_words_of_a_manifest_are_cut(index, tmp_path):

@@ -18,7 +18,7 @@ from flare.experiments.claims import BEYOND, Claim, Comparison, above, claim, ef
 from flare.experiments.drawing import Line, mean_of, panels
 from flare.experiments.entry import Entry, entry
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.measures import final_accuracy
+from flare.experiments.measures import final_accuracy, seconds_to
 from flare.experiments.outcome import Outcome
 from flare.experiments.settings import DISTRIBUTIONS, NAMES, grid, setting
 from flare.experiments.trial import Trial
@@ -203,14 +203,9 @@ def _earlier(results: Results, at: str, ours: Name, theirs: Name, own_rate: bool
     ratios = []
     for mine, other in zip(*(results.runs(at, one) for one in labels), strict=True):
         target = final_accuracy(other)
-        ratios.append(math.log2(_first_s(other, target) / _first_s(mine, target)))
+        theirs_s, ours_s = (min(seconds_to(run, target), run.end_s) for run in (other, mine))
+        ratios.append(math.log2(theirs_s / ours_s))
     return above(f"{labels[0]} against {labels[1]}, {at}", effect_of(ratios), 2.0)
-
-
-def _first_s(run: Outcome, target: float) -> float:
-    """When a test was first at least as good as the target; the end of the run where none was."""
-    reached = np.flatnonzero(run.test_accuracy >= target)
-    return float(run.test_s[reached[0]] if reached.size else run.end_s)
 
 
 def by_seconds(runs: Sequence[Outcome]) -> Curve:

@@ -114,7 +114,7 @@ def _even_capacity_hz(problem: RoundProblem, sharing: int) -> float:
 def cm(problem: RoundProblem) -> Indices:
     """Fastest computing first: the largest set that meets the deadline (computation minimisation)."""
     fastest = by(problem, problem.compute_s)
-    fastest = fastest[problem.needed_hz[fastest] <= problem.capacity_hz]
+    fastest = problem.able(fastest)
     forced = np.isin(fastest, problem.must)
     fastest = np.concatenate((fastest[forced], fastest[~forced]))
     # The needed bandwidth grows with every device: a binary search for the largest set that fits.

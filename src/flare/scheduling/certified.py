@@ -112,7 +112,7 @@ def _senders(
 def _misses(problem: RoundProblem, selected: Indices, allocation: Allocation) -> bool:
     """Whether one of the devices is late on its bandwidth."""
     sending_s = upload_s(problem.payload_bits[selected], allocation.bandwidth_hz, problem.snr_hz[selected])
-    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[selected]
+    due_s = problem.latest_s[selected]
     return bool((problem.compute_s[selected] + sending_s > due_s * (1.0 + 1e-12)).any())
 
 

@@ -90,7 +90,7 @@ def _obstacle_of(problem: RoundProblem, asked: Indices, advice: Advice) -> Obsta
     compute_s, snr_hz = problem.compute_s[asked], problem.snr_hz[asked]
     band = np.full(len(asked), problem.usable_hz)
     alone_s = upload_s(problem.payload_bits[asked], band, snr_hz)
-    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[asked]
+    due_s = problem.latest_s[asked]
     first = int(np.argmin(compute_s + alone_s - due_s))
     done_s = float(compute_s[first] + alone_s[first])
     own = problem.due_s is not None and float(problem.due_s[asked[first]]) < done_s

@@ -223,6 +223,15 @@ class RoundProblem:
             return time_s
         return np.minimum(time_s, self.due_s if devices is None else self.due_s[devices])
 
+    @property
+    def latest_s(self) -> Floats:
+        """When each of the devices has to be done, shape (devices,)."""
+        return np.broadcast_to(self.finish_by(self.deadline_s), self.num_devices)
+
+    def able(self, devices: Indices) -> Indices:
+        """Those of the devices that could send alone, on the whole band, in the same order."""
+        return devices[self.needed_hz[devices] <= self.capacity_hz]
+
     def permitted(self, bandwidth_hz: Floats, devices: Indices | None = None) -> Floats:
         """Bandwidths of devices (None: of all), shape (..., devices), as the network gives them: in whole blocks, and
         none at all to those who must not send (infinite: more than there is). The array itself where neither is asked
@@ -275,8 +284,7 @@ class RoundProblem:
     @cached_property
     def reachable_in_order(self) -> Indices:
         """The same devices in canonical order."""
-        order = self.canonical_order
-        return order[self.needed_hz[order] <= self.capacity_hz]
+        return self.able(self.canonical_order)
 
     @property
     def possible(self) -> bool:

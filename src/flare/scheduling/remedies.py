@@ -143,4 +143,4 @@ def _with_steps(problem: RoundProblem, device: int, room: float) -> str:
 
 def _due_s(problem: RoundProblem, device: int) -> float:
     """When a device has to be done."""
-    return float(np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[device])
+    return float(problem.latest_s[device])

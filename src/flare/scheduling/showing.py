@@ -72,7 +72,7 @@ def _device_dicts(schedule: Schedule, detail: Explanation, names: Sequence[str] 
         "tau": problem.tau,
         "weight": np.ones(problem.num_devices) if problem.weight is None else problem.weight,
         "payload_bits": problem.payload_bits,
-        "deadline_s": np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices),
+        "deadline_s": problem.latest_s,
         "compute_s": schedule.compute_s,
         "upload_s": detail.upload_s,
         "finish_s": detail.finish_s,

@@ -129,7 +129,7 @@ def _finish_s(problem: RoundProblem, terms: Terms, selected: Indices, bandwidth_
 def refuse_late(policy: Policy, problem: RoundProblem, terms: Terms, selected: Indices, allocation: Allocation) -> None:
     """ValueError where a device is late on the terms that the policy set."""
     finish_s = _finish_s(problem, terms, selected, allocation.bandwidth_hz)
-    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[selected]
+    due_s = problem.latest_s[selected]
     late = np.flatnonzero(~(finish_s <= due_s * (1.0 + CERTIFIED)))
     if late.size:
         first = int(late[0])

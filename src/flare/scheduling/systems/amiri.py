@@ -109,7 +109,7 @@ def amiri_bc_bn2(
     number = checked_number("amiri-bc-bn2", num_candidates, num_selected)
     norm = _norms(history, probed, norms)
     at_random = shuffled(problem, rng, norm)
-    at_random = at_random[problem.needed_hz[at_random] <= problem.capacity_hz]
+    at_random = problem.able(at_random)
     if norms != LAST:  # those of the best channels were asked
         at_random = at_random[~np.isnan(probed.norm[at_random])]
     best_channels = _largest(at_random, problem.snr_hz)[:number]
@@ -145,7 +145,7 @@ def kept_norm(problem: RoundProblem, sharing: int, num_entries: int | None = Non
     """The share of its norm that an update of so many entries (None: as its payload says) keeps when it is compressed
     to what the device's channel carries on an even share of the band among `sharing` devices, shape (devices,)."""
     share_hz = np.full(problem.num_devices, problem.usable_hz / min(sharing, problem.num_devices))
-    slack_s = np.maximum(problem.finish_by(problem.deadline_s) - problem.compute_s, 0.0)
+    slack_s = np.maximum(problem.latest_s - problem.compute_s, 0.0)
     bits = rate_bps(share_hz, problem.snr_hz) * slack_s
     if num_entries is None:
         uncoded_bits = problem.payload_bits

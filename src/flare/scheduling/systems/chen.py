@@ -229,7 +229,7 @@ def _able(value: Floats) -> Indices:
 
 def _time_left_s(problem: RoundProblem) -> Floats:
     """How long each device may send, shape (devices,)."""
-    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)
+    due_s = problem.latest_s
     return np.asarray(due_s - problem.compute_s)
 
 

@@ -68,7 +68,7 @@ def divfl(
     norm = unknown[:, 0] if probed.distances is None else probed.norm
     length = np.sqrt((sketch**2).sum(axis=1)) if gradients == LAST else norm  # nan: it was not heard
     order = canonical(problem, length)
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.able(order)
     heard, unheard = order[~np.isnan(length[order])], order[np.isnan(length[order])]
     taken = admit(problem, unheard[rng.permutation(unheard.size)], max_devices=num_selected)
     if heard.size > _MAX_HEARD:

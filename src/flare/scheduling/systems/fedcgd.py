@@ -67,7 +67,7 @@ def fedcgd(
 def best_group(problem: RoundProblem, counts: Floats, kappa: float) -> Indices:
     """The best group that is found; `counts` has shape (devices, labels)."""
     order = canonical(problem, _told_apart(counts))
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.able(order)
     holds = (counts[order].sum(axis=1) > 0.0) | np.isin(order, problem.must)
     if not holds.any():  # nobody has samples: whoever needs least band
         return order[np.argsort(problem.needed_hz[order], kind="stable")][:1]

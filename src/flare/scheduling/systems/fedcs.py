@@ -44,7 +44,7 @@ def in_turn(problem: RoundProblem) -> Indices:
     order = problem.reachable_in_order
     sending_s = upload_s(problem.payload_bits[order], np.asarray(problem.usable_hz), problem.snr_hz[order])
     computing_s = problem.compute_s[order]
-    due_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices)[order] * (1.0 + BAND_TOLERANCE)
+    due_s = problem.latest_s[order] * (1.0 + BAND_TOLERANCE)
     forced = np.isin(order, problem.must)
     taken: list[int] = []
     done_s = 0.0

@@ -73,7 +73,7 @@ def oort(
     index = int(memory.get("round", 0)) + 1
     pacer = Pacer.of(memory).after(index, _exploited_utility(memory, utility), pacer_rounds)
     order = canonical(problem, np.nan_to_num(utility, nan=-1.0))
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.able(order)
     slowness = np.ones(problem.num_devices)
     slowness[order] = held_back(_durations_s(problem, order, num_selected), pacer.percentile, slow_penalty)
     seen, new = order[~np.isnan(utility[order])], order[np.isnan(utility[order])]

@@ -75,5 +75,5 @@ def power_of_choice(
 def _candidates(problem: RoundProblem, history: History, told_apart_by: Floats, rng: np.random.Generator) -> Indices:
     """Devices that can meet the deadline in the order of a draw in proportion to their samples."""
     order = canonical(problem, told_apart_by)
-    order = order[problem.needed_hz[order] <= problem.capacity_hz]
+    order = problem.able(order)
     return drawn(order, samples(history)[order], rng)

@@ -154,7 +154,7 @@ def _in_blocks(
 
 def _senders(problem: RoundProblem, hardware: Hardware, cost: Floats, unit_j: float) -> Senders:
     """All devices as senders until the deadline, energies in a unit."""
-    slack_s = np.broadcast_to(problem.finish_by(problem.deadline_s), problem.num_devices) - problem.compute_s
+    slack_s = problem.latest_s - problem.compute_s
     sends_s = np.maximum(slack_s, 1.0 / ABSURD)  # who has no time needs an infinite band
     return Senders(problem.payload_bits, sends_s, problem.snr_hz, hardware.power_w / unit_j, cost, problem.needed_hz)
 
