@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from flare.experiments.experiment import Experiment, Results, Scale
-from flare.experiments.outcome import Outcome, fairness_of
+from flare.experiments.outcome import Outcome
 from flare.experiments.trial import Trial
+from flare.report.curves import fairness_of
 
 ROUNDS, ROUND_S = 12, 0.5
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from flare.experiments import drawing, measures, outcome
+from flare.report.curves import fairness_of
 from tests.made_up_outcomes import made_up
 
 
@@ -72,9 +73,9 @@ def test_the_gap_is_over_the_rounds_that_have_one() -> None:
 
 
 def test_fairness_by_hand() -> None:
-    assert outcome.fairness_of(np.array([3.0, 1.0, 0.0, 0.0])) == 16.0 / (4.0 * 10.0)
-    assert outcome.fairness_of(np.array([2.0, 2.0, 2.0])) == 1.0
-    assert math.isnan(outcome.fairness_of(np.zeros(2)))
+    assert fairness_of(np.array([3.0, 1.0, 0.0, 0.0])) == 16.0 / (4.0 * 10.0)
+    assert fairness_of(np.array([2.0, 2.0, 2.0])) == 1.0
+    assert math.isnan(fairness_of(np.zeros(2)))
 
 
 def test_numbers_have_seven_digits_and_are_nan_where_they_are_not_finite() -> None:

@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 
 from flare.records.run import RunNumbers
+from flare.report.curves import fairness_of
 from flare.types import Floats
 
 DIGITS = 7
@@ -105,13 +106,6 @@ def gap_of(objective: Floats, lower_bound: Floats) -> float:
     """How far P2's objective lies above its proven bound, as a share of it, on average; nan where none is known."""
     known = np.isfinite(objective) & np.isfinite(lower_bound)
     return mean_of_known(objective[known] / lower_bound[known] - 1.0)
-
-
-def fairness_of(times_sent: Floats) -> float:
-    """Jain's index, (sum x)^2 / (K sum x^2): 1 where all sent equally often, 1 / K where one device alone did; nan
-    where nobody sent."""
-    squares = float((times_sent**2).sum())
-    return float(times_sent.sum() ** 2 / (len(times_sent) * squares)) if squares else float("nan")
 
 
 def short(value: float) -> float:

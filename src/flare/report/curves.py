@@ -65,6 +65,7 @@ class Summary:
     rounds: tuple[int, int]  # shortest and longest run
     clock_s: Estimate
     devices: float
+    fairness: float  # Jain's index of how often devices sent
     tau: float
     gap: float
     energy_j: float
@@ -243,6 +244,7 @@ def summarise(group: Group) -> Summary:
         rounds=(min(run.num_rounds for run in runs), max(run.num_rounds for run in runs)),
         clock_s=estimate([run.clock_s for run in runs]),
         devices=_mean([run.num_senders for run in runs]),
+        fairness=_mean([np.array([fairness_of(run.participation() * run.num_rounds)]) for run in runs]),
         tau=_mean([run.of_selected["tau"] for run in runs]),
         gap=_mean([run.gap() for run in runs]),
         energy_j=_mean([np.array([run.round_energy_j().sum()]) for run in runs]),
@@ -254,6 +256,13 @@ def summarise(group: Group) -> Summary:
         to_target_s=estimate(to_target_s),
         num_reached=sum(map(math.isfinite, to_target_s)),
     )
+
+
+def fairness_of(times_sent: Floats) -> float:
+    """Jain's index, (sum x)^2 / (K sum x^2): 1 where all sent equally often, 1 / K where one device alone did; nan
+    where nobody sent."""
+    squares = float((times_sent**2).sum())
+    return float(times_sent.sum() ** 2 / (len(times_sent) * squares)) if squares else float("nan")
 
 
 def _mean(values: Sequence[Floats | Indices]) -> float:

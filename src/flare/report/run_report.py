@@ -118,7 +118,7 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequ
     timed = [f"time to {100.0 * target:g} %", "reached"] if target else []
     header = [
         "method:policy", "seeds", *timed, "final accuracy", "best accuracy", "rounds", time_in_words(runs_of(groups)),
-        "devices a round", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
+        "devices a round", "fairness", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
     for group, line in zip(groups, lines, strict=True):
@@ -129,14 +129,15 @@ def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequ
                 escape(group.full_name), f"{counted}{len(group.runs)}",
                 *(time_to_target(line, len(group.runs)) if target else []), f"<b>{percent(line.final)}</b>",
                 percent(line.best), rounds, human(line.clock_s.mean, "s", 3),
-                _number(line.devices), _number(line.tau), _gap(line.gap),
+                _number(line.devices), _number(line.fairness, 2), _number(line.tau), _gap(line.gap),
                 human(line.energy_j, "J", 3), _sent(group, line), f"{line.without_sender:,}",
                 _status(line.status),
             ]
         )  # fmt: skip
     best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) and (lines[0].num_reached or not target) else -1
     notes = [ordered_by(groups, ranked)] if len(groups) > 1 else []
-    notes += [*accuracy_note(groups), interval_note(groups), "Gap: of the schedule's objective to its proven bound."]
+    notes += [*accuracy_note(groups), interval_note(groups), "Fairness: Jain's index of how often devices sent."]
+    notes.append("Gap: of the schedule's objective to its proven bound.")
     return (
         f"<section>\n<h2>Results</h2>\n{table('Results', header, rows, text=(len(header) - 1,), best=best)}"
         f'<p class="note">{escape(" ".join(notes))}</p>\n{_names(groups)}</section>\n'
@@ -168,8 +169,8 @@ def _gap(value: float) -> str:
     return f"{100.0 * value:.0f} %" if value >= 0.1 else f"{100.0 * value:.2g} %"
 
 
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.1f}"
+def _number(value: float, digits: int = 1) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _configurations(groups: Sequence[Group]) -> str:

@@ -108,7 +108,8 @@ class Runs(Sequence[Run]):
         `equal_rounds` rounds and after `equal_time_s` simulated seconds: `accuracy_equal_rounds` there, and seed by
         seed `difference_equal_rounds` to the best group and `won_equal_rounds`, the seeds in which it is above the
         best; nan for the best itself. Where runs end at a test accuracy, `target_accuracy`, `time_to_target_s` is the
-        mean over the `num_reached` seeds that reach it.
+        mean over the `num_reached` seeds that reach it. `fairness` is Jain's index of how often devices sent, 1 where
+        all did equally often.
         """
         columns = self.summary_columns()
         return frame_of({name: column for name, column in columns.items() if name != "label"}).set_axis(
@@ -186,6 +187,7 @@ def _row(group: Group, line: Summary, rankings: Sequence[Ranking]) -> dict[str, 
         "rounds": line.rounds[1],
         "clock_s": line.clock_s.mean,
         "devices": line.devices,
+        "fairness": line.fairness,
         "mean_tau": line.tau,
         "gap": line.gap,
         "energy_j": line.energy_j,
