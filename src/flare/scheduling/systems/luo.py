@@ -40,6 +40,7 @@ import numpy as np
 
 from flare.config.option import Limits
 from flare.scheduling.baselines import Number
+from flare.scheduling.checks import ABSURD
 from flare.scheduling.history import History
 from flare.scheduling.orders import canonical
 from flare.scheduling.problem import RoundProblem
@@ -66,11 +67,10 @@ Sampling = Annotated[
     "how likely each device is drawn: optimal, all alike, or by its samples",
     Limits((OPTIMAL, UNIFORM, BY_SAMPLES)),
 ]
-PilotTime = Annotated[
-    float, "simulated seconds that pilot runs took, paid before the first round", Limits(at_least=0.0)
-]
-PilotEnergy = Annotated[float, "joules that all devices spent in them together", Limits(at_least=0.0)]
-PilotBits = Annotated[float, "bits that all devices sent in them together", Limits(at_least=0.0)]
+_PAID = Limits(at_least=0.0, at_most=ABSURD)
+PilotTime = Annotated[float, "simulated seconds that pilot runs took, paid before the first round", _PAID]
+PilotEnergy = Annotated[float, "joules that all devices spent in them together", _PAID]
+PilotBits = Annotated[float, "bits that all devices sent in them together", _PAID]
 
 
 def _goes_by_norms(options: Mapping[str, Any]) -> bool:
