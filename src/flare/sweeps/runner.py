@@ -250,10 +250,10 @@ class _Batch:
         """The batch for another worker; OSError where that has been tried often enough."""
         if self.killed + 1 >= _MAX_KILLED:
             raise OSError(
-                f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory, or on Ray with its "
-                f"machine, with {_named(self.order.tasks)}; what is done is kept: run the same command again, with "
-                "fewer --processes or on a machine with more memory (in a script of your own, all that starts processes "
-                "stands under `if __name__ == '__main__':`)"
+                f"a process that trained was killed {_MAX_KILLED} times, perhaps for want of memory, or on Ray with "
+                f"its machine, with {_named(self.order.tasks)}; what is done is kept: run the same command again, with "
+                "fewer --processes or on a machine with more memory (in a script of your own, all that starts "
+                "processes stands under `if __name__ == '__main__':`)"
             )
         patient = replace(self.order, patience_s=max(self.order.patience_s, _RETRY_PATIENCE_S))
         return replace(self, order=patient, killed=self.killed + 1)
