@@ -26,7 +26,7 @@ from flare.report.paired import (
     why_no_pair,
 )
 from flare.report.run_groups import group_runs
-from flare.report.run_words import headline, ordered_by, points, time_to_target
+from flare.report.run_words import headline, ordered_by, points, seconds_apart, times_to_target
 from flare.rng import stream
 from tests.made_up_runs import settings, write_run
 
@@ -174,7 +174,10 @@ def test_runs_that_end_at_a_target_are_ordered_by_their_time_to_it(tmp_path: Pat
     assert lines[0].to_target_s == estimate(first_s)
     assert ordered_by(groups, rankings).startswith("Ordered by simulated time to 60 % test accuracy")
     assert "is there first" in headline(groups, lines, rankings)
-    assert time_to_target(lines[0], 3)[1] == "3 of 3"
+    first, later, _ = times_to_target(groups, lines)
+    assert first[1:] == ("first", "3 of 3")
+    apart = [time_to_accuracy_s(run, 0.6) - each for run, each in zip(groups[1].runs, first_s, strict=True)]
+    assert later[1] == seconds_apart(estimate(apart))
     others = [run_of(tmp_path, "ps", 0, changes={"target_accuracy": 0.7}), *runs[:3]]
     assert "at equal rounds" in ordered_by(*in_order(group_runs(others)[0]))
 

@@ -17,9 +17,9 @@ from flare.config import Config
 from flare.records.run import RunNumbers
 from flare.report.comparison import against_best, as_json, remarks_of
 from flare.report.curves import MIN_SEEDS, summarise
-from flare.report.paired import By, Ranking, common_target, ranked_groups, why_no_place
+from flare.report.paired import By, Ranking, ranked_groups, why_no_place
 from flare.report.run_groups import Group
-from flare.report.run_words import interval_note, ordered_by, percent, time_to_target
+from flare.report.run_words import interval_note, ordered_by, percent, timed_headings, times_to_target
 from flare.rounds.why_nobody import why_nobody_sends
 from flare.simulation import Simulation
 from flare.sweeps.entries import run_name
@@ -79,16 +79,24 @@ def print_table(runs: Sequence[RunNumbers], page: Path) -> None:
     """Print what became of the runs, those of different seeds in one line, and where the report is."""
     groups, ranked = ranked_groups(runs)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    target = common_target(groups)
-    timed = (f"time to {100.0 * target:g} %", "reached") if target else ()
-    for heading in ("method:policy", *timed, "accuracy", "best", "time", "devices", "mean tau", "gap", "status"):
+    for heading in (
+        "method:policy",
+        *timed_headings(groups),
+        "accuracy",
+        "best",
+        "time",
+        "devices",
+        "mean tau",
+        "gap",
+        "status",
+    ):
         table.add_column(heading, justify="left" if heading in ("method:policy", "status") else "right", no_wrap=True)
-    for group in groups:
-        line = summarise(group)
+    lines = [summarise(group) for group in groups]
+    for group, line, timed in zip(groups, lines, times_to_target(groups, lines), strict=True):
         add_row(
             table,
             group.full_name,
-            *(time_to_target(line, len(group.runs)) if target else ()),
+            *timed,
             *(percent(one) for one in (line.final, line.best)),
             human(line.clock_s.mean, "s", 3),
             f"{line.devices:.1f}",

@@ -24,6 +24,7 @@ from flare.report.curves import (
     estimate,
     rounds_of_tests,
     summarise,
+    time_to_accuracy_s,
     times_of_tests,
 )
 from flare.report.run_groups import Group, group_runs
@@ -132,6 +133,23 @@ def common_target(groups: Sequence[Group]) -> float:
     """The test accuracy at which all runs end (`run.target_accuracy`); 0 where there is none, or not the same."""
     targets = {group.config.run.target_accuracy for group in groups}
     return targets.pop() if len(targets) == 1 else 0.0
+
+
+def lateness(groups: Sequence[Group], target: float) -> list[Difference | None]:
+    """By how many seconds each group reaches a test accuracy later than the first one of them, over the seeds that pair
+    and reach it in both, as a difference that is `lost` where it was earlier; None for the first itself."""
+    first = {run.config.seed: run for run in groups[0].runs}
+    told: list[Difference | None] = [None]
+    for group in groups[1:]:
+        pairs = [(run, first[run.config.seed]) for run in group.runs if run.config.seed in first]
+        times_s = [
+            (time_to_accuracy_s(run, target), time_to_accuracy_s(rival, target))
+            for run, rival in pairs
+            if not why_no_pair(run, rival)
+        ]
+        known = [each for each in times_s if all(map(math.isfinite, each))]
+        told.append(difference_of([mine for mine, _ in known], [theirs for _, theirs in known]))
+    return told
 
 
 def _lateness(summary: Summary, num_runs: int) -> tuple[int, float]:

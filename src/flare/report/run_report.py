@@ -28,7 +28,8 @@ from flare.report.run_words import (
     ordered_by,
     percent,
     remarks_on,
-    time_to_target,
+    timed_headings,
+    times_to_target,
     title,
 )
 from flare.text import plural
@@ -114,27 +115,31 @@ def _sections(groups: Sequence[Group], ranked: Sequence[Ranking]) -> list[Sectio
 
 
 def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
-    target = common_target(groups)
-    timed = [f"time to {100.0 * target:g} %", "reached"] if target else []
     header = [
-        "method:policy", "seeds", *timed, "final accuracy", "best accuracy", "rounds", time_in_words(runs_of(groups)),
-        "devices a round", "fairness", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
+        "method:policy", "seeds", *timed_headings(groups), "final accuracy", "best accuracy", "rounds",
+        time_in_words(runs_of(groups)), "devices a round", "fairness", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
-    for group, line in zip(groups, lines, strict=True):
+    for group, line, timed in zip(groups, lines, times_to_target(groups, lines), strict=True):
         counted = "" if line.final.count in (0, len(group.runs)) else f"{line.final.count} of "
         rounds = f"{line.rounds[1]:,}" if line.rounds[0] == line.rounds[1] else f"{line.rounds[0]:,}–{line.rounds[1]:,}"
         rows.append(
             [
                 escape(group.full_name), f"{counted}{len(group.runs)}",
-                *(time_to_target(line, len(group.runs)) if target else []), f"<b>{percent(line.final)}</b>",
+                *timed, f"<b>{percent(line.final)}</b>",
                 percent(line.best), rounds, human(line.clock_s.mean, "s", 3),
                 _number(line.devices), _number(line.fairness, 2), _number(line.tau), _gap(line.gap),
                 human(line.energy_j, "J", 3), _sent(group, line), f"{line.without_sender:,}",
                 _status(line.status),
             ]
         )  # fmt: skip
-    best = 0 if len(groups) > 1 and not math.isnan(lines[0].final.mean) and (lines[0].num_reached or not target) else -1
+    best = (
+        0
+        if len(groups) > 1
+        and not math.isnan(lines[0].final.mean)
+        and (lines[0].num_reached or not common_target(groups))
+        else -1
+    )
     notes = [ordered_by(groups, ranked)] if len(groups) > 1 else []
     notes += [*accuracy_note(groups), interval_note(groups), "Fairness: Jain's index of how often devices sent."]
     notes.append("Gap: of the schedule's objective to its proven bound.")

@@ -13,7 +13,7 @@ from flare.data import SOURCES
 from flare.records.run import RunNumbers
 from flare.report.curves import MIN_SEEDS, Estimate, Summary
 from flare.report.group_labels import differing
-from flare.report.paired import By, Ranking, common_target
+from flare.report.paired import By, Ranking, common_target, lateness
 from flare.report.run_groups import Group
 from flare.rounds.privacy import shared
 from flare.scheduling.registry import TOLD
@@ -105,22 +105,48 @@ def points(apart: Estimate) -> str:
 
 
 def seconds_apart(apart: Estimate) -> str:
-    """A difference in seconds with its 95 % interval, as a person writes it."""
+    """A difference of times with its 95 % interval, as a person writes it."""
     if not apart.count:
         return "–"
-    mean = f"{apart.mean:+.3g} s"
-    if not math.isnan(apart.half):
-        mean += f" [{apart.mean - apart.half:+.3g}, {apart.mean + apart.half:+.3g}]"
-    return mean.replace("-", "−")
+    mean, half = apart.mean, apart.half
+    scale, unit = (1e3, "ms") if abs(mean) + (0.0 if math.isnan(half) else half) < 1.0 else (1.0, "s")
+    told = f"{scale * mean:+.3g} {unit}"
+    if not math.isnan(half):
+        told += f" [{scale * (mean - half):+.3g}, {scale * (mean + half):+.3g}]"
+    return told.replace("-", "−")
 
 
-def time_to_target(line: Summary, num_runs: int) -> tuple[str, str]:
-    """The time to the test accuracy at which runs end, with half its 95 % interval, and how many of them reach it."""
-    mean, half = line.to_target_s.mean, line.to_target_s.half
-    told = human(mean, "s", 3)
-    if math.isfinite(half):
-        told += f" ±\N{NO-BREAK SPACE}{human(half, 's', 3)}"
-    return told, f"{line.num_reached} of {num_runs}"
+TIMED = ("time to {target}", "later by", "reached")
+"""What `times_to_target` tells, where all runs end at the same test accuracy."""
+
+
+def timed_headings(groups: Sequence[Group]) -> list[str]:
+    """The headings of `times_to_target`; none where runs do not all end at the same test accuracy."""
+    target = common_target(groups)
+    return [each.format(target=f"{100.0 * target:g} %") for each in TIMED] if target else []
+
+
+def times_to_target(groups: Sequence[Group], lines: Sequence[Summary]) -> list[tuple[str, ...]]:
+    """Of each group the time to the test accuracy at which runs end, with half its 95 % interval; by how much later it
+    is than the first group, over the seeds that pair; and how many of its runs reach it. Nothing of each where runs do
+    not all end at the same accuracy."""
+    target = common_target(groups)
+    if not target:
+        return [()] * len(groups)
+    later = lateness(groups, target)
+    return [
+        (
+            _time_with_half(line.to_target_s),
+            "first" if apart is None and line.num_reached else "–" if apart is None else seconds_apart(apart.mean),
+            f"{line.num_reached} of {len(group.runs)}",
+        )
+        for group, line, apart in zip(groups, lines, later, strict=True)
+    ]
+
+
+def _time_with_half(time_s: Estimate) -> str:
+    half = f" ±\N{NO-BREAK SPACE}{human(time_s.half, 's', 3)}" if math.isfinite(time_s.half) else ""
+    return f"{human(time_s.mean, 's', 3)}{half}"
 
 
 def interval_note(groups: Sequence[Group]) -> str:
