@@ -117,7 +117,8 @@ def _sections(groups: Sequence[Group], ranked: Sequence[Ranking]) -> list[Sectio
 def _final_table(groups: Sequence[Group], lines: Sequence[Summary], ranked: Sequence[Ranking]) -> str:
     header = [
         "method:policy", "seeds", *timed_headings(groups), "final accuracy", "best accuracy", "rounds",
-        time_in_words(runs_of(groups)), "devices a round", "fairness", "mean τ", "mean gap", "energy a run", "sent a run", "no sender", "status",
+        time_in_words(runs_of(groups)), "devices a round", "fairness", "mean τ", "mean gap", "energy a run",
+        "sent a run", "no sender", "status",
     ]  # fmt: skip
     rows = []
     for group, line, timed in zip(groups, lines, times_to_target(groups, lines), strict=True):
