@@ -149,8 +149,24 @@ def test_runs_that_end_at_a_target_are_compared_by_their_time_to_it(record: Roun
     assert "differences to the best value, in time to 50 % test accuracy" in first.text
     assert "difference, time" in first.after
     assert all("<svg" in panel_html(panel) for panel in (*first.panels, *second.panels))
-    told, _ = effects_of(FACTORS, made, target=0.4)  # no run ends there: accuracies are compared
-    assert not told.by_time
+    told, _ = effects_of(FACTORS, made, target=0.4)  # whatever is asked for, they end at 50 %
+    assert repr(told) == repr(deadline)  # nan is not equal to itself
+
+
+def test_times_are_compared_over_what_all_values_reach(record: RoundRecord) -> None:
+    """Each policy misses another deadline: the first has the lower mean of what it reaches, and is later where both
+    reach the target."""
+    rounds_of = {(0, 0): 0, (1, 0): 5, (2, 0): None, (0, 1): None, (1, 1): 2, (2, 1): 9}
+    made = [SweptRun(ending(record, s, rounds), levels) for levels, rounds in rounds_of.items() for s in SEEDS]
+    deadline, policy = effects_of(FACTORS, made, target=0.5)
+    assert [level.to_target_s for level in policy.levels] == [12.5, 15.5]
+    assert [level.measure.mean for level in policy.levels] == [15.0, 12.0]
+    assert (policy.winner, policy.levels[0].won, policy.levels[0].pairs) == (1, 0, 3)
+    assert deadline.winner == 1  # reached with both policies
+    without = [each for each in made if each.levels[0] != 1]
+    two = (Factor(DEADLINE.keys, (DEADLINE.levels[0], DEADLINE.levels[2])), POLICY)
+    apart = [replace(each, levels=(each.levels[0] // 2, each.levels[1])) for each in without]
+    assert effects_of(two, apart, target=0.5)[1].winner == -1  # there is nothing that both reach
 
 
 def test_a_setting_with_one_value_has_no_effect(runs: list[SweptRun]) -> None:

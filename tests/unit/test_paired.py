@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flare.config import override
 from flare.records.run import RunNumbers, read_run
-from flare.report.comparison import as_json, ranking_table
+from flare.report.comparison import as_json, ranking_table, to_target_as_json
 from flare.report.curves import MIN_SEEDS, Estimate, estimate, summarise, time_to_accuracy_s
 from flare.report.paired import (
     By,
@@ -180,6 +181,27 @@ def test_runs_that_end_at_a_target_are_ordered_by_their_time_to_it(tmp_path: Pat
     assert later[1] == seconds_apart(estimate(apart))
     others = [run_of(tmp_path, "ps", 0, changes={"target_accuracy": 0.7}), *runs[:3]]
     assert "at equal rounds" in ordered_by(*in_order(group_runs(others)[0]))
+
+
+def test_who_never_reaches_the_target_comes_last_and_ties_are_told(tmp_path: Path) -> None:
+    target = {"target_accuracy": 0.6}
+    some = [
+        run_of(tmp_path, "exact", s, rounds=10 + 20 * (s > 0), final_accuracy=0.9, changes=target) for s in range(3)
+    ]
+    never = [run_of(tmp_path, "cp", 0, rounds=4, final_accuracy=0.9, changes=target)]  # of fewer seeds
+    groups, rankings = in_order(group_runs([*never, *some])[0])
+    assert [group.config.scheduling.policy for group in groups] == ["exact", "cp"]
+    (first, last), lines = to_target_as_json(groups), [summarise(group) for group in groups]
+    assert (first["reached"], last["reached"], last["time_s"], last["pairs"]) == (2, 0, None, 0)
+    nobody = [run_of(tmp_path, p, 1, rounds=r, final_accuracy=0.5, changes=target) for p, r in (("cp", 20), ("dm", 30))]
+    ordered, ranked_too = in_order(group_runs(nobody)[0])
+    assert ordered == [each.group for each in ranked_too[0].standings]
+    said = ordered_by(ordered, ranked_too)
+    assert said.startswith("Nobody reaches 60 % test accuracy, where runs would end. Ordered by test accuracy")
+    one = run_of(tmp_path, "cp", rounds=30, final_accuracy=0.9, changes=target)
+    twin = replace(one, config=override(one.config, ["scheduling.policy=dm"]))
+    groups, rankings = in_order(group_runs([one, twin])[0])
+    assert "nobody is there before all others" in headline(groups, [summarise(group) for group in groups], rankings)
 
 
 def test_a_run_that_diverged_counts_as_guessing(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from flare.cli.console import add_row, console, say
 from flare.cli.guard import INTERRUPTED
 from flare.config import Config
 from flare.records.run import RunNumbers
-from flare.report.comparison import against_best, as_json, remarks_of
+from flare.report.comparison import against_best, as_json, remarks_of, to_target_as_json
 from flare.report.curves import MIN_SEEDS, summarise
-from flare.report.paired import By, Ranking, ranked_groups, why_no_place
+from flare.report.paired import By, Ranking, common_target, ranked_groups, why_no_place
 from flare.report.run_groups import Group
 from flare.report.run_words import interval_note, ordered_by, percent, timed_headings, times_to_target
 from flare.rounds.why_nobody import why_nobody_sends
@@ -155,5 +155,6 @@ def _to_compare(groups: Sequence[Group]) -> str:
 
 def comparison_as_json(runs: Sequence[RunNumbers]) -> dict[str, Any]:
     """The outcomes of all runs, and the rankings of their groups, for JSON."""
-    _, ranked = ranked_groups(runs)
-    return {"runs": [outcome(run) for run in runs], "rankings": [as_json(ranking) for ranking in ranked]}
+    groups, ranked = ranked_groups(runs)
+    told = {"runs": [outcome(run) for run in runs], "rankings": [as_json(ranking) for ranking in ranked]}
+    return told | ({"to_target": to_target_as_json(groups)} if common_target(groups) else {})

@@ -156,11 +156,13 @@ def _write(grid: Grid, tasks: Sequence[Task], target: float, out: Path, *, as_js
 def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float) -> None:
     """Print a table for each swept setting."""
     from flare.report.effect_sections import difference_headings, differences_in_words, left_out
-    from flare.report.effects import effects_of, ends_at
+    from flare.report.effects import effects_of, end_of
     from flare.report.run_words import percent
     from flare.research.sweep_results import swept_runs
 
     begun = swept_runs(grid, runs)
+    end = end_of(begun)
+    target = end or target
     for effect in effects_of(grid.factors, begun, target):
         if not any(level.num_runs for level in effect.levels):
             say(f"Of {effect.factor.name} nothing can be told yet.")
@@ -180,10 +182,10 @@ def _print_effects(grid: Grid, runs: Sequence[RunNumbers | None], target: float)
         "in nothing else, with their 95 % interval over the seeds."
         + (" Times to the target are of the runs that reached it, as finely as they were tested." if target else "")
     )
-    if ends_at(begun, target):
+    if end:
         say(
-            f"All runs end at {100.0 * target:g} % (run.target_accuracy), so that they are compared by their time to "
-            "it: final accuracies only tell by how much each went past it."
+            f"Runs end at {100.0 * end:g} % (run.target_accuracy), so that they are compared by their time to it: "
+            "final accuracies only tell by how much each went past it."
         )
     if missed := left_out(grid.factors, begun):
         say(missed)

@@ -8,9 +8,9 @@ from html import escape
 
 from flare.records.run import time_in_words
 from flare.report import run_figures as draw
-from flare.report.curves import MIN_SEEDS
+from flare.report.curves import MIN_SEEDS, summarise
 from flare.report.page import table
-from flare.report.paired import By, Ranking, Standing
+from flare.report.paired import By, Ranking, Standing, common_target, lateness
 from flare.report.panels import Panel, Section, nothing, spoken
 from flare.report.run_groups import Group, runs_of
 from flare.report.run_words import percent, points
@@ -104,6 +104,31 @@ def as_json(ranking: Ranking) -> dict[str, object]:
         "groups": [_standing_as_json(each) for each in ranking.standings],
         "remarks": list(ranking.remarks),
     }
+
+
+def to_target_as_json(groups: Sequence[Group]) -> list[dict[str, object]]:
+    """When groups reach the test accuracy at which all runs end, in their order, for programs; `later_s` is by how much
+    later than the first over the seeds that pair."""
+    target = common_target(groups)
+    rows: list[dict[str, object]] = []
+    for group, apart in zip(groups, lateness(groups, target), strict=True):
+        line = summarise(group)
+        mean, half = (math.nan, math.nan) if apart is None else (apart.mean.mean, apart.mean.half)
+        rows.append(
+            {
+                "name": group.label,
+                "target": target,
+                "time_s": json_number(line.to_target_s.mean),
+                "half_width_s": json_number(line.to_target_s.half),
+                "reached": line.num_reached,
+                "seeds": len(group.runs),
+                "later_s": json_number(mean),
+                "low_s": json_number(mean - half),
+                "high_s": json_number(mean + half),
+                "pairs": None if apart is None else apart.mean.count,
+            }
+        )
+    return rows
 
 
 def _standing_as_json(one: Standing) -> dict[str, object]:

@@ -16,7 +16,7 @@ from flare.report.effects import (
     Effect,
     SweptRun,
     effects_of,
-    ends_at,
+    end_of,
     measured,
     num_without_partners,
     with_partners,
@@ -61,7 +61,9 @@ def effect_sections(factors: Sequence[Factor], runs: Sequence[SweptRun], target:
     """A section for each swept setting: its values in pictures and in a table."""
     counting = [each for place, factor in enumerate(factors) for each in _counting(place, factor, runs)]
     few = f" An interval takes {MIN_SEEDS} seeds." if _num_seeds(counting) < MIN_SEEDS else ""
-    what, beside = by_time(target) if ends_at(runs, target) else BY_ACCURACY
+    end = end_of(runs)
+    target = end or target
+    what, beside = by_time(end) if end else BY_ACCURACY
     about = " ".join(part for part in (ABOUT.format(what=what, beside=beside) + few, left_out(factors, runs)) if part)
     return [
         Section(

@@ -42,7 +42,8 @@ class LevelEffect:
     """What a value of a setting comes to, on average over the other settings.
 
     accuracy     final test accuracy, over the seeds; a run that diverged counts as guessing
-    measure      what values are compared by: the accuracy, or the time to the target of the runs that reach it
+    measure      what values are compared by: the accuracy, or the time to the target, over the pairs of which all
+                 values that miss it as seldom as any reach it; otherwise over their own
     difference   of that to the best value's, over the pairs; None for the best value itself
     won          in how many of `pairs` it is ahead of the best value
     to_target_s  time to the target accuracy on the clock of the runs, of the runs that reach it
@@ -78,8 +79,10 @@ class Effect:
     @property
     def best(self) -> int:
         """The number of the best value: by the mean of what they are compared by, of times after the number of runs
-        that miss the target; -1 where nothing is known."""
+        that miss the target; -1 where nothing is known, or values are as often missed and have no pairs."""
+        missed = [level.num_runs - level.num_reached if self.by_time else 0 for level in self.levels]
         known = [place for place, level in enumerate(self.levels) if level.measure.count]
+        known = [place for place in known if missed[place] == min(missed)]
         return min(known, key=lambda place: _rank(self.levels[place], by_time=self.by_time), default=-1)
 
     def as_good_as_best(self) -> list[bool]:
@@ -103,9 +106,10 @@ def _is_same(level: LevelEffect, best: LevelEffect, *, by_time: bool) -> bool:
     return missed == missed_by_best and math.isclose(value, best_value, rel_tol=0.0, abs_tol=_SAME)
 
 
-def ends_at(runs: Sequence[SweptRun], target: float) -> bool:
-    """Whether all runs end at a test accuracy."""
-    return target > 0.0 and all(each.run.config.run.target_accuracy == target for each in runs)
+def end_of(runs: Sequence[SweptRun]) -> float:
+    """The test accuracy at which all runs end; 0 where they do not, or not at the same."""
+    targets = {each.run.config.run.target_accuracy for each in runs}
+    return targets.pop() if len(targets) == 1 else 0.0
 
 
 def effects_of(factors: Sequence[Factor], runs: Sequence[SweptRun], target: float) -> list[Effect]:
@@ -154,9 +158,12 @@ def _measure_of(run: RunNumbers, time_to: float) -> float:
 
 
 def _effect(place: int, factor: Factor, runs: Sequence[SweptRun], target: float) -> Effect:
-    by_time = ends_at(runs, target)
+    end = end_of(runs)
+    by_time, target = end > 0.0, end or target  # an earlier target says nothing more of runs that end at this one
     of_level = [{pair: each.run for pair, each in found.items()} for found in with_partners(place, factor, runs)]
     told = [_level(level_text(factor, level), found, target, by_time=by_time) for level, found in enumerate(of_level)]
+    if by_time:
+        told = _over_common_pairs(told, of_level, target)
     best = Effect(factor, tuple(told), by_time).best
     against = [
         one if place == best or best < 0 else _against(one, found, of_level[best], target if by_time else 0.0)
@@ -185,6 +192,25 @@ def _level(label: str, of_pair: Mapping[Pair, RunNumbers], target: float, *, by_
         num_reached=len(reached_s),
         energy_j=_mean([float(run.round_energy_j().sum()) for run in runs]),
     )
+
+
+def _over_common_pairs(
+    told: Sequence[LevelEffect], of_level: Sequence[Mapping[Pair, RunNumbers]], target: float
+) -> list[LevelEffect]:
+    """With times of the pairs of which all values that miss the target as seldom as any reach it: means over what each
+    reaches by itself would be of other settings and seeds."""
+    least = min(one.num_runs - one.num_reached for one in told)
+    tied = [place for place, one in enumerate(told) if one.num_runs - one.num_reached == least and one.num_reached]
+    times_s = {
+        place: {pair: time_to_accuracy_s(run, target) for pair, run in of_level[place].items()} for place in tied
+    }
+    common = [
+        pair for pair in (times_s[tied[0]] if tied else ()) if all(math.isfinite(own[pair]) for own in times_s.values())
+    ]
+    return [
+        replace(one, measure=_over_seeds({pair: times_s[place][pair] for pair in common})) if place in tied else one
+        for place, one in enumerate(told)
+    ]
 
 
 def _against(

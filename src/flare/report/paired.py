@@ -122,11 +122,13 @@ def in_order(groups: Sequence[Group]) -> tuple[list[Group], list[Ranking]]:
     ranked = [rank(groups, by) for by in By]
     if all(run.config.run.seconds for group in groups for run in group.runs):
         ranked.reverse()
-    if common_target(groups):
-        return sorted(groups, key=lambda group: _lateness(summarise(group), len(group.runs))), ranked
     if ranked[0].standings:
-        return [each.group for each in ranked[0].standings], ranked
-    return sorted(groups, key=lambda group: -_final_or_best(summarise(group))), ranked
+        ordered = [each.group for each in ranked[0].standings]
+    else:
+        ordered = sorted(groups, key=lambda group: -_final_or_best(summarise(group)))
+    if common_target(groups):  # those who are as late stay in that order
+        ordered.sort(key=lambda group: _lateness(summarise(group), len(group.runs)))
+    return ordered, ranked
 
 
 def common_target(groups: Sequence[Group]) -> float:
@@ -152,9 +154,10 @@ def lateness(groups: Sequence[Group], target: float) -> list[Difference | None]:
     return told
 
 
-def _lateness(summary: Summary, num_runs: int) -> tuple[int, float]:
-    """The less, the earlier; who misses the target with fewer seeds comes first."""
-    return num_runs - summary.num_reached, summary.to_target_s.mean if summary.num_reached else math.inf
+def _lateness(summary: Summary, num_runs: int) -> tuple[float, float]:
+    """The less, the earlier; who misses the target with a smaller share of its seeds comes first."""
+    missed = 1.0 - summary.num_reached / num_runs
+    return missed, summary.to_target_s.mean if summary.num_reached else math.inf
 
 
 def _final_or_best(summary: Summary) -> float:

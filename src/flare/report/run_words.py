@@ -11,7 +11,7 @@ import numpy as np
 from flare.config import AUTO, WALL, DataConfig, LearningConfig
 from flare.data import SOURCES
 from flare.records.run import RunNumbers
-from flare.report.curves import MIN_SEEDS, Estimate, Summary
+from flare.report.curves import MIN_SEEDS, Estimate, Summary, summarise
 from flare.report.group_labels import differing
 from flare.report.paired import By, Ranking, common_target, lateness
 from flare.report.run_groups import Group
@@ -57,11 +57,18 @@ def _first_there(groups: Sequence[Group], lines: Sequence[Summary]) -> str:
     if not target or not best.num_reached:
         return ""
     missed = len(groups[0].runs) - best.num_reached
-    return (
-        f"All runs end at {100.0 * target:g} % test accuracy. <b>{escape(groups[0].label)}</b> is there first, after "
+    apart = lateness(groups, target)[1] if len(groups) > 1 else None
+    if apart is not None and apart.mean.count and not apart.mean.mean and not missed:
+        return f"Runs end at {100.0 * target:g} % test accuracy, and nobody is there before all others."
+    told = (
+        f"Runs end at {100.0 * target:g} % test accuracy. <b>{escape(groups[0].label)}</b> is there first, after "
         f"<b>{human(best.to_target_s.mean, 's', 3)}</b> on average"
         + (f" (with {plural(missed, 'seed')} it never is)." if missed else ".")
     )
+    if apart is None or not apart.mean.count:
+        return told
+    next_to = f"Next is {escape(groups[1].label)}, later by {seconds_apart(apart.mean)}{_verdict(apart.mean)}."
+    return f"{told} {next_to} What follows is of accuracies before that."
 
 
 def _mean_of(value: Estimate) -> str:
@@ -158,11 +165,19 @@ def interval_note(groups: Sequence[Group]) -> str:
 
 def ordered_by(groups: Sequence[Group], ranked: Sequence[Ranking]) -> str:
     """What the groups are in the order of."""
-    if target := common_target(groups):
+    target = common_target(groups)
+    if target and any(summarise(group).num_reached for group in groups):
         return (
-            f"Ordered by simulated time to {100.0 * target:g} % test accuracy, where all runs end (final accuracies "
-            "only tell by how much each went past it); who misses it with fewer seeds comes first."
+            f"Ordered by simulated time to {100.0 * target:g} % test accuracy, where runs end (final accuracies only "
+            "tell by how much each went past it); who misses it with a smaller share of the seeds comes first."
         )
+    if target:
+        nobody = f"Nobody reaches {100.0 * target:g} % test accuracy, where runs would end. "
+        return nobody + _ordered_by_accuracy(ranked)
+    return _ordered_by_accuracy(ranked)
+
+
+def _ordered_by_accuracy(ranked: Sequence[Ranking]) -> str:
     first = ranked[0]
     equal, such = ("rounds", "round") if first.by is By.ROUNDS else ("simulated time", "time")
     if not first.standings:
