@@ -199,3 +199,14 @@ def test_of_equals_in_whole_blocks_the_same_sends_however_devices_are_listed() -
         problem = RoundProblem([3.0, 3.0], [0.09, 0.09], snr_hz[order], 1e6, 1e7, 1.0, 10.0, **given)
         heard.append(snr_hz[order][solve(problem, "exact").selected].tolist())
     assert heard[0] == heard[1]
+
+
+def test_of_equals_the_same_gets_a_block_more_however_devices_are_listed() -> None:
+    blocks = []
+    for order in ([0, 1], [1, 0]):
+        tau = np.array([1.0, 2.0])[order]
+        problem = RoundProblem(tau, [0.1, 0.1], [1e7, 1e7], 1e6, 3e6, 5.0, 10.0, block_hz=1e6)
+        schedule = solve(problem, "cp")
+        blocks.append(dict(zip(tau.tolist(), schedule.bandwidth_hz.tolist(), strict=True)))
+    assert blocks[0] == blocks[1]
+    assert sorted(blocks[0].values()) == [1e6, 2e6]

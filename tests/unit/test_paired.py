@@ -191,7 +191,7 @@ def test_who_never_reaches_the_target_comes_last_and_ties_are_told(tmp_path: Pat
     never = [run_of(tmp_path, "cp", 0, rounds=4, final_accuracy=0.9, changes=target)]  # of fewer seeds
     groups, rankings = in_order(group_runs([*never, *some])[0])
     assert [group.config.scheduling.policy for group in groups] == ["exact", "cp"]
-    (first, last), lines = to_target_as_json(groups), [summarise(group) for group in groups]
+    first, last = to_target_as_json(groups)
     assert (first["reached"], last["reached"], last["time_s"], last["pairs"]) == (2, 0, None, 0)
     nobody = [run_of(tmp_path, p, 1, rounds=r, final_accuracy=0.5, changes=target) for p, r in (("cp", 20), ("dm", 30))]
     ordered, ranked_too = in_order(group_runs(nobody)[0])

@@ -21,7 +21,7 @@ from flare.research.pilots import luo_pilots
 from flare.scheduling import POLICIES, Choice, History, Probe, RoundProblem, policy, solve
 from flare.scheduling.explain import LeftOut, explain
 from flare.simulation import Member, Simulation, drive
-from flare.sweeps.entries import TextEntry
+from flare.sweeps.entries import TextEntry, of_entries
 from tests.hostile import flare as command
 from tests.small_runs import OPTIONS, SETTINGS, SMALL
 
@@ -49,10 +49,18 @@ def test_an_entry_may_have_settings_of_its_own() -> None:
     )  # fmt: skip
 
 
+def test_labels_are_words_that_only_one_entry_has() -> None:
+    assert TextEntry.read('flare:cp,label="two words"').label == "two words"
+    twins = [TextEntry.read(f"flare:{policy},label=same") for policy in ("cp", "exact")]
+    with pytest.raises(ValueError, match="two entries are called 'same'; give one of them another label"):
+        of_entries(Config(), twins)
+
+
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
         ("flare:cp,seed=3", "--seeds"),
+        ("flare:cp,label=", "has a label without words"),
         ("flare:cp,learning.method=fedavg", "before the comma"),
         ("flare,learning.local_lr=0.1", "METHOD:POLICY"),
         ("flare:cp,learning.locl_lr=0.1", "local_lr"),

@@ -441,6 +441,12 @@ def test_runs_end_at_the_target_or_when_their_time_is_over() -> None:
     assert best.run_config(START, 0).run.target_accuracy == 0.0
 
 
+def test_whole_numbers_are_the_same_tuning() -> None:
+    one, other = (tuning_of(within_s=within_s) for within_s in (1, 1.0))
+    assert seal_of(one) == seal_of(other)
+    assert make_tuning(START, target=0.5, no_search="all", search=RATE).space == one.space
+
+
 def test_a_folder_holds_one_tuning_which_may_grow(told: list[Trial], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert not begin_tuning(tuning_of(trials=8), out)

@@ -231,7 +231,8 @@ def why_no_place(groups: Sequence[Group], by: By) -> str:
     first, ends = min(tested, key=lambda each: float(by.axis(each[1])[-1]))
     last, begins = max(tested, key=lambda each: float(by.axis(each[1])[0]))
     end, begin = by.words(float(by.axis(ends)[-1])), by.words(float(by.axis(begins)[0]))
-    return f"the last test of {first.label} is after {end}, the first of {last.label} after {begin}"
+    one, other = f"{first.label} with seed {ends.config.seed}", f"{last.label} with seed {begins.config.seed}"
+    return f"the last test of {one} is after {end}, the first of {other} after {begin}"
 
 
 def _against(best: Group, group: Group, accuracy: Estimate, by: By, at: float) -> Standing:

@@ -154,7 +154,8 @@ def lines(
     if x_label in WHOLE:
         at_whole_numbers(axes)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.grid(visible=True)
+    of_style = matplotlib.rcParams["axes.grid.axis"] if matplotlib.rcParams["axes.grid"] else "both"
+    axes.grid(visible=True, axis=of_style)  # type: ignore[arg-type]  # matplotlib has checked it
     return figure
 
 

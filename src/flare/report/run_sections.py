@@ -44,9 +44,9 @@ def all_sections(groups: Sequence[Group]) -> list[Section]:
 
 
 def _band(groups: Sequence[Group]) -> str:
-    if len(groups) > draw.MAX_BANDS:
-        return f"No bands: those of more than {draw.MAX_BANDS} groups hide each other; tables have the intervals."
-    return BAND if any(len(group.runs) >= MIN_SEEDS for group in groups) else NO_BAND
+    if not any(len(group.runs) >= MIN_SEEDS for group in groups):
+        return NO_BAND
+    return BAND if len(groups) <= draw.MAX_BANDS else f"No bands: those of more than {draw.MAX_BANDS} hide each other."
 
 
 def _bins(groups: Sequence[Group], max_points: int = MAX_POINTS) -> str:

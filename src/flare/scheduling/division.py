@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,13 @@ def divide(problem: RoundProblem, selected: Indices, *, evenly: bool = False) ->
         in_blocks = even_blocks if evenly else split_in_blocks
         due_s = np.full(len(selected), np.inf) if problem.due_s is None else problem.due_s[selected]
         bits = problem.payload_bits[selected]
-        return in_blocks(compute_s, snr_hz, bits, due_s, problem.block_hz, problem.num_blocks)
+        # Of equals some get a block more: which, goes by what they are, and not by the order in which they are listed.
+        order = np.argsort(np.argsort(problem.canonical_order)[selected])
+        given = (compute_s[order], snr_hz[order], bits[order], due_s[order])
+        found = in_blocks(*given, problem.block_hz, problem.num_blocks)
+        bandwidth_hz = np.empty(len(selected))
+        bandwidth_hz[order] = found.bandwidth_hz
+        return replace(found, bandwidth_hz=bandwidth_hz)
     if evenly:
         return even_split(compute_s, snr_hz, problem.payload(selected), problem.total_bandwidth_hz)
     if problem.due_s is not None:

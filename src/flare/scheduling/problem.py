@@ -228,9 +228,10 @@ class RoundProblem:
         """When each of the devices has to be done, shape (devices,)."""
         return np.broadcast_to(self.finish_by(self.deadline_s), self.num_devices)
 
-    def able(self, devices: Indices) -> Indices:
+    def able(self, devices: ArrayLike) -> Indices:
         """Those of the devices that could send alone, on the whole band, in the same order."""
-        return devices[self.needed_hz[devices] <= self.capacity_hz]
+        asked: Indices = np.asarray(devices, dtype=np.intp)
+        return asked[self.needed_hz[asked] <= self.capacity_hz]
 
     def permitted(self, bandwidth_hz: Floats, devices: Indices | None = None) -> Floats:
         """Bandwidths of devices (None: of all), shape (..., devices), as the network gives them: in whole blocks, and

@@ -63,7 +63,9 @@ class TextEntry:
                 raise ValueError(f"{where}'{text}' sets {name} twice; set it once")
             if name in _NOT_OF_AN_ENTRY:
                 raise ValueError(f"{where}'{text}' sets {name}, {_NOT_OF_AN_ENTRY[name]}")
-        labels = [each.partition("=")[2].strip() for each in settings if _is_label(each)]
+        labels = [_unquoted(each.partition("=")[2].strip()) for each in settings if _is_label(each)]
+        if "" in labels:
+            raise ValueError(f"{where}'{text}' has a label without words; write label=WORDS, or leave it out")
         own = tuple(each for each in settings if not _is_label(each))
         return cls(*pair_of(first.strip(), where), own, "".join(labels))
 
@@ -90,6 +92,18 @@ class TextEntry:
         return ",".join((f"{self.method}:{self.policy}", *self.settings))
 
 
+def refuse_equal_labels(entries: Sequence[TextEntry]) -> None:
+    """ValueError where two entries have the same label."""
+    labels = [entry.label for entry in entries if entry.label]
+    twice = next((label for place, label in enumerate(labels) if label in labels[:place]), None)
+    if twice is not None:
+        raise ValueError(f"two entries are called '{twice}'; give one of them another label")
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
 def _is_label(text: str) -> bool:
     return text.partition("=")[0].strip() == "label"
 
@@ -108,6 +122,7 @@ def of_entries(whole: Config, entries: Sequence[TextEntry], texts: Sequence[str]
     """The settings of each entry of a comparison, those of its own on top; `texts` are options, `name=value`.
     ValueError where two are alike, or one cannot be: then it says which, behind `where`."""
     refuse_twins([(entry.name(whole.seed), str(entry)) for entry in entries], "name it once")
+    refuse_equal_labels(entries)
     shared = of_pairs(whole, [(entry.method, entry.policy) for entry in entries], texts)
     configs = [_with_own(one, entry, where) for one, entry in zip(shared, entries, strict=True)]
     refuse_equals([(one, str(entry)) for one, entry in zip(configs, entries, strict=True)])

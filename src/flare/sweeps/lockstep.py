@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
@@ -71,9 +71,13 @@ def _open(batch: Sequence[Task], place: Place, patience_s: float, members: list[
             new.append(found)
         elif found is not None:
             members.append(found)
-    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
-        made = [pool.submit(each.made) for each in new]
-    members += [each.result() for each in made if each.exception() is None]
+    pool = ThreadPoolExecutor(_FOLDERS_AT_ONCE)
+    made = [pool.submit(each.made) for each in new]
+    try:
+        wait(made)
+    finally:  # also of who interrupts: what is open is closed by whoever has the members
+        pool.shutdown()
+        members += [each.result() for each in made if each.exception() is None]
     for each, future in zip(new, made, strict=True):
         if isinstance(future.exception(), InUseError):  # by a process that may have begun this very run meanwhile
             member = _patient(partial(opened, each.task, place), patience_s)

@@ -72,7 +72,7 @@ def knows_cluster() -> bool:
     """Whether this machine belongs to a cluster, by the ways in which Ray looks for one; otherwise Ray starts one of
     this machine alone."""
     of_ray = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
-    return bool(os.environ.get("RAY_ADDRESS")) or of_ray.exists()
+    return os.environ.get("RAY_ADDRESS", "local") not in ("", "local") or of_ray.exists()
 
 
 def _connect(ray: Any, address: str | None) -> None:

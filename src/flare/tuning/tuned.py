@@ -74,7 +74,7 @@ def make_tuning(
     within_s: float | None = None,
     trials: int = TRIALS,
     search: Mapping[str, Wanted] | None = None,
-    no_search: Iterable[str] = (),
+    no_search: str | Iterable[str] = (),
     seeds: int = SEEDS,
     fresh_seeds: int = FRESH_SEEDS,
     batch: int = BATCH,
@@ -92,7 +92,7 @@ def make_tuning(
     aim, timed = _aim(start, goal, target, within_s)
     first = start.seed
     return Tuning(
-        space_of(start, search or {}, no_search),
+        space_of(start, search or {}, [no_search] if isinstance(no_search, str) else no_search),
         aim,
         tuple(range(first, first + seeds)),
         tuple(range(first + seeds, first + seeds + fresh_seeds)),
@@ -118,7 +118,7 @@ def _aim(start: Config, goal: str, target: float | None, within_s: float | None)
             )
         if target is not None:
             raise ValueError("a target has no meaning where the goal is accuracy: give --within alone")
-        return Aim(Goal.ACCURACY, 0.0, given_s), True
+        return Aim(Goal.ACCURACY, 0.0, float(given_s)), True
     if target is None and wanted == 0.0:
         raise ValueError(
             "there is no target: give the test accuracy to reach, --target 0.9, or run.target_accuracy in the settings"
@@ -127,7 +127,8 @@ def _aim(start: Config, goal: str, target: float | None, within_s: float | None)
         raise ValueError(
             f"the target is {wanted:g}; give the test accuracy to reach, above 0 and at most 1: --target 0.9"
         )
-    return Aim(Goal(goal), wanted, given_s or start.run.rounds * start.wireless.deadline_s), bool(given_s)
+    within = given_s or start.run.rounds * start.wireless.deadline_s
+    return Aim(Goal(goal), float(wanted), float(within)), bool(given_s)
 
 
 def carry_out(
@@ -183,7 +184,7 @@ def tune(
     within_s: float | None = None,
     trials: int = TRIALS,
     search: Mapping[str, Wanted] | None = None,
-    no_search: Sequence[str] = (),
+    no_search: str | Sequence[str] = (),
     seeds: int = SEEDS,
     fresh_seeds: int = FRESH_SEEDS,
     batch: int = BATCH,
@@ -217,7 +218,8 @@ def tune(
         raise ValueError(f"out is a {type(out).__name__}; give the path of a folder")
     tuning = make_tuning(
         config_of(config), goal=goal, target=target, within_s=within_s, trials=trials, search=search,
-        no_search=no_search, seeds=seeds, fresh_seeds=fresh_seeds, batch=batch, prune=prune,
+        no_search=no_search,
+        seeds=seeds, fresh_seeds=fresh_seeds, batch=batch, prune=prune,
     )  # fmt: skip
     folder, heard = Path(out), 0
     begin_tuning(tuning, folder)
