@@ -87,7 +87,7 @@ def test_the_claims_recorded_are_those_that_the_code_makes(name: str) -> None:
 def test_what_has_not_been_run_yet_is_told() -> None:
     for name, curves in NOT_RUN_YET.items():
         section = PAGE.split(f"### {EXPERIMENTS[name].title}")[1].split("\n### ")[0]
-        assert "without those entries of four policies that ask" in section
+        assert "without the four policies that ask devices before they select" in section
         assert not any(curve in section for curve in curves)
 
 
