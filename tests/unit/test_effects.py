@@ -166,7 +166,9 @@ def test_times_are_compared_over_what_all_values_reach(record: RoundRecord) -> N
     without = [each for each in made if each.levels[0] != 1]
     two = (Factor(DEADLINE.keys, (DEADLINE.levels[0], DEADLINE.levels[2])), POLICY)
     apart = [replace(each, levels=(each.levels[0] // 2, each.levels[1])) for each in without]
-    assert effects_of(two, apart, target=0.5)[1].winner == -1  # there is nothing that both reach
+    nobody = effects_of(two, apart, target=0.5)[1]  # there is nothing that both reach
+    assert nobody.winner == -1
+    assert [differences_in_words(nobody, place) for place in range(2)] == [("–", "–")] * 2
 
 
 def test_a_setting_with_one_value_has_no_effect(runs: list[SweptRun]) -> None:

@@ -164,8 +164,8 @@ def compare(
         named = run_setup.combinations(whole, entry or [], methods, policies, seeds or 1, option or [])
         base = out or new_folder(Path("runs"), "compare")
         folders = [base / name for name, *_ in named]
-        configs, labels = [one for _, one, _ in named], [label for *_, label in named]
-        tasks = run_setup.created(folders, configs, force, listing=base, labels=labels)
+        configs, called = [one for _, one, _ in named], [label for *_, label in named]
+        tasks = run_setup.created(folders, configs, force, listing=base, labels=called)
         _tell_others(base, folders)
     again, page = f"flare compare --resume {base}{as_options(place)}", base / "report.html"
     labels = [Path(task.key).name for task in tasks]

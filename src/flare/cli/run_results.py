@@ -79,17 +79,8 @@ def print_table(runs: Sequence[RunNumbers], page: Path) -> None:
     """Print what became of the runs, those of different seeds in one line, and where the report is."""
     groups, ranked = ranked_groups(runs)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in (
-        "method:policy",
-        *timed_headings(groups),
-        "accuracy",
-        "best",
-        "time",
-        "devices",
-        "mean tau",
-        "gap",
-        "status",
-    ):
+    numbers = ("accuracy", "best", "time", "devices", "mean tau", "gap")
+    for heading in ("method:policy", *timed_headings(groups), *numbers, "status"):
         table.add_column(heading, justify="left" if heading in ("method:policy", "status") else "right", no_wrap=True)
     lines = [summarise(group) for group in groups]
     for group, line, timed in zip(groups, lines, times_to_target(groups, lines), strict=True):

@@ -125,10 +125,10 @@ def differences_in_words(effect: Effect, place: int) -> tuple[str, str]:
     level, equals = effect.levels[place], effect.as_good_as_best()
     if equals[place] and sum(equals) > 1:
         return "no difference" if all(equals) else "best, tied", ""
-    if level.num_runs == 0:
-        return "–", "–"
-    if level.difference is None:
+    if place == effect.best:
         return "best", ""
+    if level.difference is None:  # there is no best
+        return "–", "–"
     apart = seconds_apart(level.difference) if effect.by_time else points(level.difference)
     return apart, f"{level.won} of {level.pairs}" if level.pairs else "–"
 

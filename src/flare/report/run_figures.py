@@ -23,8 +23,10 @@ from flare.report.inline_svg import BROWN, GREEN, PURPLE, SKY, VERMILION
 from flare.text import cut
 from flare.types import Floats, Indices
 
-MAX_CURVES, MAX_BANDS = 10, 6
+MAX_CURVES = 10
 """Groups with a colour of their own; with more of them the others are thin grey lines."""
+MAX_BANDS = 6
+"""Groups that are drawn with bands; those of more hide each other."""
 MAX_CELLS = 250
 """Of a strip; with more devices a cell is the mean of neighbours."""
 MAX_BARS = 60

@@ -94,7 +94,7 @@ def _with_room(lack_hz: float, later_s: float) -> str:
 def _with_time(problem: RoundProblem, device: int) -> str:
     """For a device that computes until the deadline: when it would be done alone, or how many steps it has time for."""
     computes_s = float(problem.compute_s[device])
-    due_s = _due_s(problem, device)
+    due_s = float(problem.latest_s[device])
     steps = math.ceil(float(problem.tau[device]) * due_s / computes_s) - 1 if computes_s > 0.0 else 0
     fewer = f", or at most {steps} of its {problem.tau[device]:g} steps" if steps >= 1 else ""
     return f"computes for {human(computes_s, 's', 3)} of {human(due_s, 's', 3)}: needs a later deadline{fewer}"
@@ -104,10 +104,10 @@ def _with_signal(problem: RoundProblem, device: int) -> str:
     """For a device that could not send in time on the whole band: how much more band or time it needs alone."""
     bits, snr_hz = problem.payload_bits[[device]], problem.snr_hz[[device]]
     computes_s = float(problem.compute_s[device])
-    slack_s = np.array([_due_s(problem, device) - computes_s])
+    slack_s = np.array([float(problem.latest_s[device]) - computes_s])
     band_hz = float(bandwidth_for(bits, slack_s, snr_hz)[0])
     alone_s = float(upload_s(bits, np.array([problem.usable_hz]), snr_hz)[0])
-    later_s = computes_s + alone_s - _due_s(problem, device)
+    later_s = computes_s + alone_s - float(problem.latest_s[device])
     words = []
     if band_hz < WIDEST_HZ:
         words.append(f"{human(_UP * (band_hz - problem.usable_hz), 'Hz', 3)} more band")
@@ -139,8 +139,3 @@ def _with_steps(problem: RoundProblem, device: int, room: float) -> str:
     weight = 1.0 if problem.weight is None else float(problem.weight[device])
     steps = math.floor(weight / room) + 1
     return f"would help from {steps:,} local steps on in the same time; it does {problem.tau[device]:g}"
-
-
-def _due_s(problem: RoundProblem, device: int) -> float:
-    """When a device has to be done."""
-    return float(problem.latest_s[device])

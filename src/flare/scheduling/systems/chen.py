@@ -104,9 +104,8 @@ def chen(
     error = np.ones_like(left_hz)
     error[allowed] = packet_error(db_to_linear(waterfall_db) * block_hz / (left_hz * power)[allowed], fading)
     must, worth = np.isin(order, problem.must), held[order, None] * (1.0 - error) * allowed
-    worth[must] = np.where(
-        allowed[must], np.maximum(worth[must], np.finfo(float).tiny), 0.0
-    )  # also if it brings nothing
+    least = np.where(allowed[must], np.finfo(float).tiny, 0.0)  # of those who must, also if they bring nothing
+    worth[must] = np.maximum(worth[must], least)
     at, block = assigned(worth, must)
     devices = order[at]
     if np.setdiff1d(problem.must, devices).size:
@@ -229,8 +228,7 @@ def _able(value: Floats) -> Indices:
 
 def _time_left_s(problem: RoundProblem) -> Floats:
     """How long each device may send, shape (devices,)."""
-    due_s = problem.latest_s
-    return np.asarray(due_s - problem.compute_s)
+    return np.asarray(problem.latest_s - problem.compute_s)
 
 
 def _by_samples(held: Floats) -> Floats | None:
