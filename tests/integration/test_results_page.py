@@ -8,12 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flare.experiments import EXPERIMENTS, bounds
 from flare.experiments.claims import BEYOND
 from flare.experiments.experiment import Results, Scale
 from flare.experiments.kept_runs import path_of, read_kept
+from flare.experiments.measures import final_accuracy
 from flare.experiments.page import page, section_of
 from flare.experiments.reproduce import Reproduced, as_json, known_runs
 from flare.experiments.systems import ASKING, TUNING_SEEDS
@@ -117,6 +119,31 @@ def test_what_further_seeds_in_a_file_would_change_is_told(name: str) -> None:
         assert not changed
     head = " ".join(PAGE.split("## In short")[0].split())
     assert all(f"`{claim}` {verdict}" in head for claim, verdict in changed.items())
+
+
+def test_runs_of_a_reproduction_that_is_not_finished_are_told_and_can_be_gone_on_from() -> None:
+    (name,), scale = NOT_RUN_YET, Scale(tuple(FILES["systems-cifar10"]["seeds"]))
+    one, folder = EXPERIMENTS[name], RESULTS / "unfinished"
+    known, first = known_runs([name], scale, folder), one.trials(scale)
+    assert one.then is not None
+    chosen = Results(first, known, scale)
+    judged = one.then(chosen)
+    found = Results([trial for trial in judged if trial.key in known], known, scale)
+    runs = {trial.key: trial for trial in (*first, *judged)}
+    assert known.keys() <= runs.keys()
+    said = " ".join(PAGE.split(f"### {one.title}")[1].split("\n### ")[0].split())
+    assert f"{len(known):,} of {len(runs):,} runs so far, the {len(first)} that choose rates and, but for two," in said
+    assert all(trial.key in known for trial in first)
+    late = [trial for trial in judged if trial.key in known and ", 1.5 s" in trial.panel]
+    assert len(late) == 2
+    assert len(known) == len(first) + len(late) + sum(", 5 s" in trial.panel for trial in judged)
+    apart = [
+        abs(float(np.mean(found.values(panel, curve, final_accuracy))) - numbers["final_accuracy"][0]) > 0.01
+        for panel, curves in FILES[name]["panels"].items()
+        if ", 5 s" in panel
+        for curve, numbers in curves.items()
+    ]
+    assert f"{sum(apart)} of the {len(apart)} final accuracies" in said
 
 
 def test_a_verdict_that_rests_on_the_reading_of_fedavg_says_so() -> None:
