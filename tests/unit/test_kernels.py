@@ -525,7 +525,7 @@ def off_by(factor: float) -> Callable[[Any], Any]:
     return wrong
 
 
-def left_to_pytorch(**options: Any) -> None:
+def left_to_pytorch(near: float = 1e-4, **options: Any) -> None:
     """Training is right, and does without kernels, as a warning says."""
     module, data = tiny_module("cnn"), tiny_data()
     jobs = jobs_of(FlatModel(module).flatten())[:1]
@@ -533,7 +533,7 @@ def left_to_pytorch(**options: Any) -> None:
     with pytest.warns(UserWarning, match="our own kernels could not be used.* away from PyTorch's"):
         (mine,) = engine.train(jobs)
     assert engine._kernels is None
-    assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), 1e-4)
+    assert_near(mine.delta.cpu(), ReferenceEngine(module, data).train(jobs)[0].delta.double(), near)
 
 
 @NEEDS_TRITON
@@ -554,7 +554,7 @@ def test_kernels_that_compute_something_else_than_pytorch_are_left_out_with_a_wa
 def test_with_tf32_kernels_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = type(operations()).finish_back, off_by(1.3)
     monkeypatch.setattr(type(operations()), "finish_back", lambda *given, **named: wrong(right(*given, **named)))
-    left_to_pytorch(tf32=True)
+    left_to_pytorch(near=1e-2, tf32=True)  # PyTorch keeps 10 bits then, too
 
 
 @NEEDS_TRITON

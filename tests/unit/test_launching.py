@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -100,3 +101,32 @@ def test_what_starts_kernels_is_made_in_the_rehearsal_once_for_those_with_the_sa
         launching._rehearsed.get().extend([*map(Warm, kinds), Warm({"z": "i64"}, module=1), None])
     assert sorted(map(str, made)) == sorted(map(str, [kinds[1], kinds[2]]))
     assert launching._rehearsed.get() is None
+
+
+def asked_in_rehearsal(works: dict[str, Any], finished: list[Any]) -> None:
+    """Ask for kernels to be compiled, as Triton does at their first start."""
+    mode = pytest.importorskip("triton.runtime._async_compile").active_mode.get()
+    for key, work in works.items():
+        mode.submit(key, work, finished.append)
+
+
+def test_kernels_are_compiled_when_all_are_known_and_what_cannot_be_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    if not hasattr(launching.triton, "AsyncCompileMode"):
+        pytest.skip("this version of Triton compiles at once")
+    monkeypatch.setattr(launching.triton.knobs.cache, "dir", str(tmp_path))
+    finished: list[Any] = []
+
+    def fail() -> Any:
+        raise RuntimeError("cannot be compiled, says the test")
+
+    with launching.rehearsal():
+        asked_in_rehearsal({"a": lambda: "first", "b": fail, "c": lambda: "last"}, finished)
+        assert not finished
+    assert sorted(finished) == ["first", "last"]
+    assert {path.name.split("-")[0] for path in (tmp_path / "flare").iterdir()} <= {"kernel"}
+    with contextlib.suppress(ValueError), launching.rehearsal():
+        asked_in_rehearsal({"d": lambda: "more"}, finished)
+        raise ValueError("in the midst")
+    assert "more" in finished

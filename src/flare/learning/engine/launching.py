@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
 import torch
 import triton
 
-from flare.one_first import one_first
+from flare.shared_work import share
 
 _rehearsed: ContextVar[list[object] | None] = ContextVar("rehearsed", default=None)
 """In a rehearsal: what Triton gave for the kernels that were started in it."""
@@ -67,28 +69,55 @@ def _refuse_long(arguments) -> None:
             raise ValueError(f"a job has {each[:1].numel():,} numbers in one place, more than kernels can count")
 
 
-_MAX_COMPILERS = 16
+_COMPILERS = 4
+"""Threads that compile kernels: most of that is Python's, one thread at a time. Other processes may have some, too."""
+_C_COMPILERS = 16
 
 
 @contextmanager
 def rehearsal() -> Iterator[None]:
-    """No kernel computes in it: those that are started are compiled, all at once, where Triton can do that. What cannot
-    be compiled so is told when it is started in earnest. ValueError where a kernel could not count the numbers.
+    """No kernel computes in it: those that are started are compiled at its end, several at a time, where Triton can do
+    that. What cannot be compiled so is told when it is started in earnest. ValueError where a kernel could not count
+    the numbers.
 
-    Of processes that compile at the same time one is first: the others then find in Triton's cache what it has made."""
+    Of processes that have the same kernels to compile at the same time, each compiles some, and finds those of the
+    others in Triton's cache."""
     rehearsed: list[object] = []
     with ExitStack() as stack:
-        if hasattr(triton, "knobs"):
-            stack.enter_context(one_first(Path(triton.knobs.cache.dir, "flare.lock")))
         stack.callback(_make_launchers, rehearsed)  # when all are compiled
         if hasattr(triton, "AsyncCompileMode"):
-            pool = stack.enter_context(ThreadPoolExecutor(_MAX_COMPILERS))
-            stack.enter_context(triton.AsyncCompileMode(pool, ignore_errors=True))
+            waiting = _Waiting()
+            stack.enter_context(triton.AsyncCompileMode(waiting, ignore_errors=True))
+            stack.callback(waiting.work_off)
         before = _rehearsed.set(rehearsed)
         try:
             yield
         finally:
             _rehearsed.reset(before)
+
+
+class _Waiting(Executor):
+    """What Triton wants to be compiled, until all of it is known."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[Future, object]] = []
+
+    def submit(self, work, /, *given, **named) -> Future:
+        """Done by `work_off`."""
+        self._asked.append((Future(), partial(work, *given, **named)))
+        return self._asked[-1][0]
+
+    def work_off(self) -> None:
+        """Do all of it; answers and what goes wrong are in the futures, which Triton has marked by their kernels."""
+        pieces = {_name("kernel", future._key): partial(_answer, future, work) for future, work in self._asked}
+        share(pieces, _folder(), _COMPILERS)
+
+
+def _answer(future: Future, work) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as why:
+        future.set_exception(why)
 
 
 def _make_launchers(rehearsed) -> None:
@@ -99,9 +128,19 @@ def _make_launchers(rehearsed) -> None:
         new = [each for each in compiled if each is not None and each.module is None]
         distinct = {tuple(map(str, each.src.signature.values())): each for each in new}  # what they are written from
         make = triton.runtime.driver.active.launcher_cls
-        with ThreadPoolExecutor(_MAX_COMPILERS) as pool:
-            for each in distinct.values():
-                pool.submit(make, each.src, each.metadata)
+        pieces = {
+            _name("launcher", str(kind)): partial(make, each.src, each.metadata) for kind, each in distinct.items()
+        }
+        share(pieces, _folder(), _C_COMPILERS)
+
+
+def _folder() -> Path:
+    """Where processes tell one another what they are at: in Triton's cache."""
+    return Path(triton.knobs.cache.dir, "flare")
+
+
+def _name(kind: str, key: str) -> str:
+    return f"{kind}-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
 
 
 def ceil_div(size: int, part: int) -> int:
