@@ -7,9 +7,10 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _PATIENCE_S = 60.0
 """For what other processes are at, altogether. Longer would be no gain."""
@@ -34,8 +35,9 @@ def share(pieces: Mapping[str, Callable[[], object]], folder: Path, threads: int
         left = [name for name, done in begun.items() if done.exception() is None and not done.result()]
         end_s = time.monotonic() + _PATIENCE_S
         late = [pool.submit(_do_afterwards, pieces[name], locks[name], end_s) for name in left]
-    for done in (*begun.values(), *late):
-        done.result()
+    asked: list[Future[Any]] = [*begun.values(), *late]
+    for each in asked:
+        each.result()
 
 
 def _do_where_free(piece: Callable[[], object], path: Path) -> bool:

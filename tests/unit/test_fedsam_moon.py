@@ -118,5 +118,5 @@ def test_time_and_energy_of_their_steps_are_paid(more, cost):
 
 def test_their_costs_are_those_of_the_method_as_it_is_set():
     assert [each.step_cost for each in (FedSam(), FedSam(0.0), Moon(), Moon(0.0))] == [2.0, 1.0, 5.0 / 3.0, 1.0]
-    assert [each.plain_gradients for each in (FedSam(), FedSam(0.0), Moon(), Moon(0.0))] == [False, True, False, True]
-    assert FedAvgM(inner="moon").plain_gradients is False
+    assert [each.keeps_models for each in (FedSam(), Moon(), Moon(0.0))] == [False, True, False]
+    assert FedAvgM(inner="moon").keeps_models is True

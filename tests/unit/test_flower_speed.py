@@ -174,6 +174,32 @@ def test_a_node_measures_before_its_first_round_with_steps_that_change_nothing(c
     assert len(models) == 1  # once
 
 
+def test_before_its_first_round_a_node_counts_with_what_the_steps_of_the_method_will_cost(clock: Clock) -> None:
+    """It has taken plain ones; later it measures those of the method."""
+    ask = replace(ASK, step_cost=2.0)
+    app = client_app(model=lambda _: nn.Linear(2, 3), batches=batches, train_step=step_taking(clock, lambda: 0.1))
+    here = context()
+    said = app(query(ask), here).content.metric_records["resources"]
+    assert (said["samples_per_s"], said["tau"]) == pytest.approx((20.0, 5.0))  # 1 s / 0.2 s
+    worked(here, clock, 0.0, [0.3] * 4)
+    said = app(query(ask), here).content.metric_records["resources"]
+    assert said["samples_per_s"] == pytest.approx(8 / 0.3)
+    said = own_resources(context(samples_per_s=200.0), ask)
+    assert (said["samples_per_s"], said["tau"]) == (100.0, 2.0)  # 1 s / (40 / 100) s
+
+
+@pytest.mark.parametrize(("method", "cost"), [("fedavg", 1.0), ("fedsam", 2.0), ("moon", 5 / 3)])
+def test_nodes_are_told_what_a_step_of_the_method_costs(method: str, cost: float) -> None:
+    config = override(Config(), ["run.rounds=1", f"learning.method={method}"])
+    app = client_app(model=lambda _: nn.Linear(2, 3), batches=batches, train_step=lambda *_: 0.0)
+    grid = FakeGrid({1: running(app, 1, {"partition-id": 0, "gain-db": -80.0})})
+    FlareStrategy(config, poll_s=0.001).start(grid, trained_arrays(nn.Linear(2, 3)))
+    told = grid.pushed[0].content.config_records["config"]
+    assert told["step_cost"] == pytest.approx(cost)
+    plain = config.wireless.cycles_per_sample * config.wireless.batch_size
+    assert told["cycles_per_step"] == pytest.approx(cost * plain)
+
+
 def test_a_slow_node_stops_its_warm_up_early(clock: Clock) -> None:
     app = client_app(
         model=lambda _: nn.Linear(2, 3), batches=batches, train_step=step_taking(clock, lambda: 2.0 * WARM_UP_S)

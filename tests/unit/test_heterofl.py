@@ -108,8 +108,8 @@ def test_at_rate_one_it_is_fedavg_to_the_last_bit() -> None:
     plain = train(FedAvg(), TAUS)
     assert same_bits(train(HeteroFl((1.0,)), TAUS), plain)
     assert not same_bits(train(HeteroFl((1.0, 0.5)), TAUS), plain)
-    assert HeteroFl((1.0, 1.0)).plain_gradients
-    assert not HeteroFl().plain_gradients
+    assert not HeteroFl((1.0, 1.0)).needs_widths
+    assert HeteroFl().needs_widths
 
 
 def test_where_all_that_were_selected_have_the_whole_model_it_is_fedavg_to_the_last_bit() -> None:

@@ -91,7 +91,7 @@ def test_what_the_inner_method_needs_and_costs_is_needed_and_paid(kind, inner):
     method, alone = kind(inner=inner), make_method(LearningConfig(method=inner))
     for part in ("uplink_models", "downlink_models", "needs_gradients", "sends_control", "needs_smoothness"):
         assert getattr(method, part) == getattr(alone, part)
-    assert (method.step_cost, method.plain_gradients) == (alone.step_cost, alone.plain_gradients)
+    assert (method.step_cost, method.keeps_models) == (alone.step_cost, alone.keeps_models)
     tau = np.array([1.0, 2.0, 7.0, 7.0])
     assert method.steps(tau).tolist() == alone.steps(tau).tolist()
     assert method.reference_steps(method.start(1, 4), NOW) == alone.reference_steps(alone.start(1, 4), NOW)

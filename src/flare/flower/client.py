@@ -26,6 +26,7 @@ from flare.flower.coding import UPLINK, Sender
 from flare.flower.device import Ask, own_resources
 from flare.flower.evaluation import Evaluate, answer_test
 from flare.flower.speed import Speed, Stopwatch, known_speed
+from flare.flower.stepping import Loss, TrainStep, Work, keep_model, kept_model, method_step
 from flare.learning.job import control_change, drift_less_own, norm_of
 from flare.rounds.residuals import Part
 from flare.wireless.cell import RESOURCES
@@ -44,32 +45,9 @@ _KEPT = "flare.gradient"  # where a node keeps its own gradient until it trains
 _log = logging.getLogger("flwr")  # Flower's own log, which its programs show
 
 
-@dataclass(frozen=True)
-class Work:
-    """What the server asks of this node in a round: `steps` steps
-
-        w  <-  w - lr (g(w) + drift + mu (w - w_start)).
-
-    `drift` comes with the message; the node's own gradient at the start is taken from it if `subtract_own_gradient`.
-    """
-
-    round: int
-    device: int
-    steps: int
-    lr: float
-    mu: float
-    subtract_own_gradient: bool
-    tau_bar: float
-    bandwidth_hz: float
-    seed: int
-    share_loss: bool = False  # whether the node is to tell its training loss
-
-
 MakeModel = Callable[[Context], nn.Module]
 Batches = Callable[[Context, Work], Iterable[Any]]
 AllBatches = Callable[[Context], Iterable[Any]]
-Loss = Callable[[nn.Module, Any], Tensor]
-TrainStep = Callable[[nn.Module, Any, float], float]
 OwnResources = Callable[[Context, Ask], Mapping[str, float]]
 
 
@@ -108,13 +86,15 @@ def client_app(
     batches : the batches to learn from this round, one for each of `work.steps` (more are not used).
     train_step : takes one step on a batch at the given rate, changing the module; returns the loss. By default one of
         gradient descent on `loss_of`. The rate is the server's: FLARE scales it so that devices with few steps get as
-        far as those with many. What a method adds to the gradient (FedProx, SCAFFOLD, FedLin) is added after it.
+        far as those with many. What a method adds to the gradient (FedProx, SCAFFOLD, FedLin, MOON) is added after it;
+        with FedSAM it is taken uphill of the weights.
     resources : what this device can do; by default what it measures, or its node configuration says. To measure how
         fast it trains, a node takes a few steps on its own batches when it is first asked, with a model that it then
         throws away.
     all_batches : all data of this device once, in batches (samples, labels). Only FedLin needs it, which asks for the
         gradient of all data first, and to know how many samples there are.
-    loss_of : the mean loss of a batch.
+    loss_of : the mean loss of a batch. FedSAM, MOON and FedLin take gradients of it, also beside a `train_step`; with
+        MOON it is to call the module on the batch, whose features are seen there.
     evaluate : tests the global model on this device's own data, in evaluation mode; gives "accuracy" from 0 to 1 and,
         where it likes, "loss" (`classifier_score` does). Asked for where the server sets `fleet.evaluate_share`.
     """
@@ -173,7 +153,7 @@ class _Node:
             if watch.elapsed_s > WARM_UP_S:
                 break
         difference(module, arrays)
-        watch.keep(context, warm_up=True)
+        watch.keep(context, warm_up=True, step_cost=ask.step_cost)
 
     def gradient(self, message: Message, context: Context) -> Message:
         """The gradient of all its data, which it keeps until it trains."""
@@ -197,7 +177,8 @@ class _Node:
         arrays = message.content.array_records["arrays"]
         module = self.model(context)
         load_arrays(module, arrays)
-        step = _correcting(self.step, module, work, _drift(message, context, work, module))
+        drift, previous = _drift(message, context, work, module), kept_model(context, work, module)
+        step = method_step(self.step, self.loss_of, module, work, drift, previous)
         losses = []
         watch.begin_steps()
         with own_draws(work.seed, work.round, work.device):
@@ -210,6 +191,7 @@ class _Node:
         if work.share_loss:
             told["loss"] = sum(losses) / len(losses)
             told["squared_loss"] = sum(loss * loss for loss in losses) / len(losses)
+        keep_model(context, work, module)
         update, sender = difference(module, arrays), Sender.asked(message, context)
         if sender is None:
             content = RecordDict({"arrays": update})
@@ -235,26 +217,6 @@ def _coded(sender: Sender, work: Work, message: Message, update: Tensor, told: d
         control = Layout(message.content.array_records["arrays"]).flatten(message.content.array_records[CONTROL])
         sender.add(Part.CONTROL, control_change(control, work.steps, work.lr, update))
     return sender.record()
-
-
-def _correcting(train_step: TrainStep, module: nn.Module, work: Work, drift: Tensor | None) -> Callable[[Any], float]:
-    """A step of the user's, and after it what the method adds to the gradient, as it was before the step."""
-    if drift is None and work.mu == 0.0:
-        return lambda batch: train_step(module, batch, work.lr)
-    model = node_model(module)
-    start = model.flatten()
-    constant = torch.zeros_like(start) if drift is None else drift.to(start.device)
-
-    def step(batch: Any) -> float:
-        before = model.flatten()
-        loss = train_step(module, batch, work.lr)
-        added = work.mu * (before - start) + constant  # (weights,)
-        with torch.no_grad():
-            for parameter, part in zip(model.parameters, model.views(added).values(), strict=True):
-                parameter.sub_(part, alpha=work.lr)
-        return loss
-
-    return step
 
 
 def _drift(message: Message, context: Context, work: Work, module: nn.Module) -> Tensor | None:

@@ -46,6 +46,7 @@ class Ask:
     uplink_bps: float  # as measured on this node's last updates; 0: not
     needs_samples: bool = False  # whether the method needs to know how many samples a device holds
     batch_size: int = 1  # samples of a local step, by the settings of the run
+    step_cost: float = 1.0  # what a local step of the method costs, as a multiple of a plain one; in `cycles_per_step`
     speed: Callable[[], Speed | None] = field(default=_not_measured, compare=False, repr=False)
 
     def record(self) -> ConfigRecord:
@@ -128,7 +129,7 @@ def _speed(said: Mapping[str, object], ask: Ask) -> Speed | None:
     if fixed is not None:
         if not 0.0 < fixed < math.inf:
             raise ValueError(f"node-config samples-per-s is {fixed:g}; it must be greater than 0")
-        return Speed(fixed, spread=0.0, batch_samples=float(ask.batch_size), setup_s=0.0)
+        return Speed(fixed / ask.step_cost, spread=0.0, batch_samples=float(ask.batch_size), setup_s=0.0)
     return None if "cpu-hz" in said else ask.speed()
 
 

@@ -42,8 +42,11 @@ def enquire(
     mail.give_up_old(connected, timeout_s)
     free = [node for node in connected if node not in mail.busy]
     chosen = run.asking.chosen(config, index, free, fleet)
-    needs_samples = run.station.method.needs_gradients
-    messages = query_messages(chosen, config, index, fleet, needs_samples=needs_samples, ttl_s=1.1 * patience_s)
+    method = run.station.method
+    needs_samples, step_cost = method.needs_gradients, method.step_cost
+    messages = query_messages(
+        chosen, config, index, fleet, needs_samples=needs_samples, step_cost=step_cost, ttl_s=1.1 * patience_s
+    )
     answers = mail.ask(grid, messages, when="query", timeout_s=patience_s)
     said = read_queries(
         answers, index=index, fleet=fleet, faults=faults, max_steps=max_steps, needs_samples=needs_samples

@@ -19,9 +19,9 @@ from typing import final
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from flare.flower.client import Work
 from flare.flower.exchange import Answer, Found, Leftover, fetch, post
 from flare.flower.faults import Faults
+from flare.flower.stepping import Work
 
 
 @dataclass(frozen=True)

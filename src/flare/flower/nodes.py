@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.client import CONTROL, DRIFT, GRADIENT, Work
+from flare.flower.client import CONTROL, DRIFT, GRADIENT
 from flare.flower.coding import UPLINK, coding_record
 from flare.flower.device import Ask
 from flare.flower.exchange import Answer
@@ -21,6 +21,7 @@ from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet, Share
 from flare.flower.resources import Resources, read_resources
 from flare.flower.settings import not_for_nodes
+from flare.flower.stepping import Work
 from flare.flower.vectors import Reader
 from flare.learning.engine.threads import one_thread
 from flare.learning.job import LocalRule, Update
@@ -36,13 +37,22 @@ _MAX = 1e9  # greatest loss and seconds of work that a node may report
 
 
 def query_messages(
-    nodes: Iterable[int], config: Config, index: int, fleet: Fleet, *, needs_samples: bool, ttl_s: float
+    nodes: Iterable[int],
+    config: Config,
+    index: int,
+    fleet: Fleet,
+    *,
+    needs_samples: bool,
+    step_cost: float,
+    ttl_s: float,
 ) -> list[Message]:
     """Asks each node what it can do."""
     messages = []
     for node in nodes:
         assumed_bps = config.wireless.total_bandwidth_hz  # 1 bit/s for each Hz, as a node assumes
-        ask = _ask(config, index, fleet.uplink(node).rate_bps(index, assumed_bps), needs_samples)
+        ask = _ask(
+            config, index, fleet.uplink(node).rate_bps(index, assumed_bps), step_cost, needs_samples=needs_samples
+        )
         content = RecordDict({"config": ask.record()})
         messages.append(Message(content, node, MessageType.QUERY, ttl=ttl_s, group_id=str(index)))
     return messages
@@ -62,9 +72,12 @@ def read_queries(
     return said
 
 
-def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule], tau_bar: float) -> dict[int, Work]:
+def works(
+    station: BaseStation, index: int, plan: Plan, rules: Mapping[int, LocalRule], tau_bar: float
+) -> dict[int, Work]:
     """What each device is to do; ValueError where a rule asks for what nodes cannot do."""
-    if any(any(rule.kind) for rule in rules.values()):
+    config = station.config
+    if any(rule.mask is not None for rule in rules.values()):
         raise not_for_nodes(config)
     granted_hz = dict(zip(plan.selected.tolist(), plan.bandwidth_hz.tolist(), strict=True))
     return {
@@ -79,6 +92,10 @@ def works(config: Config, index: int, plan: Plan, rules: Mapping[int, LocalRule]
             bandwidth_hz=granted_hz.get(device, 0.0),  # 0: it computes across rounds, and sends in a later one
             seed=config.seed,
             share_loss=config.data.share_losses,
+            ascent=rule.ascent,
+            contrast=0.0 if rule.contrast is None else rule.contrast.mu,
+            temperature=1.0 if rule.contrast is None else rule.contrast.temperature,
+            keeps_model=station.method.keeps_models,
         )
         for device, rule in rules.items()
     }
@@ -175,18 +192,19 @@ class Trained:
     work_s: float  # between question and answer on the node itself
 
 
-def _ask(config: Config, index: int, uplink_bps: float, needs_samples: bool) -> Ask:
+def _ask(config: Config, index: int, uplink_bps: float, step_cost: float, *, needs_samples: bool) -> Ask:
     """What a node is told when it is asked."""
     wireless = config.wireless
     return Ask(
         round=index,
         deadline_s=wireless.deadline_s,
-        cycles_per_step=float(wireless.cycles_per_sample * wireless.batch_size),
+        cycles_per_step=step_cost * wireless.cycles_per_sample * wireless.batch_size,
         power_w=dbm_to_watt(wireless.power_dbm),
         bandwidth_hz=wireless.total_bandwidth_hz,
         uplink_bps=uplink_bps,
         needs_samples=needs_samples,
         batch_size=wireless.batch_size,
+        step_cost=step_cost,
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from flwr.app import ArrayRecord, Message
 
 from flare.flower.arrays import Layout
-from flare.flower.client import Work
 from flare.flower.nodes import beside_work, train_message, works
+from flare.flower.stepping import Work
 from flare.learning.job import LocalRule
 from flare.rounds import BaseStation, Plan
 from flare.rounds.asynchrony import FREE
@@ -39,7 +39,7 @@ def outgoing(
         then = replace(plan, index=began)
         beside = beside_work(station, then, some, layout)
         model = _model(layout, plan, some)
-        for device, each in works(station.config, began, then, some, tau_bar).items():
+        for device, each in works(station, began, then, some, tau_bar).items():
             work[nodes[device]] = each
             messages.append(train_message(nodes[device], each, model, beside[device], extra, ttl_s=ttl_s))
     return messages, work

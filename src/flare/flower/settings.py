@@ -50,7 +50,7 @@ def refuse_settings(config: Config) -> None:
     if method.needs_smoothness:
         options = f"with learning.options {config.learning.options}" if config.learning.options else "as it is set"
         raise ValueError(f"method '{config.learning.method}' {options} {no_data}; take another")
-    if not method.plain_gradients:
+    if method.needs_widths:
         raise not_for_nodes(config)
     if is_asynchronous(config, method) and config.uplink.bits == "auto":
         raise ValueError(
@@ -121,9 +121,8 @@ def refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
 
 
 def not_for_nodes(config: Config) -> ValueError:
-    """The refusal of a method whose devices do more than steps along gradients."""
+    """The refusal of a method whose devices train a part of the model."""
     return ValueError(
-        f"learning.method is '{config.learning.method}', whose devices take gradients uphill, train a part of the "
-        "model or compare features with those of other models; a node of a fleet trains by your own step, which "
-        "does none of it; take another method, or simulate the run (flare run)"
+        f"learning.method is '{config.learning.method}', whose devices train a part of the model; a node of a fleet is "
+        "sent the whole one, trains it and sends all of it back; take another method, or simulate the run (flare run)"
     )

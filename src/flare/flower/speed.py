@@ -69,16 +69,17 @@ class Stopwatch:
         self._last = now
         self._samples += samples_in(batch)
 
-    def keep(self, context: Context, *, warm_up: bool = False) -> None:
-        """The work is over: remember what it says of the speed. A warm-up counts until the first round is over."""
+    def keep(self, context: Context, *, warm_up: bool = False, step_cost: float = 1.0) -> None:
+        """The work is over: remember what it says of the speed, where a step will take `step_cost` times as long. A
+        warm-up counts until the first round is over."""
         lasted_s = self.elapsed_s
         if not self._steps:
             return
         steps = self._steps[1:] or self._steps
         mean_s = max(math.fsum(steps) / len(steps), 1e-9)
         told = {
-            "step_s": mean_s,
-            "variance": math.fsum((each - mean_s) ** 2 for each in steps) / len(steps),
+            "step_s": step_cost * mean_s,
+            "variance": step_cost**2 * math.fsum((each - mean_s) ** 2 for each in steps) / len(steps),
             "setup_s": max(0.0, lasted_s - len(self._steps) * mean_s),
             "batch_samples": self._samples / len(self._steps),
             _WARM_UP: float(warm_up),

@@ -19,7 +19,6 @@ from flwr.serverapp.strategy import Result, Strategy
 from flare.config import Config
 from flare.flower.arrays import Layout
 from flare.flower.backoff import look_every
-from flare.flower.client import Work
 from flare.flower.enquiry import enquire, wait_for_nodes
 from flare.flower.evaluation import Findings
 from flare.flower.exchange import Answer, refusal
@@ -32,6 +31,7 @@ from flare.flower.rules import rules_of
 from flare.flower.run_folder import opened, state_in
 from flare.flower.sending import outgoing
 from flare.flower.settings import refuse_other_loop, refuse_out_of_range, refuse_settings
+from flare.flower.stepping import Work
 from flare.flower.testing import EvaluateFn, tested
 from flare.flower.under_way import (
     FleetRound,

@@ -12,12 +12,12 @@ from flwr.serverapp import Grid
 
 from flare.flower.arrays import Layout
 from flare.flower.asking import Asking
-from flare.flower.client import Work
 from flare.flower.deadline import Deadline
 from flare.flower.faults import log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import Late, Mailbox
 from flare.flower.resources import Resources
+from flare.flower.stepping import Work
 from flare.flower.vectors import Reader
 from flare.learning.job import Score
 from flare.records.run_keeper import RunKeeper

@@ -38,7 +38,7 @@ class AroundMethod(PlainMethod, ABC):
 
     def __post_init__(self) -> None:
         """Send and ask for what the inner method does."""
-        for name in (*_VECTORS, "plain_gradients", "needs_fresh", "needs_codec"):
+        for name in (*_VECTORS, "keeps_models", "needs_fresh", "needs_codec"):
             object.__setattr__(self, name, getattr(self.around, name))
 
     @cached_property

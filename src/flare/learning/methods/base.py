@@ -93,9 +93,9 @@ class Method(Protocol):
     sends_control: bool
     """Whether devices also send the change of a control variate: their rules then have `control`."""
 
-    plain_gradients: bool
-    """Whether steps take one gradient of the plain loss each, all that the nodes of a fleet can do: no ascent, no mask
-    and no contrast in the rules."""
+    keeps_models: bool
+    """Whether devices compare features with those of the model with which they ended when they last trained, which they
+    keep: rules have a contrast where there is one."""
     needs_codec: str
     """The one codec with which its updates are sent; empty: any."""
     asynchronous: bool
@@ -237,7 +237,7 @@ class PlainMethod:
     downlink_models = 1
     needs_gradients = False
     sends_control = False
-    plain_gradients = True
+    keeps_models = False
     needs_codec = ""
     asynchronous = False
     needs_fresh = False

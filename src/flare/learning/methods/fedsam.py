@@ -30,14 +30,10 @@ class FedSam(PlainMethod):
 
     sam_rho: float = setting(0.1, "how far uphill gradients are taken, a distance between weights", at_least=0.0)
 
-    def __post_init__(self) -> None:
-        """Without an ascent its steps are plain ones."""
-        object.__setattr__(self, "plain_gradients", self.sam_rho == 0.0)
-
     @property
     def step_cost(self) -> float:
-        """Two gradients a step."""
-        return 1.0 if self.plain_gradients else 2.0
+        """Two gradients a step, but without an ascent."""
+        return 1.0 if self.sam_rho == 0.0 else 2.0
 
     def rules(self, state: MethodState, now: Round, common_gradient: Tensor | None) -> list[LocalRule]:
         """Gradient descent with gradients from uphill."""

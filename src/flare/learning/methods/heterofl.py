@@ -103,10 +103,9 @@ class HeteroFl(PlainMethod):
     _parts: ClassVar[tuple[_Part, ...]] = ()  # of an object that was fitted: one for each of the rates
 
     def __post_init__(self) -> None:
-        """Devices with the whole model step as under FedAvg."""
+        """ValueError where there are no rates."""
         if not self.rates:
             raise ValueError("option 'rates' of method 'heterofl' is empty; give one at least, such as [1, 0.5]")
-        object.__setattr__(self, "plain_gradients", not self.needs_widths)
 
     @property
     def needs_widths(self) -> bool:

@@ -52,17 +52,17 @@ class Moon(PlainMethod):
 
     def __post_init__(self) -> None:
         """Without its term its steps are plain ones; with it, rules hold the last models of devices."""
-        object.__setattr__(self, "plain_gradients", self.moon_mu == 0.0)
+        object.__setattr__(self, "keeps_models", self.moon_mu != 0.0)
         object.__setattr__(self, "needs_fresh", self.moon_mu != 0.0)
 
     @property
     def step_cost(self) -> float:
         """Five forward passes' worth instead of three."""
-        return 1.0 if self.plain_gradients else 5.0 / 3.0
+        return 5.0 / 3.0 if self.keeps_models else 1.0
 
     def start(self, num_weights: int, num_devices: int) -> MethodState:
         """Nobody has a previous model."""
-        if self.plain_gradients:
+        if not self.keeps_models:
             return {}
         return {"previous": torch.zeros(num_devices, num_weights), "has_previous": torch.zeros(num_devices)}
 
