@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
 from flare.config import Config, WirelessConfig
@@ -21,8 +22,10 @@ from flare.flower.device import MAX_STEPS, measure_cpu_hz
 from flare.flower.faults import Faults
 from flare.flower.fleet import SURE_S, Fleet, Share, Uplink
 from flare.flower.mailbox import Mailbox
-from flare.flower.resources import MAX_BPS_PER_HZ, Resources, channel_hz
+from flare.flower.resources import MAX_BPS_PER_HZ, Resources, channel_hz, observation, read_resources
 from flare.rng import stream
+from flare.rounds.history import informed
+from flare.scheduling.history import History
 from flare.wireless.rate import rate_bps
 from tests.fleets import FakeGrid, node_identity
 from tests.fleets import node_context as context
@@ -304,6 +307,76 @@ def test_a_node_that_cannot_tell_its_gradient_says_what_to_do() -> None:
     asked = {"arrays": trained_arrays(nn.Linear(1, 1)), "config": ConfigRecord({"round": 0})}
     with pytest.raises(ValueError, match="give client_app all_batches"):
         app(message("train.gradient", asked), context())
+
+
+def labelled(*labels: Any) -> ClientApp:
+    """An app whose device holds batches with these labels."""
+    held = [(torch.zeros(len(each), 2), each) for each in labels]
+    model, batches = (lambda _: nn.Linear(2, 3)), (lambda *_: held)
+    return client_app(model=model, batches=batches, all_batches=(lambda _: held) if held else None)
+
+
+def told_labels(app: ClientApp, *, asked: bool) -> Message:
+    return app(message("query", {"config": replace(ASK, needs_labels=asked).record()}), context(gain_db=-80.0))
+
+
+def test_a_node_tells_how_many_samples_of_each_label_it_holds_where_it_is_asked() -> None:
+    app = labelled(torch.tensor([3, 0, 3]), [1, 3])
+    answer = told_labels(app, asked=True)
+    assert answer.content.metric_records["resources"]["label_counts"] == [1, 1, 0, 3]
+    said = read_resources(answer, 20, needs_labels=True)
+    assert (said.label_counts, said.num_samples) == ((1.0, 1.0, 0.0, 3.0), 5.0)
+    assert read_resources(answer, 20).label_counts is None  # a run that keeps labels where they are
+    assert "label_counts" not in told_labels(app, asked=False).content.metric_records["resources"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ((), "give client_app all_batches"),
+        ((torch.tensor([0.5, 1.0]),), "whole numbers from 0 to 99,999"),
+        ((torch.tensor([-1, 1]),), "whole numbers from 0 to 99,999"),
+        ((torch.tensor([10**9]),), "whole numbers from 0 to 99,999"),
+    ],
+)
+def test_a_node_that_cannot_tell_its_labels_says_why(labels: tuple[Any, ...], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        told_labels(labelled(*labels), asked=True)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (None, "label_counts is missing"),
+        (3.0, "must be a list of up to 100,000"),
+        ([], "must be a list of up to 100,000"),
+        ([1.0] * 100_001, "must be a list of up to 100,000"),
+        ([1.0, -1.0], "label_counts is -1.0; it must be a number from 0"),
+        ([1.5], "it must be a whole number"),
+        ([math.nan], "label_counts is nan"),
+        ([0.0, 0.0], "adds up to 0"),
+    ],
+)
+def test_labels_that_a_device_cannot_hold_are_not_believed(told: Any, why: str) -> None:
+    answer = told_labels(labelled([1]), asked=False)
+    if told is not None:
+        answer.content.metric_records["resources"]["label_counts"] = told
+    with pytest.raises(ValueError, match=why):
+        read_resources(answer, 20, needs_labels=True)
+
+
+def test_labels_of_nodes_that_know_of_different_ones_stand_in_one_table() -> None:
+    answers = [told_labels(labelled(each), asked=True) for each in ([0, 0], [2])]
+    said = [read_resources(each, 20, needs_labels=True) for each in answers]
+    seen = observation({4: said[0], 1: said[1]}, 5, Config().wireless)
+    assert seen.label_counts is not None
+    assert seen.label_counts.tolist() == [[2.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    before = History.empty(5, label_counts=np.full((5, 1), 7.0))
+    known = informed(before, seen).label_counts
+    assert known is not None
+    assert known.tolist() == [[7.0, 0.0, 0.0], [0.0, 0.0, 1.0], [7.0, 0.0, 0.0], [7.0, 0.0, 0.0], [2.0, 0.0, 0.0]]
+    fewer = observation({2: said[0]}, 5, Config().wireless)
+    assert informed(History.empty(5, label_counts=known), fewer).label_counts[2].tolist() == [2.0, 0.0, 0.0]
 
 
 def test_too_few_batches_are_an_error_that_says_so() -> None:

@@ -68,11 +68,13 @@ CASES += [(method, "exact") for method in METHODS if method not in ("heterofl", 
 CASES += [("scaffold", "round-robin"), ("fedlin", "grouped")]
 CASES += [("fedlin", "oort"), ("fedlin", "power-of-choice"), ("flare", "amiri-bn2-c")]  # two ask for sample counts
 CASES += [("fedlin", "ren"), ("fedlin", "luo")]  # weighed, and by the samples that fedlin asks for
+NEEDS = {"fedcgd": ("data.share_labels=true", "data.partition=shards")}
+CASES += [("fedavg", "fedcgd")]
 
 
 @pytest.mark.parametrize(("method", "policy"), CASES)
 def test_a_fleet_is_scheduled_and_trained_as_the_simulated_cell(tmp_path: Path, method: str, policy: str) -> None:
-    config = settings(*settings_of_method(method), f"scheduling.policy={policy}")
+    config = settings(*settings_of_method(method), f"scheduling.policy={policy}", *NEEDS.get(policy, ()))
     _, simulated, _, recorded = both(config, tmp_path / "run")
     assert len(recorded) == len(simulated) == 4
     assert any(0 < len(each["selected"]) < 12 for each in recorded)
@@ -108,13 +110,17 @@ def test_a_method_that_nodes_cannot_follow_is_refused_before_anything_is_asked()
             FlareStrategy(settings(*more))
 
 
+HU = ("scheduling.options.num_selected=2", "scheduling.options.num_candidates=12", "wireless.cycles_per_sample=7e6")
+
+
 @pytest.mark.parametrize(
     "more",
     [
         ("learning.method=fedbuff", "learning.options.buffer=3", "scheduling.policy=round-robin"),
         ("learning.asynchronous=true", "scheduling.policy=round-robin", "scheduling.options.max_devices=4"),
+        ("scheduling.policy=hu", "data.share_labels=true", "data.partition=shards", *HU),
     ],
-    ids=["fedbuff", "settings"],
+    ids=["fedbuff", "settings", "hu"],
 )
 def test_devices_compute_across_rounds_as_in_the_simulated_cell(tmp_path: Path, more: tuple[str, ...]) -> None:
     _, simulated, _, recorded = both(settings(*more), tmp_path / "run")
@@ -131,7 +137,7 @@ def test_devices_compute_across_rounds_as_in_the_simulated_cell(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("scheduling.policy=hu",), "policy 'hu' goes by what nodes do not tell, their labels"),
+        (("scheduling.policy=hu",), "policy 'hu' .*data.share_labels"),
         (
             ("learning.method=fedbuff", "uplink.codec=qsgd", "uplink.bits=auto", "run.payload=model"),
             "uplink.bits is \"auto\" and method 'fedbuff' is asynchronous",

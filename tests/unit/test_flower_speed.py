@@ -20,7 +20,7 @@ from flare.flower.client import WARM_UP_S, WARM_UP_STEPS
 from flare.flower.device import MAX_STEPS
 from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet
-from flare.flower.nodes import Answer, read_queries
+from flare.flower.nodes import Answer, Needs, read_queries
 from flare.flower.resources import Resources, observation
 from flare.flower.speed import ROUNDS_KEPT, Speed, Stopwatch, known_speed, samples_in
 from flare.learning.methods import make_method
@@ -262,9 +262,7 @@ def test_a_speed_that_is_told_in_part_is_a_fault() -> None:
     said = {"tau": 2.0, "cpu_hz": 1e9, "power_w": 0.1, "gain_db": -90.0, "samples_per_s": 5.0, "speed_spread": 0.0}
     told = Message(RecordDict({"resources": MetricRecord(said)}), reply_to=answer)
     faults = Faults()
-    found = read_queries(
-        [Answer(5, told, 0.1)], index=0, fleet=Fleet(3), faults=faults, max_steps=9, needs_samples=False
-    )
+    found = read_queries([Answer(5, told, 0.1)], index=0, fleet=Fleet(3), faults=faults, max_steps=9, needs=Needs())
     assert found == {}
     assert faults.take()[0]["why"] == "samples_per_s is there, and batch_samples is missing; both are needed"
 

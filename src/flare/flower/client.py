@@ -25,6 +25,7 @@ from flare.flower.arrays import Layout, difference, load_arrays, node_model, own
 from flare.flower.coding import UPLINK, Sender
 from flare.flower.device import Ask, own_resources
 from flare.flower.evaluation import Evaluate, answer_test
+from flare.flower.resources import LABEL_COUNTS, MAX_LABELS
 from flare.flower.speed import Speed, Stopwatch, known_speed
 from flare.flower.stepping import Loss, TrainStep, Work, keep_model, kept_model, method_step
 from flare.learning.job import control_change, drift_less_own, norm_of
@@ -91,8 +92,9 @@ def client_app(
     resources : what this device can do; by default what it measures, or its node configuration says. To measure how
         fast it trains, a node takes a few steps on its own batches when it is first asked, with a model that it then
         throws away.
-    all_batches : all data of this device once, in batches (samples, labels). Only FedLin needs it, which asks for the
-        gradient of all data first, and to know how many samples there are.
+    all_batches : all data of this device once, in batches (samples, labels). FedLin needs it, which asks for the
+        gradient of all data first, and to know how many samples there are; and so does a run in which devices tell how
+        many samples of each label they hold (`data.share_labels`): labels are whole numbers then.
     loss_of : the mean loss of a batch. FedSAM, MOON and FedLin take gradients of it, also beside a `train_step`; with
         MOON it is to call the module on the batch, whose features are seen there.
     evaluate : tests the global model on this device's own data, in evaluation mode; gives "accuracy" from 0 to 1 and,
@@ -126,8 +128,22 @@ class _Node:
         answer = dict(self.resources(context, ask))
         if ask.needs_samples and self.all_batches is not None and "num_samples" not in answer:
             answer["num_samples"] = sum(len(batch[1]) for batch in self.all_batches(context))
-        numbers = MetricRecord({name: float(value) for name, value in answer.items()})
-        return Message(RecordDict({RESOURCES: numbers}), reply_to=message)
+        told = MetricRecord({name: float(value) for name, value in answer.items()})
+        if ask.needs_labels:
+            told[LABEL_COUNTS] = self._label_counts(context)
+        return Message(RecordDict({RESOURCES: told}), reply_to=message)
+
+    def _label_counts(self, context: Context) -> list[int]:
+        """How many samples of each label this device holds, from label 0 to the greatest that it has."""
+        if self.all_batches is None:
+            raise ValueError("this run has devices tell their labels (data.share_labels): give client_app all_batches")
+        labels = torch.cat([torch.as_tensor(batch[1]).reshape(-1) for batch in self.all_batches(context)])
+        if labels.is_floating_point() or not 0 <= int(labels.min()) <= int(labels.max()) < MAX_LABELS:
+            raise ValueError(
+                f"labels are told where they are whole numbers from 0 to {MAX_LABELS - 1:,}; these are not"
+            )
+        held: list[int] = torch.bincount(labels.long()).tolist()
+        return held
 
     def _speed(self, message: Message, context: Context) -> Speed | None:
         """How fast this node trains; None where it cannot take a step on its own."""

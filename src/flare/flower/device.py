@@ -45,6 +45,7 @@ class Ask:
     bandwidth_hz: float
     uplink_bps: float  # as measured on this node's last updates; 0: not
     needs_samples: bool = False  # whether the method needs to know how many samples a device holds
+    needs_labels: bool = False  # whether the run has devices tell how many they hold of each label
     batch_size: int = 1  # samples of a local step, by the settings of the run
     step_cost: float = 1.0  # what a local step of the method costs, as a multiple of a plain one; in `cycles_per_step`
     speed: Callable[[], Speed | None] = field(default=_not_measured, compare=False, repr=False)

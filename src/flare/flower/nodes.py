@@ -36,36 +36,50 @@ CPU = torch.device("cpu")
 _MAX = 1e9  # greatest loss and seconds of work that a node may report
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a run needs nodes to say beside their resources, and what its steps cost them."""
+
+    samples: bool = False  # how many they hold
+    labels: bool = False  # how many samples of each
+    step_cost: float = 1.0  # as a multiple of a plain step
+
+    @classmethod
+    def of(cls, station: BaseStation) -> Needs:
+        """Those of a run."""
+        method = station.method
+        return cls(method.needs_gradients, station.config.data.share_labels, method.step_cost)
+
+
 def query_messages(
     nodes: Iterable[int],
     config: Config,
     index: int,
     fleet: Fleet,
     *,
-    needs_samples: bool,
-    step_cost: float,
+    needs: Needs,
     ttl_s: float,
 ) -> list[Message]:
     """Asks each node what it can do."""
     messages = []
     for node in nodes:
         assumed_bps = config.wireless.total_bandwidth_hz  # 1 bit/s for each Hz, as a node assumes
-        ask = _ask(
-            config, index, fleet.uplink(node).rate_bps(index, assumed_bps), step_cost, needs_samples=needs_samples
-        )
+        ask = _ask(config, index, fleet.uplink(node).rate_bps(index, assumed_bps), needs)
         content = RecordDict({"config": ask.record()})
         messages.append(Message(content, node, MessageType.QUERY, ttl=ttl_s, group_id=str(index)))
     return messages
 
 
 def read_queries(
-    answers: Iterable[Answer], *, index: int, fleet: Fleet, faults: Faults, max_steps: int, needs_samples: bool
+    answers: Iterable[Answer], *, index: int, fleet: Fleet, faults: Faults, max_steps: int, needs: Needs
 ) -> dict[int, Resources]:
     """The resources of every node that gives sound ones, asked in this round."""
     said = {}
     for answer in answers:
         try:
-            said[answer.node] = read_resources(answer.message, max_steps, needs_samples=needs_samples)
+            said[answer.node] = read_resources(
+                answer.message, max_steps, needs_samples=needs.samples, needs_labels=needs.labels
+            )
             fleet.uplink(answer.node).asked(index, answer.delay_s)
         except Exception as error:  # no answer of a node may end the run
             faults.note(answer.node, "query", str(error))
@@ -192,19 +206,20 @@ class Trained:
     work_s: float  # between question and answer on the node itself
 
 
-def _ask(config: Config, index: int, uplink_bps: float, step_cost: float, *, needs_samples: bool) -> Ask:
+def _ask(config: Config, index: int, uplink_bps: float, needs: Needs) -> Ask:
     """What a node is told when it is asked."""
     wireless = config.wireless
     return Ask(
         round=index,
         deadline_s=wireless.deadline_s,
-        cycles_per_step=step_cost * wireless.cycles_per_sample * wireless.batch_size,
+        cycles_per_step=needs.step_cost * wireless.cycles_per_sample * wireless.batch_size,
         power_w=dbm_to_watt(wireless.power_dbm),
         bandwidth_hz=wireless.total_bandwidth_hz,
         uplink_bps=uplink_bps,
-        needs_samples=needs_samples,
+        needs_samples=needs.samples,
+        needs_labels=needs.labels,
         batch_size=wireless.batch_size,
-        step_cost=step_cost,
+        step_cost=needs.step_cost,
     )
 
 

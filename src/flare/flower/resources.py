@@ -43,6 +43,8 @@ _RANGES = {
     "batch_samples": (1.0, 1e9, False),
     "setup_s": (0.0, 1e6, False),
 }
+LABEL_COUNTS = "label_counts"
+MAX_LABELS = 100_000
 _OF_SPEED = ("speed_spread", "batch_samples", "setup_s")
 
 
@@ -59,10 +61,14 @@ class Resources:
     num_samples: float | None = None  # training samples that it holds
     speed: Speed | None = None  # None: it does not say, and its processor speed counts
     compute_share: float | None = None  # of the deadline, by which it chose its steps; None: they are fixed
+    label_counts: tuple[float, ...] | None = None  # samples that it holds of each label, from 0 on, where it is asked
 
 
-def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = False) -> Resources:
-    """The resources in a node's answer; ValueError says what is missing or cannot be."""
+def read_resources(
+    answer: Message, max_steps: int, *, needs_samples: bool = False, needs_labels: bool = False
+) -> Resources:
+    """The resources in a node's answer; ValueError says what is missing or cannot be. Labels that it was not asked for
+    are left alone."""
     said = answer.content.get(RESOURCES)
     if not isinstance(said, MetricRecord):
         raise ValueError(f"its answer has no record '{RESOURCES}'")
@@ -73,7 +79,7 @@ def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = Fal
             raise ValueError(f"{name} is missing")
     if "gain_db" not in values and "uplink_bps" not in values:
         raise ValueError("gain_db and uplink_bps are both missing; one is needed")
-    speed, device = _speed(values), values.get("device")
+    speed, device, counts = _speed(values), values.get("device"), _label_counts(said) if needs_labels else None
     return Resources(
         tau=values["tau"],
         cpu_hz=values["cpu_hz"],
@@ -81,10 +87,24 @@ def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = Fal
         gain_db=values.get("gain_db"),
         uplink_bps=values.get("uplink_bps"),
         device=None if device is None else int(device),
-        num_samples=values.get("num_samples"),
+        num_samples=values.get("num_samples", None if counts is None else sum(counts)),
         speed=speed,
         compute_share=values.get("compute_share"),
+        label_counts=counts,
     )
+
+
+def _label_counts(said: MetricRecord) -> tuple[float, ...]:
+    """How many samples of each label a node holds; ValueError where that is missing or cannot be."""
+    told = said.get(LABEL_COUNTS)
+    if told is None:
+        raise ValueError(f"{LABEL_COUNTS} is missing; the run has devices tell their labels (data.share_labels)")
+    if not isinstance(told, list) or not 0 < len(told) <= MAX_LABELS:
+        raise ValueError(f"{LABEL_COUNTS} is {str(told)[:40]}; it must be a list of up to {MAX_LABELS:,} numbers")
+    counts = tuple(_number(LABEL_COUNTS, each, 0.0, 1e12, True) for each in told)
+    if sum(counts) < 1.0:
+        raise ValueError(f"{LABEL_COUNTS} adds up to 0; a device without samples cannot train")
+    return counts
 
 
 def _speed(values: Mapping[str, float]) -> Speed | None:
@@ -115,7 +135,19 @@ def observation(said: Mapping[int, Resources], num_devices: int, config: Wireles
         speeds=_speeds([each.speed for each in resources]),
         compute_share=every(each.compute_share for each in resources),
         rate_is_told=np.array([each.gain_db is None for each in resources], dtype=np.bool_),
+        label_counts=_in_columns([each.label_counts for each in resources]),
     )
+
+
+def _in_columns(told: list[tuple[float, ...] | None]) -> Floats | None:
+    """The counts of all nodes, shape (nodes, labels); None where they are not told."""
+    counts = [each for each in told if each is not None]
+    if not counts or len(counts) < len(told):
+        return None
+    table = np.zeros((len(counts), max(map(len, counts))))
+    for row, each in zip(table, counts, strict=True):
+        row[: len(each)] = each
+    return table
 
 
 def _speeds(told: list[Speed | None]) -> Speeds | None:

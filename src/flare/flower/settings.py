@@ -98,7 +98,7 @@ def _refuse_untold(config: Config) -> None:
             "fleet are asked for their resources alone; take another policy, or options with which it does not ask, or "
             "simulate the run (flare run)"
         )
-    untold = {"labels": "their labels", "norms": "the length of a gradient", "gradients": "gradients before they train"}
+    untold = {"norms": "the length of a gradient", "gradients": "gradients before they train"}
     for word, what in untold.items():
         if word in policy.needed(options):
             raise ValueError(
@@ -123,6 +123,7 @@ def refuse_out_of_range(given: Mapping[str, tuple[float | None, bool]]) -> None:
 def not_for_nodes(config: Config) -> ValueError:
     """The refusal of a method whose devices train a part of the model."""
     return ValueError(
-        f"learning.method is '{config.learning.method}', whose devices train a part of the model; a node of a fleet is "
-        "sent the whole one, trains it and sends all of it back; take another method, or simulate the run (flare run)"
+        f"learning.method is '{config.learning.method}', whose devices train a part of the model, and the server of a "
+        "fleet has arrays alone: it cannot tell which channels of one layer feed those of the next; take another "
+        "method, or simulate the run (flare run)"
     )

@@ -105,9 +105,11 @@ def _labels(known: Floats | None, seen: Observation) -> Floats | None:
     told = known if seen.label_counts is None else seen.label_counts
     if told is None:
         return None
-    counts = np.zeros((seen.num_devices, told.shape[1]))
+    labels = told.shape[1] if known is None else max(known.shape[1], told.shape[1])  # one may be new to all
+    counts = np.zeros((seen.num_devices, labels))
     if known is not None:
-        counts[: len(known)] = known
+        counts[: len(known), : known.shape[1]] = known
     if seen.label_counts is not None:
-        counts[seen.devices] = seen.label_counts
+        counts[seen.devices] = 0.0
+        counts[seen.devices, : told.shape[1]] = seen.label_counts
     return counts
