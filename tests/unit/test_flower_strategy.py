@@ -270,7 +270,6 @@ def test_the_memory_of_a_round_does_not_grow_with_the_answers() -> None:
             ["learning.options.tau_bar=safe"],
             "method 'flare' with learning.options tau_bar='safe' goes by the smoothness",
         ),
-        (["data.share_labels=true"], "data.share_labels is true, but nodes do not tell their labels"),
         (["data.share_norms=true"], "data.share_norms is true, but nodes do not tell the length of a gradient"),
         (
             ["scheduling.policy=power-of-choice", "scheduling.options.losses=batch"],
