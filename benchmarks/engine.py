@@ -40,7 +40,7 @@ from flare.rng import stream
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
-PRODUCTS = ("_product", "_convolve", "_convolve_back", "_add_outer")  # our kernels of matrix products
+PRODUCTS = ("_product", "_convolve", "_convolve_back", "_add_outer", "_back_of_few")  # our kernels of matrix products
 
 
 class Opaque(nn.Module):

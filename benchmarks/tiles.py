@@ -5,9 +5,10 @@
 
 prints and writes tiles.json: for each pass of a step the time of the tiles that the engine takes, of the best ones
 tried, and of the way that is not taken (`before`: a convolution by products, with its windows written down on the way
-back). What `kernels.choose_tiles` and `convolutions.choose_place_tiles` say was read off here. Kernels are compiled by
-many processes at once, and then timed in one, as CUDA graphs, so that only the GPU's time counts. What there is no time
-for is left out, the same number of tiles for every pass. --quick runs tiny sizes through Triton's interpreter
+back; the way back of a dense layer with few samples in two passes over its weights). What `kernels.choose_tiles`,
+`kernels.back_of_few` and `convolutions.choose_place_tiles` take was read off here. Kernels are compiled by many
+processes at once, and then timed in one, as CUDA graphs, so that only the GPU's time counts. What there is no time for
+is left out, the same number of tiles for every pass. --quick runs tiny sizes through Triton's interpreter
 (TRITON_INTERPRET=1), as a check that everything runs.
 
 Tiles are written as rows.columns.depth w warps s stages, then p and the number of parts, then how factors are split: t
@@ -34,8 +35,17 @@ from torch import Tensor
 
 from flare.learning.engine.between import Kernels
 from flare.learning.engine.convolutions import PlaceTiles, choose_place_tiles, convolve, convolve_back
-from flare.learning.engine.kernels import Tiles, Window, add_outer_, choose_tiles, launch
-from flare.learning.engine.operations import Plain, Pool, Windows
+from flare.learning.engine.kernels import (
+    BACK_OF_FEW,
+    FEW,
+    Tiles,
+    Window,
+    add_outer_,
+    back_of_few,
+    choose_tiles,
+    launch,
+)
+from flare.learning.engine.operations import Onto, Plain, Pool, Windows
 from flare.rng import stream
 
 JOBS = 240
@@ -104,6 +114,28 @@ class Shape(NamedTuple):
         return self.rows * self.depth + right + (2 if self.is_added else 1) * self.rows * self.columns
 
 
+class Dense(NamedTuple):
+    """The way back of a dense layer, of few samples, whose gradient is added onto its weights, (rows, columns)."""
+
+    rows: int
+    columns: int
+    samples: int
+    precision: str = PRECISIONS[0]
+
+    @property
+    def chosen(self) -> Tiles:
+        return BACK_OF_FEW[self.precision]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """As many multiplications as of both products."""
+        return self.rows, self.columns, 2 * self.samples
+
+    @property
+    def numbers(self) -> int:
+        return 2 * self.rows * self.columns + (self.rows + 2 * self.columns) * self.samples
+
+
 class Convolved(NamedTuple):
     """A convolution that is finished, or the gradient of what it was given."""
 
@@ -134,7 +166,7 @@ class Convolved(NamedTuple):
         return given + (made // 4 * 5 // 4 if self.is_pooled and not self.is_back else made)
 
 
-Pass = Shape | Convolved
+Pass = Shape | Convolved | Dense
 
 
 def passes(network: Network, precision: str) -> dict[str, Pass]:
@@ -155,9 +187,12 @@ def passes(network: Network, precision: str) -> dict[str, Pass]:
         "conv2 weights": Shape(network.second, deep_2, two * two * batch, window=in_second, channels=network.first),
         "conv1 weights": Shape(network.first, deep_1, one * one * batch, window=in_first, channels=network.channels),
         "linear": Shape(*dense),
-        "linear input": Shape(flat, batch, network.hidden, (True, False)),
-        "linear step": Shape(network.hidden, flat, batch, (False, True), is_added=True),
     }
+    if batch <= FEW:
+        found["linear back"] = Dense(network.hidden, flat, batch)
+    else:
+        found["linear input"] = Shape(flat, batch, network.hidden, (True, False))
+        found["linear step"] = Shape(network.hidden, flat, batch, (False, True), is_added=True)
     return {name: each._replace(precision=precision) for name, each in found.items()}
 
 
@@ -171,7 +206,8 @@ class Product:
             self.b = _drawn(jobs, shape.depth, shape.columns, shape.transposed[1], device)
         else:
             self.b = torch.randn(jobs, shape.channels, *shape.window.side, shape.window.samples, device=device)
-        self.weights = torch.randn(jobs, shape.rows * shape.columns if shape.is_added else 1, device=device)
+        sizes = (shape.rows, shape.columns) if shape.is_added else (1, 1)
+        self.weights = torch.randn(jobs, *sizes, device=device)
         self.before = self.weights.clone()
         self.scale = torch.full((jobs, 1), 1e-3, device=device)
 
@@ -192,11 +228,46 @@ class Product:
         a, b = self.a[:jobs].double(), self.b[:jobs].double()
         if self.shape.is_added:
             weights = self.before[:jobs].double()
-            PLAIN.add_outer_(weights, a, b.transpose(1, 2), self.scale[:jobs].double())
-            return weights
+            return weights.addcmul_(PLAIN.multiply(a, b), self.scale[:jobs, :, None].double())
         if self.shape.window is None:
             return PLAIN.multiply(a, b)
         return PLAIN.window_gradient(a, b, self.shape.window.kernel, (1, 1))
+
+
+class WayBack:
+    """Random factors of the way back of a dense layer, PyTorch's answer and ours."""
+
+    def __init__(self, asked: Dense, jobs: int, device: str) -> None:
+        self.asked = asked
+        self.weights = torch.randn(jobs, asked.rows, asked.columns, device=device)
+        self.before = self.weights.clone()
+        self.dy = torch.randn(jobs, asked.rows, asked.samples, device=device)
+        self.x = torch.randn(jobs, asked.columns, asked.samples, device=device)
+        self.scale = torch.full((jobs, 1), 1e-3, device=device)
+
+    def ours(self, cut: Cut) -> Tensor:
+        """The gradient of the input, beside the step."""
+        rows, columns, samples, precision = self.asked
+        if cut == BEFORE:
+            dx = launch(self.weights.transpose(1, 2), self.dy, samples, rows, precision)
+            tiles = choose_tiles(rows, columns, samples, along_depth=True, precision=precision)
+            add_outer_(self.weights, self.dy, self.x, self.scale, precision, tiles)
+            return dx
+        assert isinstance(cut, Tiles)
+        return back_of_few(self.weights, self.dy, self.x, Onto(self.weights, self.scale), precision, cut)[0]
+
+    def answer(self, cut: Cut) -> Tensor:
+        """The gradient of the input and what was added, from weights as they were."""
+        self.weights.copy_(self.before)
+        dx = self.ours(cut)
+        return torch.cat([dx.flatten(1), 1e3 * (self.weights - self.before).flatten(1)], dim=1)
+
+    def exact(self, jobs: int) -> Tensor:
+        weights, dy, x = (each[:jobs].double() for each in (self.before, self.dy, self.x))
+        dx, gradient = PLAIN.dense_back(weights, dy, x, None, to_input=True)
+        assert dx is not None
+        assert gradient is not None
+        return torch.cat([dx.flatten(1), gradient.flatten(1)], dim=1)
 
 
 class Convolution:
@@ -239,8 +310,10 @@ class Convolution:
         return PLAIN.convolve(weight, given, self.asked.windows, bias, self.pool, True)[0]
 
 
-def drawn(asked: Pass, jobs: int, device: str) -> Product | Convolution:
-    return Product(asked, jobs, device) if isinstance(asked, Shape) else Convolution(asked, jobs, device)
+def drawn(asked: Pass, jobs: int, device: str) -> Product | WayBack | Convolution:
+    if isinstance(asked, Shape):
+        return Product(asked, jobs, device)
+    return WayBack(asked, jobs, device) if isinstance(asked, Dense) else Convolution(asked, jobs, device)
 
 
 def _drawn(jobs: int, rows: int, columns: int, is_transposed: bool, device: str) -> Tensor:
@@ -273,6 +346,16 @@ def product_candidates(shape: Shape) -> list[Tiles]:
     return found
 
 
+def dense_candidates(asked: Dense) -> list[Tiles]:
+    """Cuts that suit the way back of a dense layer: few enough numbers at once for the registers there are."""
+    sizes = itertools.product((16, 32, 64, 128), (32, 64, 128), (4, 8), (1, 2, 3))
+    return [
+        Tiles(bm, bn, FEW, warps, stages)
+        for bm, bn, warps, stages in sizes
+        if 1024 <= bm * bn <= 1024 * warps and bm <= _up(asked.rows)
+    ]
+
+
 def place_candidates(asked: Convolved) -> list[PlaceTiles]:
     """Cuts that suit a convolution."""
     channels, inner = (asked.channels, asked.out) if asked.is_back else (asked.out, asked.channels)
@@ -292,10 +375,17 @@ def _up(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
+def suited(asked: Pass) -> Sequence[Cut]:
+    """Cuts that suit a pass."""
+    if isinstance(asked, Shape):
+        return product_candidates(asked)
+    return dense_candidates(asked) if isinstance(asked, Dense) else place_candidates(asked)
+
+
 def candidates(name: str, asked: Pass, tried: int) -> list[Cut]:
     """What the engine takes, what it does not, and others, drawn: as many of every way to split."""
     by_way: dict[object, list[Cut]] = {}
-    for cut in product_candidates(asked) if isinstance(asked, Shape) else place_candidates(asked):
+    for cut in suited(asked):
         if cut != asked.chosen:
             by_way.setdefault(cut[5:] if isinstance(cut, PlaceTiles) else cut[6:], []).append(cut)
     ways = []

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,9 @@ from torch.nn import functional
 from flare.data.dataset import Dataset
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.operations import Outer, Plain, made
-from flare.learning.engine.programs import VmapProgram, make_program
+from flare.learning.engine.kernel_program import TornError
+from flare.learning.engine.operations import Plain, all_made
+from flare.learning.engine.programs import Program, VmapProgram, make_program
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.stack import Descent
 from flare.learning.engine.tensor_data import TensorData
@@ -123,26 +125,66 @@ def test_every_rule_matches_the_reference(name: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("extra", ["nothing", "drift", "starts", "outside"])
-def test_a_gradient_that_is_not_carried_out_steps_like_its_numbers(extra: str) -> None:
+def test_gradients_go_onto_weights_where_no_rule_adds_anything_to_them(extra: str) -> None:
     draw = torch.Generator().manual_seed(1)
     jobs, sizes = 3, [6, 4 * 5, 2]
 
     def numbers(*shape: int) -> Tensor:
         return torch.randn(jobs, *shape, generator=draw)
 
-    stack, outer = numbers(64), Outer(Plain(), numbers(4, 7), numbers(5, 7))
+    stack, dy, x = numbers(64), numbers(4, 7), numbers(5, 7)
     given = {"drift": numbers(28), "starts": numbers(64), "outside": numbers(28) > 0.0}
     extras = [given[name] if name == extra else None for name in ("starts", "drift", "outside")]
     descent = Descent(sizes, numbers(1), numbers(1), *extras)
     first, last = numbers(6), numbers(2)
-    by_factors, by_numbers = stack.clone(), stack.clone()
-    descent(by_factors[:2], [first[:2], Outer(Plain(), outer.dy[:2], outer.x[:2]), last[:2]])
-    product = torch.stack([dy @ x.T for dy, x in zip(outer.dy, outer.x, strict=True)])
+    product = torch.stack([each @ other.T for each, other in zip(dy, x, strict=True)])
+    by_numbers = stack.clone()
     descent(by_numbers[:2], [first[:2], product[:2], last[:2]])
-    torch.testing.assert_close(by_factors, by_numbers)
-    assert (by_factors[:2, 6:26] != stack[:2, 6:26]).any()
-    assert torch.equal(by_factors[2], stack[2])
-    assert torch.equal(by_factors[:, 28:], stack[:, 28:])
+    assert (by_numbers[:2, 6:26] != stack[:2, 6:26]).any()
+    assert torch.equal(by_numbers[2], stack[2])
+    assert torch.equal(by_numbers[:, 28:], stack[:, 28:])
+    on_the_way = stack.clone()
+    onto = descent.onto(on_the_way[:2])
+    assert (onto is None) == (extra != "nothing")
+    if onto is not None:
+        target = onto.weights[:, 6:26].view(2, 4, 5)
+        dx, gradient = Plain().dense_back(target, dy[:2], x[:2], onto._replace(weights=target), to_input=True)
+        torch.testing.assert_close(dx, stack[:2, 6:26].view(2, 4, 5).transpose(1, 2) @ dy[:2])
+        descent(on_the_way[:2], [first[:2], gradient, last[:2]])
+        torch.testing.assert_close(on_the_way, by_numbers)
+
+
+class FailsLate:
+    """A program whose second gradient fails when parts of it have gone onto the weights."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self.asked = program, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def gradient(self, *given: Any) -> Any:
+        self.asked += 1
+        answer = self._program.gradient(*given)
+        if self.asked == 2:
+            assert given[-1] is not None
+            raise TornError("weights were changed in part: says the test")
+        return answer
+
+
+def test_where_a_pass_fails_after_it_has_changed_weights_all_steps_are_taken_anew() -> None:
+    module, data = tiny.tiny_module("mlp"), tiny.tiny_data()
+    weights = FlatModel(module).flatten()
+    jobs = [tiny.job(weights, LocalRule(0.1, steps), seed) for seed, steps in enumerate((4, 3, 4))]
+    wanted = BatchedEngine(module, data, device="cpu").train(jobs)
+    engine = BatchedEngine(module, data, device="cpu")
+    engine._kernels = failing = FailsLate(engine._program)
+    with pytest.warns(UserWarning, match="our own kernels could not be used.*says the test"):
+        got = engine.train(jobs)
+    assert (failing.asked, engine._kernels) == (2, None)
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert torch.equal(mine.delta, theirs.delta)
+        assert mine.loss == theirs.loss
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -205,7 +247,7 @@ def test_own_layers_are_exact_in_double_precision(chain: str, whole_numbers: boo
     labels = torch.from_numpy(draw.integers(4, size=(jobs, samples)))
     shares = torch.full((jobs, samples), 1.0 / samples, dtype=torch.float64)
     losses, gradients = program.gradient(weights, program.arrange(x), labels, shares)
-    numbers = made(gradients)
+    numbers = all_made(gradients)
     for job in range(jobs):
         own = [each[job].clone().requires_grad_() for each in parameters]
         logits = functional_call(module, dict(zip(model.names, own, strict=True)), (x[job],))

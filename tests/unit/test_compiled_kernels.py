@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from flare.learning.engine.operations import Pool, Windows
+from flare.learning.engine.operations import Onto, Pool, Windows
 
 pytestmark = pytest.mark.skipif(
     find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") == "1", reason="Triton is not there to compile"
@@ -116,3 +116,18 @@ def test_products_that_are_rounded_by_hand_spill_nothing(
     made = compiled(lambda: kernels.launch(dy, x, 800, 4000, "tf32", window=window, tiles=tiles))
     assert made["_product"]["stack"] == 0
     assert "wgmma.mma_async" in made["_product"]["ptx"]
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+@pytest.mark.parametrize("precision", ["tf32x3", "tf32"])
+def test_the_way_back_of_few_samples_spills_nothing_and_moves_numbers_four_at_a_time(
+    precision: str, is_added: bool, compiled: Callable[[Callable[[], object]], dict[str, Any]]
+) -> None:
+    from flare.learning.engine import kernels
+
+    weight, dy, x = torch.empty(1, 128, 12544), torch.empty(1, 128, 10), torch.empty(1, 12544, 10)
+    onto = Onto(weight, torch.empty(1, 1)) if is_added else None
+    made = compiled(lambda: kernels.back_of_few(weight, dy, x, onto, precision))
+    assert made["_back_of_few"]["stack"] == 0
+    assert "wgmma.mma_async" in made["_back_of_few"]["ptx"]
+    assert "st.global.v4" in made["_back_of_few"]["ptx"]

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.kernel_program import KernelProgram
-from flare.learning.engine.operations import Plain, Pool, Windows, made
+from flare.learning.engine.operations import Onto, Plain, Pool, Windows, all_made
 from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.stack import Starts
 from flare.learning.engine.terms import Anchors, row_norms
@@ -72,47 +72,77 @@ def _ends_of_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_index)
 
 
+DENSE = [(10, 33, 10), (70, 130, 40), (10, 572, 40), (33, 64, 64), (20, 70, 100), (5, 3, 2), (3, 5, 1100)]
+"""Numbers of outputs, of inputs and of samples."""
+
+
+def in_rows(jobs: int, out: int, into: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of numbers, more of them than jobs, and in the midst of the first ones the weights of a dense layer."""
+    rows, begin = numbers(jobs + 2, 64 * (out * into // 64 + 2), seed=seed), 13
+    return rows, rows[:jobs].as_strided((jobs, out, into), (rows.stride(0), into, 1), begin)
+
+
 @NEEDS_TRITON
+@pytest.mark.parametrize("to_input", [False, True])
+@pytest.mark.parametrize("where", ["nowhere", "itself", "others"])
 @pytest.mark.parametrize("jobs", [1, 2, 5])
-@pytest.mark.parametrize(
-    ("out", "into", "samples"),
-    [(10, 33, 10), (70, 130, 40), (10, 572, 40), (33, 64, 64), (20, 70, 100), (5, 3, 2), (3, 5, 2100)],
-)
-def test_a_gradient_is_added_onto_the_weights_and_nothing_beside_them(
-    jobs: int, out: int, into: int, samples: int
+@pytest.mark.parametrize(("out", "into", "samples"), DENSE)
+def test_the_way_back_of_a_dense_layer_changes_its_weights_and_nothing_beside_them(
+    out: int, into: int, samples: int, jobs: int, where: str, to_input: bool
 ) -> None:
-    stack, begin = numbers(jobs + 2, 64 * (out * into // 64 + 2)), 13
-    before, end = stack.clone(), begin + out * into
+    (rows, weight), (others, other) = in_rows(jobs, out, into), in_rows(jobs, out, into, seed=2)
     dy, x, scale = numbers(jobs, out, samples), numbers(jobs, into, samples, seed=1), numbers(jobs, 1)
-    kernels().TensorCores().add_outer_(stack[:jobs, begin:end], dy, x, scale)
-    step = scale.double()[:, :, None] * torch.bmm(dy.double(), x.double().transpose(1, 2))
-    wanted = before[:jobs, begin:end].double() + step.flatten(1)
-    assert float((stack[:jobs, begin:end] - wanted).norm() / wanted.norm()) < 1e-6
-    stack[:jobs, begin:end] = before[:jobs, begin:end]
-    assert torch.equal(stack, before)
+    onto = {"nowhere": None, "itself": Onto(weight, scale), "others": Onto(other, scale)}[where]
+    before, others_before, exact_weight = rows.clone(), others.clone(), weight.double()
+    dx, gradient = kernels().TensorCores().dense_back(weight, dy, x, onto, to_input=to_input)
+    wanted = torch.bmm(dy.double(), x.double().transpose(1, 2))
+    assert (dx is None, gradient is None) == (not to_input, onto is not None)
+    if dx is not None:
+        assert_near(dx, torch.bmm(exact_weight.transpose(1, 2), dy.double()), 1e-6)
+    if gradient is not None:
+        assert_near(gradient, wanted, 1e-6)
+    else:
+        was = exact_weight if where == "itself" else in_rows(jobs, out, into, seed=2)[1].double()
+        stepped = was + scale.double()[:, :, None] * wanted
+        assert_near(weight if where == "itself" else other, stepped, 1e-6)
+    for each, held, row in ((weight, before, rows), (other, others_before, others)):
+        each.copy_(held[:jobs].as_strided(each.shape, each.stride(), each.storage_offset()))
+        assert torch.equal(row, held)
 
 
 @NEEDS_TRITON
-def test_what_is_added_onto_a_job_does_not_depend_on_its_company() -> None:
-    weights, cores = numbers(5, 70 * 130), kernels().TensorCores()
+def test_the_way_back_of_a_job_does_not_depend_on_its_company() -> None:
+    weights, cores = numbers(5, 70, 130), kernels().TensorCores()
     dy, x, scale = numbers(5, 70, 40), numbers(5, 130, 40, seed=1), numbers(5, 1)
     alone = weights[3:4].clone()
-    cores.add_outer_(alone, dy[3:4], x[3:4], scale[3:4])
-    cores.add_outer_(weights, dy, x, scale)
+    own, _ = cores.dense_back(alone, dy[3:4], x[3:4], Onto(alone, scale[3:4]), to_input=True)
+    dx, _ = cores.dense_back(weights, dy, x, Onto(weights, scale), to_input=True)
     assert torch.equal(alone[0], weights[3])
+    assert torch.equal(own[0], dx[3])
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device on this machine")
-@pytest.mark.parametrize(("out", "into", "samples"), [(572, 512, 40), (10, 572, 40), (128, 2304, 10)])
-def test_on_a_gpu_weights_get_the_same_bits_where_the_gradient_is_written_down_first(
-    out: int, into: int, samples: int
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize("to_input", [False, True])
+@pytest.mark.parametrize(
+    ("out", "into", "samples"), [(572, 512, 40), (10, 572, 40), (128, 2304, 10), (64, 300, 100), (64, 300, 1100)]
+)
+def test_on_a_gpu_weights_get_the_same_bits_wherever_the_gradient_goes(
+    out: int, into: int, samples: int, to_input: bool, tf32: bool
 ) -> None:
-    """A plain rule may stand in a stack beside one that adds something to its gradient."""
-    weights, cores = numbers(3, out * into), kernels().TensorCores()
+    """A plain rule may stand in a stack beside one that adds something to its gradient, or one with an ascent."""
+    weights, cores = numbers(3, out, into), kernels().TensorCores(tf32=tf32)
     dy, x, scale = numbers(3, out, samples), numbers(3, into, samples, seed=1), numbers(3, 1)
-    wanted = weights.addcmul(cores.multiply(dy, x.transpose(1, 2)).flatten(1), scale)
-    cores.add_outer_(weights, dy, x, scale)
+    others = weights.clone()
+    dx, gradient = cores.dense_back(weights, dy, x, None, to_input=to_input)
+    wanted = weights.addcmul(gradient, scale[:, :, None])
+    also, _ = cores.dense_back(weights, dy, x, Onto(others, scale), to_input=to_input)
+    again, _ = cores.dense_back(weights, dy, x, Onto(weights, scale), to_input=to_input)
     assert torch.equal(weights, wanted)
+    assert torch.equal(others, wanted)
+    if to_input:
+        assert torch.equal(dx, again)
+        assert torch.equal(dx, also)
 
 
 @NEEDS_TRITON
@@ -420,7 +450,7 @@ def test_a_chain_of_kernels_is_the_chain_in_double_precision_and_a_job_alone_has
         z = [by.features(stack(seed)[first:].to(dtype), of_x) for seed in (5, 6)]
         anchors = Anchors(*z, mu[first:].to(dtype), temperature[first:].to(dtype)) if with_contrast else None
         losses, gradients = by.gradient(at, of_x, labels[first:], of_shares, anchors)
-        numbers_of = made(gradients)
+        numbers_of = all_made(gradients)
         flat = [each.reshape(jobs - first, -1) for each in numbers_of]
         return [losses, by.logits(at, of_x), *z, by.norms(numbers_of), *flat]
 
@@ -451,14 +481,14 @@ def test_with_tf32_a_chain_is_near_the_exact_one_and_a_job_alone_has_the_same_bi
     weights[:, : model.num_weights] = model.flatten() + 0.02 * numbers(jobs, model.num_weights)
     x, shares = program.arrange(numbers(jobs, samples, *shape, seed=2)), numbers(jobs, samples, seed=3).abs()
     labels = torch.from_numpy(stream(4, "labels").integers(model.shapes[-1][0], size=(jobs, samples))).to(DEVICE)
-    mine = made(program.gradient(weights, x, labels, shares)[1])
-    alone = made(program.gradient(weights[-1:], x[-1:], labels[-1:], shares[-1:])[1])
-    wanted = made(exact.gradient(weights.double(), x.double(), labels, shares.double())[1])
+    mine = all_made(program.gradient(weights, x, labels, shares)[1])
+    alone = all_made(program.gradient(weights[-1:], x[-1:], labels[-1:], shares[-1:])[1])
+    wanted = all_made(exact.gradient(weights.double(), x.double(), labels, shares.double())[1])
     apart = [float((ours.double() - each).norm() / each.norm()) for ours, each in zip(mine, wanted, strict=True)]
     # Rounding makes some maxima fall on another place, and how much that is, depends on the numbers. What comes of
     # weights and samples that are rounded once, all else being exact, is the yardstick. Here factors of all layers are
     # rounded, there and back, about four times as many; some are cut off, which is twice as far.
-    rough = made(exact.gradient(tf32(weights).double(), tf32(x).double(), labels, shares.double())[1])
+    rough = all_made(exact.gradient(tf32(weights).double(), tf32(x).double(), labels, shares.double())[1])
     yardstick = [float((each - ours).norm() / each.norm()) for ours, each in zip(rough, wanted, strict=True)]
     assert statistics.median(apart) < 8.0 * statistics.median(yardstick), (apart, yardstick)
     assert all(torch.equal(ours[-1], own[0]) for ours, own in zip(mine, alone, strict=True))
@@ -494,14 +524,14 @@ def test_an_engine_of_kernels_gives_the_references_answers_for_every_kind_of_rul
 @NEEDS_TRITON
 @pytest.mark.filterwarnings("default")  # that graphs could not be recorded either
 @pytest.mark.parametrize(
-    "what", ["finish", "convolve", "convolve_back", "window_gradient", "add_outer_", "with_contrast"]
+    "what", ["finish", "convolve", "convolve_back", "window_gradient", "dense_back", "with_contrast"]
 )
 def test_what_cannot_be_launched_is_left_to_pytorch_at_the_first_call(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what is launched outside of a pass."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("out of resources, says the test")
 
     module, data = tiny_module("cnn"), tiny_data()
@@ -560,13 +590,13 @@ def test_with_tf32_kernels_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> 
 @NEEDS_TRITON
 @pytest.mark.filterwarnings("default")
 def test_kernels_that_add_twice_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = type(operations()).add_outer_
+    right = type(operations()).dense_back
 
-    def twice(self: Any, *given: Any) -> Any:
-        right(self, *given)
-        return right(self, *given)
+    def twice(self: Any, *given: Any, to_input: bool) -> Any:
+        right(self, *given, to_input=False)
+        return right(self, *given, to_input=to_input)
 
-    monkeypatch.setattr(type(operations()), "add_outer_", twice)
+    monkeypatch.setattr(type(operations()), "dense_back", twice)
     left_to_pytorch()
 
 

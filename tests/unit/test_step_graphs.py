@@ -13,6 +13,7 @@ from torch import Tensor
 from flare.learning.engine import batched
 from flare.learning.engine.batched import BatchedEngine
 from flare.learning.engine.graphs import StepGraphs, largest_height, rounded_height
+from flare.learning.engine.operations import Onto
 from flare.learning.engine.seams import Seams
 from flare.learning.engine.stack import Descent
 from flare.learning.engine.step import Step
@@ -23,8 +24,10 @@ from tests.unit.test_seams import NEEDS_CUDA, jobs_of
 WIDTH, WEIGHTS = 4, 3
 
 
-def gradients_of(weights: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None) -> tuple[Tensor, list[Tensor]]:
-    """Each row's from its own row alone, as of a program."""
+def gradients_of(
+    weights: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None, onto: Onto | None
+) -> tuple[Tensor, list[Tensor]]:
+    """Each row's from its own row alone, as of a program that writes all of them down."""
     pulled = indices.double().mean(1).float()[:, None] - weights[:, :WEIGHTS]
     if seams is not None:
         assert seams.ascents is not None

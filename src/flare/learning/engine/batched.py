@@ -6,7 +6,7 @@ is cut into chunks that fit the memory, and where memory runs out after all, the
 with an ascent, a mask, a contrast, a pull or a drift are stacked with others that have the same of them, so that plain
 rules pay nothing for them. Devices that hold a narrower model are stacked by its width, and computed with it
 (`narrow`). What is large goes through the memory as seldom as can be: gradients of dense layers are added onto the
-weights as they are made (`operations.Outer`), where no rule of the stack adds anything to them; updates and their
+weights as they are made (`operations.Onto`), where no rule of the stack adds anything to them; updates and their
 lengths come of one pass (`rows.moved`).
 
 Answers. A job's numbers come from its own row alone: neither the company nor the chunk enters, nor does a neighbour
@@ -35,9 +35,9 @@ from flare.learning.engine.base import Launched
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.chunks import MAX_JOBS, Chunks
 from flare.learning.engine.graphs import Samples, StepGraphs, largest_height
-from flare.learning.engine.kernel_program import KernelProgram, has_kernels
+from flare.learning.engine.kernel_program import KernelProgram, TornError, has_kernels
 from flare.learning.engine.narrow import NarrowModels
-from flare.learning.engine.operations import Gradient, made
+from flare.learning.engine.operations import Gradient, Onto, all_made
 from flare.learning.engine.programs import Program, make_program
 from flare.learning.engine.seams import Run, Seams
 from flare.learning.engine.stack import Descent, Feed, Figures, Starts, Unread, batches_by_step, copy_into
@@ -165,7 +165,11 @@ class BatchedEngine:
         seams = Seams.of(jobs, starts, lambda vectors: self._stack(vectors)[0], self._model.sizes, self._device)
         descent = Descent.of(jobs, starts, self._model.sizes, self._device, None if seams is None else seams.masks)
         sums = torch.zeros(len(jobs), 2, dtype=torch.float64, device=self._device)
-        self._take_steps(Step(stack, sums, shares, descent, seams), width, samples)
+        try:
+            self._take_steps(Step(stack, sums, shares, descent, seams), width, samples)
+        except TornError as why:
+            self._do_without_kernels(why)
+            return self._train(jobs, width, laid)
         moved, norms = self._run(lambda program: program.moved(stack, starts))
         figures = Figures(sums, norms, [job.rule.steps for job in jobs])
         deltas = list(moved if laid is None else laid(moved))  # while a GPU is still at work
@@ -241,7 +245,7 @@ class BatchedEngine:
         total = torch.zeros_like(stack)
         for count, indices, shares in feed.steps():
             _, gradients = self._loss_and_gradients(stack[:count], indices, shares)
-            for sum_of, gradient in zip(self._parts(total[:count]), made(gradients), strict=True):
+            for sum_of, gradient in zip(self._parts(total[:count]), all_made(gradients), strict=True):
                 sum_of += gradient.reshape(sum_of.shape)
         return list(total[:, : self._model.num_weights])
 
@@ -275,22 +279,28 @@ class BatchedEngine:
         return [Score(r / samples, s / samples) for r, s in of_jobs]
 
     def _loss_and_gradients(
-        self, stack: Tensor, indices: Tensor, shares: Tensor, seams: Seams | None = None, run: Run | None = None
+        self,
+        stack: Tensor,
+        indices: Tensor,
+        shares: Tensor,
+        seams: Seams | None = None,
+        onto: Onto | None = None,
+        run: Run | None = None,
     ) -> tuple[Tensor, list[Gradient]]:
         """Losses (jobs,) and the gradients by parameter of jobs with the weights `stack` on the samples `indices`; by
         `run`, where it is given, in place of `_run`."""
         run = self._run if run is None else run
         x, y = run(lambda program: program.batch(self._data, indices))
         if seams is not None:
-            return seams.gradient(run, stack, x, y, shares)
-        return run(lambda program: program.gradient(stack, x, y, shares))
+            return seams.gradient(run, stack, x, y, shares, onto)
+        return run(lambda program: program.gradient(stack, x, y, shares, None, onto))
 
     def _run(self, work: Callable[[Program], DONE]) -> DONE:
         """Let our own kernels do the work, where there are some and they can, or PyTorch."""
         if self._kernels is not None:
             try:
                 return work(self._kernels)
-            except torch.cuda.OutOfMemoryError:
+            except (torch.cuda.OutOfMemoryError, TornError):
                 raise
             except Exception as why:  # whatever compiling and launching may run into: it costs speed, not the run
                 self._do_without_kernels(why)

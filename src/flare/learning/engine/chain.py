@@ -10,7 +10,7 @@ from typing import Any, cast, final
 from torch import Tensor, nn
 
 from flare.learning.engine.layers import Convolution, Finish, Flatten, Kept, Layer, Product, Shape, Tanh
-from flare.learning.engine.operations import Gradient, Operations, Pair, Plain, Pool, Windows
+from flare.learning.engine.operations import Gradient, Onto, Operations, Pair, Plain, Pool, Windows
 from flare.learning.engine.stack import PlainRows
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.terms import Anchors
@@ -57,12 +57,18 @@ class LayerProgram(PlainRows):
         return self.arrange(x.view(*indices.shape, *x.shape[1:])), labels.view(indices.shape)
 
     def gradient(
-        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+        self,
+        weights: Tensor,
+        x: Tensor,
+        labels: Tensor,
+        shares: Tensor,
+        anchors: Anchors | None = None,
+        onto: Onto | None = None,
     ) -> tuple[Tensor, list[Gradient]]:
-        """Forward and back."""
+        """Forward and back; what goes onto weights are the gradients of dense layers."""
         logits, kept = self._forward(weights, x)
         losses, dy = self._operations.cross_entropy(logits, labels, shares)
-        return losses, self._backward(weights, kept, dy, shares, anchors)
+        return losses, self._backward(weights, kept, dy, shares, anchors, onto)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
@@ -105,15 +111,26 @@ class LayerProgram(PlainRows):
             del keep  # who wants it, has it
 
     def _backward(
-        self, weights: Tensor, kept: Sequence[Kept], dy: Tensor, shares: Tensor, anchors: Anchors | None
+        self,
+        weights: Tensor,
+        kept: Sequence[Kept],
+        dy: Tensor,
+        shares: Tensor,
+        anchors: Anchors | None,
+        onto: Onto | None,
     ) -> list[Gradient]:
-        """The gradients of all parameters, made from the last layer down to the first one that has weights."""
+        """The gradients of all parameters, made from the last layer down to the first one that has weights. A layer's
+        own are not needed below it, so that they may be those onto which its gradient goes."""
         parameters = self._parameters(weights)
+        targets = {} if onto is None else self._parameters(onto.weights)
         gradients: dict[int, Gradient] = {}
         for i in range(len(self.layers) - 1, self._first - 1, -1):
             layer = self.layers[i]
-            dx, gradient = layer.backward(parameters[layer.parameter], kept[i], dy, to_input=i > self._first)
-            if layer.parameter is not None and gradient is not None:
+            target = targets.get(layer.parameter)
+            there = None if onto is None or target is None else Onto(target, onto.scale)
+            weight, to_input = parameters[layer.parameter], i > self._first
+            dx, gradient = layer.backward(weight, kept[i], dy, there, to_input=to_input)
+            if layer.parameter is not None:
                 gradients[layer.parameter] = gradient
             if i > self._first:
                 assert dx is not None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Protocol, final
 
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from flare.learning.engine.chain import LayerProgram
-from flare.learning.engine.operations import Gradient, Outer
+from flare.learning.engine.operations import Gradient, Onto, all_made
 from flare.learning.engine.stack import Starts
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.terms import Anchors
@@ -35,6 +36,10 @@ _SMALL = 1e-3  # of the largest length: what is shorter is compared with that mu
 _NOISE = 0.01  # on the model's weights, which may all be 0
 
 
+class TornError(RuntimeError):
+    """A pass failed after some of its gradients went onto weights: it cannot be done once more from there."""
+
+
 def has_kernels(device: torch.device) -> bool:
     """Whether there is a GPU and Triton, which PyTorch's packages for GPUs bring along."""
     return device.type == "cuda" and find_spec("triton") is not None
@@ -46,7 +51,13 @@ class _Calls(Protocol):
     def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def gradient(
-        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+        self,
+        weights: Tensor,
+        x: Tensor,
+        labels: Tensor,
+        shares: Tensor,
+        anchors: Anchors | None = None,
+        onto: Onto | None = None,
     ) -> tuple[Tensor, list[Gradient]]: ...
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor: ...
@@ -113,11 +124,28 @@ class KernelProgram:
         return self._kernels.batch(data, indices)
 
     def gradient(
-        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+        self,
+        weights: Tensor,
+        x: Tensor,
+        labels: Tensor,
+        shares: Tensor,
+        anchors: Anchors | None = None,
+        onto: Onto | None = None,
     ) -> tuple[Tensor, list[Gradient]]:
-        """Forward and back."""
-        self._try_out("gradient", self._gradient_and_step, weights, x, labels, shares, *(anchors or ()), is_pass=True)
-        return self._kernels.gradient(weights, x, labels, shares, anchors)
+        """Forward and back. TornError where it fails after gradients went onto weights."""
+        given = (weights, x, labels, shares, *(anchors or ()))
+        if onto is None:
+            self._try_out("gradient", self._written, *given, is_pass=True)
+            return self._kernels.gradient(weights, x, labels, shares, anchors)
+        is_step = onto.weights is weights
+        name = "gradient onto itself" if is_step else "gradient onto weights"
+        self._try_out(name, partial(self._added, is_step), *given, is_pass=True)
+        try:
+            return self._kernels.gradient(weights, x, labels, shares, anchors, onto)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as why:
+            raise TornError(f"weights were changed in part: {why}") from why
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Forward alone."""
@@ -144,21 +172,23 @@ class KernelProgram:
         self._try_out("moved", _moved_from_others, stack, starts.rows)
         return self._kernels.moved(stack, starts)
 
-    def _gradient_and_step(
+    def _written(
         self, calls: _Calls, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
     ) -> list[Tensor]:
-        """The losses of a pass and its gradients, carried out in both ways: written down, and onto a row."""
+        """The losses of a pass and its gradients."""
         losses, gradients = calls.gradient(weights, x, labels, shares, Anchors(*anchors) if anchors else None)
-        row = torch.zeros_like(weights)
-        parts = torch.split(row[:, : self._model.num_weights], self._model.sizes, dim=1)
-        answers = [losses]
-        for part, gradient in zip(parts, gradients, strict=True):
-            if isinstance(gradient, Outer):
-                gradient.add_to_(part, part.new_ones(len(part), 1))
-                answers += [part, gradient.made()]
-            else:
-                answers.append(gradient)
-        return answers
+        return [losses, *all_made(gradients)]
+
+    def _added(
+        self, is_step: bool, calls: _Calls, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
+    ) -> list[Tensor]:
+        """The losses of a pass and its gradients, some of them as what they add onto weights, the pass's own where it
+        `is_step`."""
+        rows = weights.clone()
+        at, onto = rows if is_step else weights, Onto(rows, rows.new_ones(len(rows), 1))
+        losses, gradients = calls.gradient(at, x, labels, shares, Anchors(*anchors) if anchors else None, onto)
+        added = torch.split((rows - weights)[:, : self._model.num_weights], self._model.sizes, dim=1)
+        return [losses, *(part if each is None else each for part, each in zip(added, gradients, strict=True))]
 
     def _try_out(self, name: str, work: _Work, *stacks: Tensor, is_pass: bool = False) -> None:
         """Have `work` done where it has not been done for rows of these shapes: for one job as a rehearsal, in which

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Matrix products as one Triton kernel, for GPUs: of dense layers, and of the weights' gradient of convolutions.
+"""Matrix products as Triton kernels, for GPUs: of dense layers, and of the weights' gradient of convolutions.
 
 Factors in float32 are split, into two of TF32 (10 bits) or three of bfloat16 (7 bits), and three of the four or six of
 the nine products added on the tensor cores ("tf32x3", "bf16x6"): about the accuracy of float32 at several times its
@@ -9,7 +9,9 @@ product alone: it is added up in the same order, whatever the number of jobs.
 
 A step of a dense layer adds its gradient, a product, onto the weights where they lie (`_add_outer`): a tile is added up
 as by `_product`, and added on with one rounding, as by PyTorch's `addcmul_`. So the weights get the bits that they get
-where the gradient is written down first, as it is beside rules that add something to it.
+where the gradient is written down first, as it is beside rules that add something to it. With few samples, where all is
+reading and writing, the way back is one kernel (`_back_of_few`), which reads the weights once for the gradient of the
+input and for their step, or for their gradient, where that is written down.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from torch import Tensor
 from triton.backends.nvidia.compiler import CUDAOptions
 
 from flare.learning.engine.launching import ceil_div, power_of_2, start
-from flare.learning.engine.operations import Pair, window_columns
+from flare.learning.engine.operations import Back, Gradient, Onto, Pair, window_columns
 from flare.learning.engine.splitting import ROUNDED, add_product
 
 _THREE, _SIX = "tf32x3", "bf16x6"
@@ -173,6 +175,59 @@ def _add_outer(
     # The weights are read last: held meanwhile, they would leave room for half as many tiles at once.
     before = tl.load(weights, mask=inside, other=0.0)
     tl.store(weights, tl.fma(total, tl.load(scale + job * scale_job), before), mask=inside)
+
+
+@triton.jit
+def _back_of_few(
+    weights,  # (jobs, rows, columns), each job's without gaps
+    dy,  # (jobs, rows, samples)
+    x,  # (jobs, columns, samples)
+    scale,  # (jobs,), of what is added
+    onto,  # as weights: where their gradient is added or, without gaps, written
+    dx,  # (jobs, columns, samples), the gradient of x
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    samples: tl.constexpr,
+    weights_job: tl.constexpr,  # strides
+    dy_job: tl.constexpr,
+    dy_row: tl.constexpr,
+    dy_sample: tl.constexpr,
+    x_job: tl.constexpr,
+    x_column: tl.constexpr,
+    x_sample: tl.constexpr,
+    scale_job: tl.constexpr,
+    onto_job: tl.constexpr,
+    is_added: tl.constexpr,
+    in_place: tl.constexpr,  # whether onto are the weights
+    bm: tl.constexpr,
+    bn: tl.constexpr,
+    bk: tl.constexpr,  # room for all samples
+    precision: tl.constexpr,
+    precision_back: tl.constexpr,
+):
+    job = tl.program_id(1).to(tl.int64)
+    column, sample = tl.program_id(0) * bn + tl.arange(0, bn), tl.arange(0, bk)
+    is_column, is_sample = column < columns, sample < samples
+    weights += job * weights_job + column[None, :]
+    onto += job * onto_job + column[None, :]
+    dy += job * dy_job + sample[None, :] * dy_sample
+    of_x = x + job * x_job + column[None, :] * x_column + sample[:, None] * x_sample
+    right = tl.load(of_x, mask=is_sample[:, None] & is_column[None, :], other=0.0)
+    into = tl.zeros((bn, bk), dtype=tl.float32)
+    for first in range(0, rows, bm):
+        row = first + tl.arange(0, bm)
+        inside = (row < rows)[:, None] & is_column[None, :]
+        before = tl.load(weights + row[:, None] * columns, mask=inside, other=0.0)
+        left = tl.load(dy + row[:, None] * dy_row, mask=(row < rows)[:, None] & is_sample[None, :], other=0.0)
+        total = add_product(tl.zeros((bm, bn), dtype=tl.float32), left, right, precision)
+        into = add_product(into, tl.trans(before), left, precision_back)
+        if is_added:
+            if not in_place:
+                before = tl.load(onto + row[:, None] * columns, mask=inside, other=0.0)
+            total = tl.fma(total, tl.load(scale + job * scale_job), before)
+        tl.store(onto + row[:, None] * columns, total, mask=inside)
+    of_dx = dx + job * (columns * samples) + column[:, None] * samples + sample[None, :]
+    tl.store(of_dx, into, mask=is_column[:, None] & is_sample[None, :])
 
 
 _KNOWS_SIX = _SIX in CUDAOptions.allowed_dot_input_precisions and isinstance(_product, triton.JITFunction)
@@ -355,9 +410,9 @@ def _added(c: Tensor) -> Tensor:
 
 def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision: str, tiles: Tiles) -> None:
     """Add scale (jobs, 1) times dy x^T, of dy (jobs, out, samples) and x (jobs, in, samples), onto weights
-    (jobs, out in), in place. A tile is never divided into parts."""
+    (jobs, out, in), in place. A tile is never divided into parts."""
     (jobs, rows, depth), columns = dy.shape, x.shape[1]
-    assert weights.stride(1) == 1
+    assert weights.stride()[1:] == (columns, 1)
     strides = {"weights_job": weights.stride(0), "scale_job": scale.stride(0)}
     strides |= {"dy_job": dy.stride(0), "dy_row": dy.stride(1), "dy_depth": dy.stride(2)}
     strides |= {"x_job": x.stride(0), "x_column": x.stride(1), "x_depth": x.stride(2)}
@@ -365,6 +420,35 @@ def add_outer_(weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor, precision:
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     grid = (ceil_div(rows, tiles.bm) * ceil_div(columns, tiles.bn), jobs)
     start(_add_outer, grid, weights, dy, x, scale, **sizes, **strides, precision=_split(tiles, precision), **tiling)
+
+
+FEW = 16
+"""Samples up to which the way back of a dense layer is one kernel. With 40, it took a third longer than two."""
+BACK_OF_FEW = {_THREE: Tiles(32, 64, FEW, 4, 1), "tf32": Tiles(32, 128, FEW, 4, 2)}
+"""By how factors are rounded. Read off `benchmarks/tiles.py` on an H200."""
+
+
+def back_of_few(
+    weight: Tensor, dy: Tensor, x: Tensor, onto: Onto | None, precision: str, tiles: Tiles | None = None
+) -> tuple[Tensor, Gradient]:
+    """As of `Operations.dense_back`, of a few samples."""
+    (jobs, rows, samples), columns = dy.shape, x.shape[1]
+    cut = BACK_OF_FEW[precision] if tiles is None else tiles
+    assert samples <= cut.bk
+    dx = torch.empty((jobs, columns, samples), device=dy.device, dtype=dy.dtype)
+    gradient = torch.empty((jobs, rows, columns), device=dy.device, dtype=dy.dtype) if onto is None else None
+    target, scale = (gradient, x) if onto is None else onto
+    assert weight.stride()[1:] == target.stride()[1:] == (columns, 1)
+    strides = {"weights_job": weight.stride(0), "scale_job": scale.stride(0), "onto_job": target.stride(0)}
+    strides |= {"dy_job": dy.stride(0), "dy_row": dy.stride(1), "dy_sample": dy.stride(2)}
+    strides |= {"x_job": x.stride(0), "x_column": x.stride(1), "x_sample": x.stride(2)}
+    sizes = {"rows": rows, "columns": columns, "samples": samples}
+    asked = {"is_added": onto is not None, "in_place": weight.data_ptr() == target.data_ptr()}
+    tiling = {"bm": cut.bm, "bn": cut.bn, "bk": cut.bk, "num_warps": cut.warps, "num_stages": cut.stages}
+    tiling |= {"precision": precision, "precision_back": precision if precision == _THREE else ROUNDED}
+    tensors = (weight, dy, x, scale, target, dx)
+    start(_back_of_few, (ceil_div(columns, cut.bn), jobs), *tensors, **sizes, **strides, **asked, **tiling)
+    return dx, gradient
 
 
 def _window_numbers(window: Window) -> dict[str, int]:
@@ -403,11 +487,19 @@ class TensorCores:
         window = Window(kernel, (height, width), samples)
         return launch(dy, x.contiguous(), channels * math.prod(kernel), dy.shape[2], self._precision, window=window)
 
-    def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
-        """Without the product in between, but for batches of thousands."""
+    def dense_back(self, weight: Tensor, dy: Tensor, x: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
+        """Of few samples in one pass over the weights. Otherwise the gradient of the weights is added onto them without
+        being written down, but for batches of thousands."""
         sizes = (dy.shape[1], x.shape[1], dy.shape[2])
+        if to_input and sizes[2] <= FEW:
+            return back_of_few(weight, dy, x, onto, self._precision)
+        dx = self.multiply(weight.transpose(1, 2), dy) if to_input else None
         tiles = choose_tiles(*sizes, along_depth=x.stride(2) == 1, precision=self._precision)
-        if tiles.parts > 1 or tiles.six or tiles.swapped:
-            weights.addcmul_(self.multiply(dy, x.transpose(1, 2)).flatten(1), scale)
-        else:
-            add_outer_(weights, dy, x, scale, self._precision, tiles)
+        if onto is not None and not (tiles.parts > 1 or tiles.six or tiles.swapped):
+            add_outer_(onto.weights, dy, x, onto.scale, self._precision, tiles)
+            return dx, None
+        gradient = self.multiply(dy, x.transpose(1, 2))
+        if onto is None:
+            return dx, gradient
+        onto.weights.addcmul_(gradient, onto.scale[:, :, None])
+        return dx, None

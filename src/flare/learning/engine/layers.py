@@ -18,12 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from flare.learning.engine.operations import Gradient, Operations, Outer, Pool, Windows
+from flare.learning.engine.operations import Back, Onto, Operations, Pool, Windows
 
 Shape = tuple[int, ...]
 Kept = tuple[Tensor, ...]
-Back = tuple[Tensor | None, Gradient | None]
-"""The gradients of a layer's input and of its parameter; None where they were not asked for."""
 
 
 class Layer(Protocol):
@@ -38,9 +36,9 @@ class Layer(Protocol):
         """The output, and what the way back needs."""
         ...
 
-    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
+    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
         """The gradient of the input, where it is asked for, from that of the output; and that of the parameter, with as
-        many numbers as the parameter for each job."""
+        many numbers as the parameter for each job, or added onto what may be the parameter itself."""
         ...
 
 
@@ -57,11 +55,10 @@ class Product:
         assert weight is not None
         return self.operations.multiply(weight, x), (x,)
 
-    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
-        """W^T dy, and dy x^T, not carried out."""
+    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
+        """W^T dy, and dy x^T."""
         assert weight is not None
-        dx = self.operations.multiply(weight.transpose(1, 2), dy) if to_input else None
-        return dx, Outer(self.operations, dy, kept[0])
+        return self.operations.dense_back(weight, dy, kept[0], onto, to_input=to_input)
 
 
 @final
@@ -87,7 +84,7 @@ class Convolution:
         y, which = self.operations.convolve(weight, x, self.windows, bias, by.pool, by.relu)
         return y, (x,), by.kept(y, which)
 
-    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
+    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
         """dy through all windows backwards; and dy times the windows, transposed."""
         assert weight is not None
         dweight = self.operations.window_gradient(dy.flatten(2), kept[0], self.windows.kernel, self.windows.stride)
@@ -116,7 +113,7 @@ class Finish:
         """The output of ReLU, which tells where its input was positive, and which places were maxima."""
         return (y,) * self.relu + (() if which is None else (which,))
 
-    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
+    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
         """Both together."""
         y = kept[0] if self.relu else None
         which = kept[-1] if self.pool is not None and not self.pool.average else None
@@ -134,7 +131,7 @@ class Tanh:
         y = torch.tanh(x)
         return y, (y,)
 
-    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
+    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
         """dy (1 - y^2)."""
         return dy * (1.0 - kept[0] * kept[0]), None
 
@@ -151,6 +148,6 @@ class Flatten:
         """(jobs, ..., samples) -> (jobs, features, samples)."""
         return x.reshape(x.shape[0], math.prod(self.shape), x.shape[-1]), ()
 
-    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, *, to_input: bool) -> Back:
+    def backward(self, weight: Tensor | None, kept: Kept, dy: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
         """And back."""
         return dy.reshape(dy.shape[0], *self.shape, dy.shape[-1]), None

@@ -1,14 +1,13 @@
 """What layers are made of, for a stack of jobs: matrix products of each job's own, and what happens between them.
 
 `Plain` writes all of it with PyTorch alone. `flare.learning.engine.between` has the same in kernels for GPUs. The
-gradient of a dense layer is large and a product itself (`Outer`): it is left to whoever steps by it whether to write it
-down. Activations have the shape (jobs, channels, height, width, samples) or (jobs, features, samples).
+gradient of a dense layer is large: where it has a place to go (`Onto`), it is added there as it is made, and never
+written down. Activations have the shape (jobs, channels, height, width, samples) or (jobs, features, samples).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, final
 
 import torch
@@ -50,6 +49,23 @@ class Pool(NamedTuple):
         return self.side[0] // self.kernel[0], self.side[1] // self.kernel[1]
 
 
+class Onto(NamedTuple):
+    """Where gradients go as they are made: each job's, times its scale, is added onto the weights, in place.
+
+    weights   rows of weights as a program takes them, or those of a parameter as a layer does
+    scale     (jobs, 1)
+    """
+
+    weights: Tensor
+    scale: Tensor
+
+
+Gradient = Tensor | None
+"""Of a parameter, for each job; None where it went onto weights, or was not asked for."""
+Back = tuple[Tensor | None, Gradient]
+"""The gradients of a layer's input, None where it was not asked for, and of its parameter."""
+
+
 class Operations(Protocol):
     """What programs ask for. A job's answer is made of its own row alone."""
 
@@ -79,9 +95,10 @@ class Operations(Protocol):
         """The gradient of `weight` there: dy (jobs, out, h w samples) by the windows, transposed."""
         ...
 
-    def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
-        """Add scale (jobs, 1) times dy x^T, of dy (jobs, out, samples) and x (jobs, in, samples), onto weights
-        (jobs, out in), in place; the rows of weights may lie apart."""
+    def dense_back(self, weight: Tensor, dy: Tensor, x: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
+        """The gradients of x (jobs, in, samples) and of weight (jobs, out, in) in weight @ x, from that of the answer,
+        dy (jobs, out, samples): the first where it is asked for, the second where it does not go onto weights. Those
+        may be `weight` itself."""
         ...
 
     def finish(self, x: Tensor, bias: Tensor | None, pool: Pool | None, relu: bool) -> tuple[Tensor, Tensor | None]:
@@ -150,9 +167,14 @@ class Plain:
         dx = _overlap_add(rows.unbind(2), dim=2, step=step[0], size=height)  # (jobs, C, H, W, samples)
         return dx[:, :, pad_h : height - pad_h, pad_w : width - pad_w]
 
-    def add_outer_(self, weights: Tensor, dy: Tensor, x: Tensor, scale: Tensor) -> None:
-        """The product first."""
-        weights.addcmul_(torch.bmm(dy, x.transpose(1, 2)).flatten(1), scale)
+    def dense_back(self, weight: Tensor, dy: Tensor, x: Tensor, onto: Onto | None, *, to_input: bool) -> Back:
+        """One product after the other."""
+        dx = self.multiply(weight.transpose(1, 2), dy) if to_input else None
+        gradient = self.multiply(dy, x.transpose(1, 2))
+        if onto is None:
+            return dx, gradient
+        onto.weights.addcmul_(gradient, onto.scale[:, :, None])
+        return dx, None
 
     def finish(self, x: Tensor, bias: Tensor | None, pool: Pool | None, relu: bool) -> tuple[Tensor, Tensor | None]:
         """One after the other."""
@@ -185,31 +207,11 @@ class Plain:
         return dz + contrast_gradient(z, anchors, shares)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Outer:
-    """A gradient dy x^T of each job that has not been carried out: dy (jobs, out, samples), x (jobs, in, samples)."""
-
-    operations: Operations
-    dy: Tensor
-    x: Tensor
-
-    def made(self) -> Tensor:
-        """Its numbers, (jobs, out, in)."""
-        return self.operations.multiply(self.dy, self.x.transpose(1, 2))
-
-    def add_to_(self, weights: Tensor, scale: Tensor) -> None:
-        """Add it, times scale (jobs, 1), onto weights (jobs, out in), in place."""
-        self.operations.add_outer_(weights, self.dy, self.x, scale)
-
-
-Gradient = Tensor | Outer
-"""Of a parameter, for each job."""
-
-
-def made(gradients: Sequence[Gradient]) -> list[Tensor]:
-    """All of them as numbers."""
-    return [each.made() if isinstance(each, Outer) else each for each in gradients]
+def all_made(gradients: Sequence[Gradient]) -> list[Tensor]:
+    """Gradients of which none went onto weights."""
+    made = [each for each in gradients if each is not None]
+    assert len(made) == len(gradients)
+    return made
 
 
 def window_columns(x: Tensor, kernel: Pair, stride: Pair) -> Tensor:

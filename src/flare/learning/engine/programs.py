@@ -15,7 +15,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from flare.learning.engine.chain import LayerProgram, UnknownLayerError
-from flare.learning.engine.operations import Gradient
+from flare.learning.engine.operations import Gradient, Onto
 from flare.learning.engine.stack import PlainRows, Starts
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.terms import Anchors, contrast_loss
@@ -42,11 +42,18 @@ class Program(Protocol):
         ...
 
     def gradient(
-        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+        self,
+        weights: Tensor,
+        x: Tensor,
+        labels: Tensor,
+        shares: Tensor,
+        anchors: Anchors | None = None,
+        onto: Onto | None = None,
     ) -> tuple[Tensor, list[Gradient]]:
         """Losses (jobs,), the sums of the samples' by their shares (jobs, samples), and the parameters' gradients.
 
-        With anchors, the gradients are those of the losses and the contrast; the losses are the same.
+        With anchors, the gradients are those of the losses and the contrast; the losses are the same. Some gradients
+        may go onto weights, if there are some to go to: those may be the ones that were given.
         """
         ...
 
@@ -106,9 +113,15 @@ class VmapProgram(PlainRows):
         return x.view(*indices.shape, *x.shape[1:]), labels.view(indices.shape)
 
     def gradient(
-        self, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, anchors: Anchors | None = None
+        self,
+        weights: Tensor,
+        x: Tensor,
+        labels: Tensor,
+        shares: Tensor,
+        anchors: Anchors | None = None,
+        onto: Onto | None = None,
     ) -> tuple[Tensor, list[Gradient]]:
-        """The loss and its gradient of every job."""
+        """The loss and its gradient of every job, all of them numbers."""
         parameters = self._parameters(weights)
         if anchors is None:
             gradients, losses = self._gradient(parameters, x, labels, shares)

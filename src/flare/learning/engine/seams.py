@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar, final
 import torch
 from torch import Tensor
 
-from flare.learning.engine.operations import Gradient, made
+from flare.learning.engine.operations import Gradient, Onto, all_made
 from flare.learning.engine.programs import Program
 from flare.learning.engine.tensor_data import numbers_onto
 from flare.learning.engine.terms import MIN_NORM, Anchors
@@ -73,22 +73,26 @@ class Seams:
         temperature = numbers_onto([term.temperature for term in terms], device)
         return cls(sizes, ascents, masks, start, previous, mu, temperature)
 
-    def gradient(self, run: Run, stack: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, list[Gradient]]:
-        """Losses and gradients as of `Program.gradient`, for the rows of `stack`, the first ones of all."""
+    def gradient(
+        self, run: Run, stack: Tensor, x: Tensor, y: Tensor, shares: Tensor, onto: Onto | None
+    ) -> tuple[Tensor, list[Gradient]]:
+        """Losses and gradients as of `Program.gradient`, for the rows of `stack`, the first ones of all. Where there is
+        a mask, none goes onto weights."""
         anchors = self._anchors(run, x)
 
-        def at(weights: Tensor) -> tuple[Tensor, list[Gradient]]:
+        def at(weights: Tensor, onto: Onto | None) -> tuple[Tensor, list[Gradient]]:
             if self.masks is None:
-                return run(lambda program: program.gradient(weights, x, y, shares, anchors))
+                return run(lambda program: program.gradient(weights, x, y, shares, anchors, onto))
             masked = weights * self.masks[: len(weights)]
             losses, gradients = run(lambda program: program.gradient(masked, x, y, shares, anchors))
-            return losses, self._masked(made(gradients))
+            return losses, self._masked(all_made(gradients))
 
-        losses, gradients = at(stack)
-        if self.ascents is not None:
-            slope = made(gradients)
-            norms = run(lambda program: program.norms(slope))
-            _, gradients = at(self._uphill(stack, slope, norms))
+        if self.ascents is None:
+            return at(stack, onto)
+        losses, gradients = at(stack, None)
+        slope = all_made(gradients)
+        norms = run(lambda program: program.norms(slope))
+        _, gradients = at(self._uphill(stack, slope, norms), onto)
         return losses, gradients
 
     def _anchors(self, run: Run, x: Tensor) -> Anchors | None:

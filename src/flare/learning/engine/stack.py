@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flare.learning.engine.operations import Gradient, Outer, made
+from flare.learning.engine.operations import Gradient, Onto
 from flare.learning.engine.tensor_data import TensorData, numbers_onto, onto
 from flare.learning.engine.terms import row_norms, update_norms
 from flare.learning.flat import FlatModel
@@ -207,22 +207,21 @@ class Descent:
             None if masks is None else masks[:, : sum(sizes)] == 0.0,
         )
 
-    def __call__(self, stack: Tensor, gradients: Sequence[Gradient]) -> None:
-        """Step the rows of `stack`, the first ones of all, in place.
+    def onto(self, stack: Tensor) -> Onto | None:
+        """Where gradients may go as they are made: the rows of `stack`, the first ones of all, where no rule adds
+        anything to a gradient."""
+        is_plain = self.drift is None and self.starts is None and self.outside is None
+        return Onto(stack, self.minus_lr[: len(stack)]) if is_plain else None
 
-        A gradient that has not been carried out never is, where no rule adds anything to it: it is added onto the
-        weights as it is made.
-        """
+    def __call__(self, stack: Tensor, gradients: Sequence[Gradient]) -> None:
+        """Step the rows of `stack`, the first ones of all, in place, by the gradients that did not go `onto` them."""
         count, ends = len(stack), np.cumsum(self.sizes).tolist()
         minus_lr = self.minus_lr[:count]
-        is_plain = self.drift is None and self.starts is None and self.outside is None
         for size, end, gradient in zip(self.sizes, ends, gradients, strict=True):
-            mine = slice(end - size, end)
-            weights = stack[:, mine]
-            if is_plain and isinstance(gradient, Outer):
-                gradient.add_to_(weights, minus_lr)
+            if gradient is None:
                 continue
-            direction = made([gradient])[0].reshape(count, size)
+            mine = slice(end - size, end)
+            weights, direction = stack[:, mine], gradient.reshape(count, size)
             if self.drift is not None:
                 direction = direction + self.drift[:count, mine]
             if self.starts is not None and self.mu is not None:

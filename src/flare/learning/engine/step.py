@@ -9,12 +9,13 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor
 
-from flare.learning.engine.operations import Gradient
+from flare.learning.engine.operations import Gradient, Onto
 from flare.learning.engine.seams import Seams
 from flare.learning.engine.stack import Descent
 
-Gradients = Callable[[Tensor, Tensor, Tensor, Seams | None], tuple[Tensor, Sequence[Gradient]]]
-"""Losses and gradients of jobs, from the rows of their weights, their samples, the samples' shares, and their seams."""
+Gradients = Callable[[Tensor, Tensor, Tensor, Seams | None, Onto | None], tuple[Tensor, Sequence[Gradient]]]
+"""Losses and gradients of jobs, from the rows of their weights, their samples, the samples' shares, their seams, and
+where gradients may go."""
 PART = TypeVar("PART", Descent, Seams)
 
 
@@ -38,11 +39,12 @@ class Step:
 
     def __call__(self, gradients_of: Gradients, count: int, indices: Tensor) -> None:
         """The first `count` rows move, each on its samples."""
-        loss, gradients = gradients_of(self.weights[:count], indices, self.shares[:count], self.seams)
+        rows = self.weights[:count]
+        loss, gradients = gradients_of(rows, indices, self.shares[:count], self.seams, self.descent.onto(rows))
         exact = loss.double()
         self.sums[:count, 0] += exact
         self.sums[:count, 1].addcmul_(exact, exact)
-        self.descent(self.weights[:count], gradients)
+        self.descent(rows, gradients)
 
     def tensors(self) -> Iterator[Tensor]:
         """Everything that has a row for each job."""
