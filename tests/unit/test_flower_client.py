@@ -14,6 +14,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
+from torch.nn import functional
 
 from flare.config import Config, WirelessConfig
 from flare.flower import Ask, Work, client_app, from_run_config, load_arrays, own_resources, trained_arrays
@@ -22,6 +23,7 @@ from flare.flower.device import MAX_STEPS, measure_cpu_hz
 from flare.flower.faults import Faults
 from flare.flower.fleet import SURE_S, Fleet, Share, Uplink
 from flare.flower.mailbox import Mailbox
+from flare.flower.nodes import Answer, Terms, read_queries
 from flare.flower.resources import MAX_BPS_PER_HZ, Resources, channel_hz, observation, read_resources
 from flare.rng import stream
 from flare.rounds.history import informed
@@ -324,7 +326,7 @@ def test_a_node_tells_how_many_samples_of_each_label_it_holds_where_it_is_asked(
     app = labelled(torch.tensor([3, 0, 3]), [1, 3])
     answer = told_labels(app, asked=True)
     assert answer.content.metric_records["resources"]["label_counts"] == [1, 1, 0, 3]
-    said = read_resources(answer, 20, needs_labels=True)
+    said = read_resources(answer, 20, max_labels=4)
     assert (said.label_counts, said.num_samples) == ((1.0, 1.0, 0.0, 3.0), 5.0)
     assert read_resources(answer, 20).label_counts is None  # a run that keeps labels where they are
     assert "label_counts" not in told_labels(app, asked=False).content.metric_records["resources"]
@@ -334,7 +336,10 @@ def test_a_node_tells_how_many_samples_of_each_label_it_holds_where_it_is_asked(
     ("labels", "why"),
     [
         ((), "give client_app all_batches"),
-        ((torch.tensor([0.5, 1.0]),), "whole numbers from 0 to 99,999"),
+        ((torch.tensor([0.5, 1.0]),), r"these are \(2,\) of torch.float32: give class numbers"),
+        ((functional.one_hot(torch.tensor([0, 1, 2, 2]), 3),), r"one a sample; these are \(4, 3\)"),
+        ((["cat", "dog"],), "these cannot be read"),
+        ((torch.zeros(0),), "all_batches gave no sample"),
         ((torch.tensor([-1, 1]),), "whole numbers from 0 to 99,999"),
         ((torch.tensor([10**9]),), "whole numbers from 0 to 99,999"),
     ],
@@ -348,13 +353,14 @@ def test_a_node_that_cannot_tell_its_labels_says_why(labels: tuple[Any, ...], wh
     ("told", "why"),
     [
         (None, "label_counts is missing"),
-        (3.0, "must be a list of up to 100,000"),
-        ([], "must be a list of up to 100,000"),
-        ([1.0] * 100_001, "must be a list of up to 100,000"),
+        (3.0, "must be a list of up to 1,000, with so many devices"),
+        ([], "has 0 numbers; it must be a list of up to 1,000"),
+        ([1.0] * 1_001, "has 1,001 numbers; it must be a list of up to 1,000"),
         ([1.0, -1.0], "label_counts is -1.0; it must be a number from 0"),
         ([1.5], "it must be a whole number"),
         ([math.nan], "label_counts is nan"),
-        ([0.0, 0.0], "adds up to 0"),
+        ([0.0, 0.0], "the sum of label_counts is 0.0; it must be a number from 1"),
+        ([1e12, 1e12], "the sum of label_counts is 2000000000000.0"),
     ],
 )
 def test_labels_that_a_device_cannot_hold_are_not_believed(told: Any, why: str) -> None:
@@ -362,12 +368,56 @@ def test_labels_that_a_device_cannot_hold_are_not_believed(told: Any, why: str) 
     if told is not None:
         answer.content.metric_records["resources"]["label_counts"] = told
     with pytest.raises(ValueError, match=why):
-        read_resources(answer, 20, needs_labels=True)
+        read_resources(answer, 20, max_labels=1000)
+
+
+def test_a_node_goes_through_its_data_once_in_a_run_to_count_them() -> None:
+    passes = []
+
+    def all_batches(_: Context) -> list[tuple[Tensor, Tensor]]:
+        passes.append(1)
+        return [(torch.zeros(3, 2), torch.tensor([0, 1, 1]))]
+
+    app = client_app(model=lambda _: nn.Linear(2, 3), batches=lambda *_: [], all_batches=all_batches)
+    here = context(gain_db=-80.0)
+    for labels in (False, True, True):
+        ask = replace(ASK, needs_samples=True, needs_labels=labels).record()
+        told = app(message("query", {"config": ask}), here).content.metric_records["resources"]
+        assert told["num_samples"] == 3
+        assert told.get("label_counts") == ([1, 2] if labels else None)
+    assert len(passes) == 2  # once more for the labels
+
+
+def test_a_users_own_resources_may_tell_labels_and_tell_them_only_where_they_are_asked() -> None:
+    def own(here: Context, ask: Ask) -> dict[str, Any]:
+        return {**own_resources(here, ask), "label_counts": [2, 1]}
+
+    app = client_app(model=lambda _: nn.Linear(2, 3), batches=lambda *_: [], resources=own)
+    assert told_labels(app, asked=True).content.metric_records["resources"]["label_counts"] == [2, 1]
+    assert "label_counts" not in told_labels(app, asked=False).content.metric_records["resources"]
+
+
+def test_samples_and_labels_that_contradict_each_other_are_not_believed() -> None:
+    answer = told_labels(labelled([1]), asked=True)
+    answer.content.metric_records["resources"]["num_samples"] = 7.0
+    with pytest.raises(ValueError, match="num_samples is 7, and label_counts add up to 1"):
+        read_resources(answer, 20, max_labels=1000)
+
+
+def test_the_more_devices_there_are_the_fewer_labels_each_may_tell_of() -> None:
+    answer = told_labels(labelled([2_999]), asked=True)
+    for devices, is_believed in ((10, True), (1_000, False)):
+        faults = Faults()
+        fleet = Fleet(devices)
+        said = read_queries(
+            [Answer(5, answer, 0.1)], index=0, fleet=fleet, faults=faults, max_steps=20, terms=Terms(labels=True)
+        )
+        assert (5 in said) == is_believed, faults
 
 
 def test_labels_of_nodes_that_know_of_different_ones_stand_in_one_table() -> None:
     answers = [told_labels(labelled(each), asked=True) for each in ([0, 0], [2])]
-    said = [read_resources(each, 20, needs_labels=True) for each in answers]
+    said = [read_resources(each, 20, max_labels=1000) for each in answers]
     seen = observation({4: said[0], 1: said[1]}, 5, Config().wireless)
     assert seen.label_counts is not None
     assert seen.label_counts.tolist() == [[2.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -375,6 +425,13 @@ def test_labels_of_nodes_that_know_of_different_ones_stand_in_one_table() -> Non
     known = informed(before, seen).label_counts
     assert known is not None
     assert known.tolist() == [[7.0, 0.0, 0.0], [0.0, 0.0, 1.0], [7.0, 0.0, 0.0], [7.0, 0.0, 0.0], [2.0, 0.0, 0.0]]
+    lied = observation({1: replace(said[1], label_counts=(0.0,) * 50 + (1.0,))}, 5, Config().wireless)
+    wide = informed(History.empty(5, label_counts=known), lied)
+    assert wide.label_counts is not None
+    assert wide.label_counts.shape == (5, 51)
+    narrow = informed(wide, seen).label_counts
+    assert narrow is not None
+    assert np.array_equal(narrow, known)  # what nobody holds any more goes
     fewer = observation({2: said[0]}, 5, Config().wireless)
     assert informed(History.empty(5, label_counts=known), fewer).label_counts[2].tolist() == [2.0, 0.0, 0.0]
 

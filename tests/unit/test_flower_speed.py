@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from torch import nn
 
 from flare.config import Config, override
@@ -20,7 +20,7 @@ from flare.flower.client import WARM_UP_S, WARM_UP_STEPS
 from flare.flower.device import MAX_STEPS
 from flare.flower.faults import Faults
 from flare.flower.fleet import Fleet
-from flare.flower.nodes import Answer, Needs, read_queries
+from flare.flower.nodes import Answer, Terms, read_queries
 from flare.flower.resources import Resources, observation
 from flare.flower.speed import ROUNDS_KEPT, Speed, Stopwatch, known_speed, samples_in
 from flare.learning.methods import make_method
@@ -191,13 +191,62 @@ def test_before_its_first_round_a_node_counts_with_what_the_steps_of_the_method_
 @pytest.mark.parametrize(("method", "cost"), [("fedavg", 1.0), ("fedsam", 2.0), ("moon", 5 / 3)])
 def test_nodes_are_told_what_a_step_of_the_method_costs(method: str, cost: float) -> None:
     config = override(Config(), ["run.rounds=1", f"learning.method={method}"])
-    app = client_app(model=lambda _: nn.Linear(2, 3), batches=batches, train_step=lambda *_: 0.0)
+    app = client_app(
+        model=lambda _: nn.Linear(2, 3), batches=batches, loss_of=lambda module, batch: module(batch[0]).sum()
+    )
     grid = FakeGrid({1: running(app, 1, {"partition-id": 0, "gain-db": -80.0})})
     FlareStrategy(config, poll_s=0.001).start(grid, trained_arrays(nn.Linear(2, 3)))
     told = grid.pushed[0].content.config_records["config"]
     assert told["step_cost"] == pytest.approx(cost)
     plain = config.wireless.cycles_per_sample * config.wireless.batch_size
     assert told["cycles_per_step"] == pytest.approx(cost * plain)
+
+
+@pytest.mark.parametrize(("own", "cost"), [(False, 5 / 3), (True, 8 / 3)])
+def test_a_plain_first_round_of_a_method_that_compares_counts_as_what_later_ones_will_take(
+    own: bool, cost: float, clock: Clock
+) -> None:
+    """The passes for the term come beside a step of the user's, and in one with the default one."""
+
+    def loss_of(module: nn.Module, batch: Any) -> torch.Tensor:
+        clock.now += 0.1
+        loss: torch.Tensor = module(batch[0]).sum()
+        return loss
+
+    def own_step(module: nn.Module, batch: Any, lr: float) -> float:
+        clock.now += 0.1
+        return 0.0
+
+    app, here = (
+        client_app(
+            model=lambda _: nn.Linear(2, 3), batches=batches, loss_of=loss_of, train_step=own_step if own else None
+        ),
+        context(),
+    )
+    said = app(query(replace(ASK, step_cost=5 / 3, keeps_model=True)), here).content.metric_records["resources"]
+    assert said["samples_per_s"] == pytest.approx(4 / 0.1 / cost)
+    config = {"round": 0, "device": 0, "steps": 3, "lr": 0.1, "mu": 0.0, "subtract_own_gradient": False}
+    config |= {"tau_bar": 3.0, "bandwidth_hz": 1e6, "seed": 1, "keeps_model": True, "step_cost": 5 / 3}
+    arrays = trained_arrays(nn.Linear(2, 3))
+    made = Message(RecordDict({"arrays": arrays, "config": ConfigRecord(config)}), 5, "train")
+    made.metadata.__dict__["_message_id"] = "m"
+    app(made, here)
+    said = app(query(replace(ASK, step_cost=5 / 3, keeps_model=True)), here).content.metric_records["resources"]
+    assert said["samples_per_s"] == pytest.approx(4 / 0.1 / cost)  # as before its first round
+    assert said["speed_spread"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_spread_is_scaled_with_the_time_of_a_step(clock: Clock) -> None:
+    here = context()
+    watch = Stopwatch()
+    watch.begin_steps()
+    for step_s in (0.1, 0.1, 0.3):
+        clock.now += step_s
+        watch.step_done((torch.zeros(8, 2),))
+    watch.keep(here, step_cost=2.0)
+    found = known_speed(here)
+    assert found is not None
+    assert (found.step_s, found.spread) == pytest.approx((0.4, 0.5))
 
 
 def test_a_slow_node_stops_its_warm_up_early(clock: Clock) -> None:
@@ -262,7 +311,7 @@ def test_a_speed_that_is_told_in_part_is_a_fault() -> None:
     said = {"tau": 2.0, "cpu_hz": 1e9, "power_w": 0.1, "gain_db": -90.0, "samples_per_s": 5.0, "speed_spread": 0.0}
     told = Message(RecordDict({"resources": MetricRecord(said)}), reply_to=answer)
     faults = Faults()
-    found = read_queries([Answer(5, told, 0.1)], index=0, fleet=Fleet(3), faults=faults, max_steps=9, needs=Needs())
+    found = read_queries([Answer(5, told, 0.1)], index=0, fleet=Fleet(3), faults=faults, max_steps=9, terms=Terms())
     assert found == {}
     assert faults.take()[0]["why"] == "samples_per_s is there, and batch_samples is missing; both are needed"
 

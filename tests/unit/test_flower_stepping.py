@@ -11,10 +11,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flare.flower import client_app, trained_arrays
+from flare.data import from_arrays
+from flare.flower import client_app, sgd_step, trained_arrays
 from flare.flower.arrays import Layout
-from flare.flower.stepping import Work
+from flare.flower.stepping import Work, mean_cross_entropy, method_step
+from flare.learning.engine.reference import ReferenceEngine
 from flare.learning.engine.terms import contrast_loss
+from flare.learning.flat import FlatModel
+from flare.learning.job import Contrast, Job, LocalRule
 from tests.fleets import node_context, node_identity
 from tests.unit.test_flower_client import message, work
 
@@ -102,10 +106,11 @@ def ends(app: Any, start: ArrayRecord, asked: ConfigRecord, here: Context) -> Te
 
 @pytest.mark.parametrize("own", [False, True], ids=["by loss_of", "a step of the user's"])
 def test_features_are_compared_with_those_of_the_start_and_of_the_model_of_the_round_before(own: bool) -> None:
-    from flare.flower import sgd_step
-
     app = client_app(
-        model=lambda _: network(), batches=batches, train_step=(lambda *given: sgd_step(*given)) if own else None
+        model=lambda _: network(),
+        batches=batches,
+        train_step=(lambda *given: sgd_step(*given)) if own else None,
+        loss_of=mean_cross_entropy,
     )
     here, first = node_context(), [each.detach() for each in network().parameters()]
     start = trained_arrays(network())
@@ -130,6 +135,98 @@ def test_a_node_that_lost_its_own_model_steps_without_the_term_and_others_keep_n
     here = node_context()
     ends(app, start, work(round=4, steps=3, lr=LR), here)
     assert not [name for name in here.state if name.startswith("flare.own")]
+
+
+def test_a_model_that_is_no_number_any_more_is_not_kept() -> None:
+    """One bad batch would otherwise keep the node out for good."""
+    bad = [True]
+
+    def some(here: Context, asked: Work) -> list[tuple[Tensor, Tensor]]:
+        found = batches(here, asked)
+        return [(x * float("nan"), y) for x, y in found] if bad[0] else found
+
+    app, here, start = client_app(model=lambda _: network(), batches=some), node_context(), trained_arrays(network())
+    assert ends(app, start, moon(1), here).isnan().any()
+    bad[0] = False
+    assert ends(app, start, moon(2), here).isfinite().all()
+    assert ends(app, start, moon(3), here).isfinite().all()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_features_that_depend_on_no_trained_weight_add_nothing(own: bool) -> None:
+    def model() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+
+    app = client_app(
+        model=lambda _: model(), batches=batches, train_step=sgd_step if own else None, loss_of=mean_cross_entropy
+    )
+    here, start = node_context(), trained_arrays(model())
+    ends(app, start, moon(1), here)
+    plain = ends(app, start, work(round=2, steps=3, lr=LR), node_context())
+    assert torch.allclose(ends(app, start, moon(2), here), plain, atol=1e-6)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("changes", [{"ascent": RHO, "mu": 0.3}, {"ascent": RHO, "contrast": MU}, {"contrast": MU}])
+def test_all_that_a_rule_may_ask_for_together_is_what_the_simulator_does(changes: dict[str, float], own: bool) -> None:
+    asked = Work(**dict(work(steps=3, lr=LR, temperature=TEMPERATURE, **changes)))
+    module, begins = network(), FlatModel(network()).flatten()
+    draw = torch.Generator().manual_seed(8)
+    previous = begins + 0.3 * torch.randn(len(begins), generator=draw)
+    drift = 0.1 * torch.randn(len(begins), generator=draw)
+    given = batches(node_context(), asked)
+    x, y = (torch.cat([batch[part] for batch in given]) for part in (0, 1))
+    data = from_arrays(x.numpy(), y.numpy(), x.numpy(), y.numpy(), num_classes=2)
+    contrast = Contrast(previous, MU, TEMPERATURE) if "contrast" in changes else None
+    rule = LocalRule(LR, 3, asked.mu, drift, ascent=asked.ascent, contrast=contrast)
+    (wanted,) = ReferenceEngine(network(), data).train([Job(begins, rule, np.arange(15).reshape(3, 5))])
+    step = method_step(
+        sgd_step if own else None, mean_cross_entropy, module, asked, drift, None if contrast is None else previous
+    )
+    losses = [step(batch) for batch in given]
+    assert torch.allclose(FlatModel(module).flatten() - begins, wanted.delta, atol=2e-6)
+    assert np.mean(losses) == pytest.approx(wanted.loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_all_passes_of_a_step_leave_out_the_same(own: bool) -> None:
+    """With dropout; and the next step draws on."""
+    seen: list[Tensor] = []
+    module = nn.Sequential(nn.Linear(3, 40), nn.Dropout(0.5), nn.Linear(40, 2))
+    module[1].register_forward_hook(lambda _, __, out: seen.append(out.detach() != 0.0))
+    asked = Work(**dict(work(steps=2, lr=0.0, ascent=1e-9, contrast=MU, temperature=TEMPERATURE)))
+    previous = FlatModel(module, on_node=True).flatten()
+    step = method_step(sgd_step if own else None, mean_cross_entropy, module, asked, None, previous)
+    first = batches(node_context(), asked)[0]
+    step(first)
+    passes = list(seen)
+    assert len(passes) > 5
+    assert all(torch.equal(each, passes[0]) for each in passes)
+    step(first)
+    assert not torch.equal(seen[len(passes)], passes[0])
+
+
+def test_gradients_of_sparse_embeddings_are_taken_too() -> None:
+    module = nn.Sequential(nn.Embedding(6, 4, sparse=True), nn.Flatten(), nn.Linear(8, 2))
+    batch = (torch.tensor([[0, 1], [2, 5]]), torch.tensor([0, 1]))
+    asked = Work(**dict(work(steps=1, lr=LR, ascent=RHO)))
+    step = method_step(None, mean_cross_entropy, module, asked, None, None)
+    assert step(batch) > step(batch)
+
+
+@pytest.mark.parametrize("changes", [{"ascent": RHO}, {"keeps_model": True}])
+def test_beside_an_own_step_the_loss_is_to_be_given(changes: dict[str, Any]) -> None:
+    app = client_app(model=lambda _: network(), batches=batches, train_step=own_step)
+    with pytest.raises(ValueError, match="give client_app loss_of"):
+        ends(app, trained_arrays(network()), work(steps=1, **changes), node_context())
+
+
+def test_a_model_without_a_linear_layer_is_told_so_in_its_first_round() -> None:
+    model = nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten())
+    app = client_app(model=lambda _: model, batches=batches)
+    with pytest.raises(ValueError, match=r"has no nn.Linear"):
+        ends(app, trained_arrays(model), moon(1), node_context())
 
 
 def test_a_model_that_does_not_call_its_last_linear_layer_is_told_so() -> None:

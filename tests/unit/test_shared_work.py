@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,12 @@ def test_each_process_does_some_and_no_piece_is_done_twice(tmp_path: Path) -> No
         each.join(30.0)
     makers = [(tmp_path / f"{name} made by").read_text().split() for name in NAMES]
     assert all(len(each) == 1 for each in makers)
-    assert {who for (who,) in makers} == {"0", "1", "2"}
+    assert len({who for (who,) in makers}) > 1
+
+
+def lock_of(name: str, folder: Path) -> Path:
+    """The file that stands for a piece."""
+    return folder / f"{module._hash(name) % module._LOCKS}.lock"
 
 
 def hold(path: Path, holds: Any, end: Any) -> None:
@@ -63,58 +70,88 @@ def held(path: Path) -> tuple[Any, Any]:
     return process, end
 
 
+def until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 30.0
+    while not is_so() and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert is_so()
+
+
+def test_pieces_that_stand_in_other_files_are_told_apart() -> None:
+    assert len({lock_of(name, Path()) for name in "abc"}) == 3  # as the tests here have it
+
+
 def test_a_piece_that_another_process_is_at_comes_last_and_when_that_is_through(tmp_path: Path) -> None:
-    process, end = held(tmp_path / "b.lock")
+    process, end = held(lock_of("b", tmp_path))
     done: list[str] = []
     pieces = {name: partial(done.append, name) for name in "abc"}
     sharing = threading.Thread(target=share, args=(pieces, tmp_path, 1))
     sharing.start()
-    until_s = time.monotonic() + 30.0
-    while len(done) < 2 and time.monotonic() < until_s:
-        time.sleep(0.01)
+    until(lambda: len(done) == 2)
     time.sleep(0.1)
     assert sorted(done) == ["a", "c"]
     end.set()
     sharing.join(30.0)
     assert done[2:] == ["b"]
     process.join(30.0)
+    with FileLock(lock_of("b", tmp_path), blocking=False):  # it is let go of again
+        pass
 
 
 def test_who_is_ended_keeps_nobody_waiting(tmp_path: Path) -> None:
-    process, _ = held(tmp_path / "a.lock")
+    process, _ = held(lock_of("a", tmp_path))
     done: list[str] = []
-    sharing = threading.Thread(target=share, args=({"a": partial(done.append, "a")}, tmp_path, 1))
+    pieces = {name: partial(done.append, name) for name in "ab"}
+    sharing = threading.Thread(target=share, args=(pieces, tmp_path, 1))
     sharing.start()
+    until(lambda: done == ["b"])
+    time.sleep(0.1)
+    assert sharing.is_alive()
     process.kill()
     sharing.join(30.0)
-    assert done == ["a"]
+    assert done == ["b", "a"]
 
 
 def test_nobody_waits_for_ever_and_in_vain_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    acquire = FileLock.acquire
-
-    def told(self: FileLock, timeout: float | None = None, **named: Any) -> Any:
-        waits.extend([] if timeout is None else [timeout])
-        return acquire(self, timeout=timeout and 0.05, **named)
-
     monkeypatch.setattr(module, "_in_vain", set())
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.1)
+    done, looks = list[str](), list[Path]()
+    do = module._do_where_free
+    monkeypatch.setattr(module, "_do_where_free", lambda piece, path: looks.append(path) or do(piece, path))
+    with FileLock(lock_of("a", tmp_path)):
+        share({"a": partial(done.append, "a")}, tmp_path, 1)
+        assert len(looks) > 3
+        looks.clear()
+        share({"a": partial(done.append, "a")}, tmp_path, 1)
+    assert done == ["a", "a"]
+    assert len(looks) == 2  # at first, and once more
+
+
+def test_where_patience_is_used_up_others_are_not_said_to_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_in_vain", set())
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.1)
     done: list[str] = []
-    with FileLock(tmp_path / "a.lock"):
-        monkeypatch.setattr(FileLock, "acquire", told)
-        for _ in range(3):
-            share({"a": partial(done.append, "a")}, tmp_path, 1)
-    assert done == ["a"] * 3
-    assert waits == [pytest.approx(module._PATIENCE_S, abs=5.0), 0.0, 0.0]
+    with FileLock(lock_of("a", tmp_path)), FileLock(lock_of("b", tmp_path)):
+        share({name: partial(done.append, name) for name in "ab"}, tmp_path, 1)
+    assert sorted(done) == ["a", "b"]
+    assert len(module._in_vain) == 1
 
 
-def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path) -> None:
+def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     (tmp_path / "file").write_text("")
     share({"a": partial(done.append, "a")}, tmp_path / "file", 1)
-    (tmp_path / "b.lock").mkdir()
+    lock_of("b", tmp_path).mkdir()
     share({"b": partial(done.append, "b")}, tmp_path, 1)
-    assert done == ["a", "b"]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("says the test")
+
+    monkeypatch.setattr(FileLock, "acquire", fail)
+    share({"c": partial(done.append, "c")}, tmp_path, 1)
+    assert done == ["a", "b", "c"]
 
 
 def test_what_goes_wrong_is_raised_when_all_is_done_and_lets_others_in(tmp_path: Path) -> None:
@@ -126,5 +163,21 @@ def test_what_goes_wrong_is_raised_when_all_is_done_and_lets_others_in(tmp_path:
     with pytest.raises(OSError, match="inside"):
         share({"a": fail, "b": partial(done.append, "b")}, tmp_path, 1)
     assert done == ["b"]
-    with FileLock(tmp_path / "a.lock", blocking=False):
+    with FileLock(lock_of("a", tmp_path), blocking=False):
         pass
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="only on POSIX a signal is sent to a thread")
+def test_ctrl_c_ends_it_soon_also_where_others_are_waited_for(tmp_path: Path) -> None:
+    process, end = held(lock_of("a", tmp_path))
+    done: list[str] = []
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+    begin_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        share({"a": partial(done.append, "a")}, tmp_path, 1)
+    assert not done
+    assert time.monotonic() - begin_s < 0.5 * module._PATIENCE_S
+    end.set()
+    process.join(30.0)

@@ -29,12 +29,12 @@ except ModuleNotFoundError:
     ) from None
 
 from flare.flower.arrays import load_arrays, trained_arrays  # noqa: E402
-from flare.flower.client import client_app, sgd_step  # noqa: E402
+from flare.flower.client import client_app  # noqa: E402
 from flare.flower.device import Ask, cell_resources, own_resources  # noqa: E402
 from flare.flower.evaluation import classifier_score  # noqa: E402
 from flare.flower.settings import from_run_config  # noqa: E402
 from flare.flower.speed import Speed  # noqa: E402
-from flare.flower.stepping import Work  # noqa: E402
+from flare.flower.stepping import Work, sgd_step  # noqa: E402
 from flare.flower.strategy import FlareStrategy  # noqa: E402
 
 __all__ = [

@@ -44,8 +44,14 @@ def load_arrays(module: nn.Module, arrays: ArrayRecord) -> None:
     """Set the trained parameters of a module; ValueError where they are not those of this model."""
     model = node_model(module)
     layout = Layout(trained_arrays(module))
-    for parameter, part in zip(model.parameters, model.views(layout.flatten(arrays)).values(), strict=True):
-        parameter.data.copy_(part)
+    set_weights(model, layout.flatten(arrays))
+
+
+def set_weights(model: FlatModel, weights: Tensor) -> None:
+    """Give the module of a model these weights, shape (weights,), in place."""
+    with torch.no_grad():
+        for parameter, part in zip(model.parameters, model.views(weights).values(), strict=True):
+            parameter.copy_(part)
 
 
 @contextmanager

@@ -27,7 +27,16 @@ from flare.flower.device import Ask, own_resources
 from flare.flower.evaluation import Evaluate, answer_test
 from flare.flower.resources import LABEL_COUNTS, MAX_LABELS
 from flare.flower.speed import Speed, Stopwatch, known_speed
-from flare.flower.stepping import Loss, TrainStep, Work, keep_model, kept_model, method_step
+from flare.flower.stepping import (
+    Loss,
+    TrainStep,
+    Work,
+    flat_gradient,
+    keep_model,
+    kept_model,
+    mean_cross_entropy,
+    method_step,
+)
 from flare.learning.job import control_change, drift_less_own, norm_of
 from flare.rounds.residuals import Part
 from flare.wireless.cell import RESOURCES
@@ -36,12 +45,15 @@ DRIFT = "drift"
 """The record of a vector that is added to every gradient of the round."""
 CONTROL = "control"
 """The record of the server's control variate, from which a node knows how its own one changes."""
+BEYOND = "beyond_plain"
+"""What a node tells that has taken other than plain steps, as it was asked to; versions that cannot do not tell it."""
 GRADIENT = "gradient"
 """The action of a message that asks for the gradient of all data."""
 WARM_UP_STEPS = 4
 """Steps with which a node measures its speed before its first round, the first of them not counted."""
 WARM_UP_S = 2.0
 """After so long the warm-up goes on to no further step."""
+_COUNTED = "flare.counted"  # where a node keeps what it has counted
 _KEPT = "flare.gradient"  # where a node keeps its own gradient until it trains
 _log = logging.getLogger("flwr")  # Flower's own log, which its programs show
 
@@ -52,23 +64,6 @@ AllBatches = Callable[[Context], Iterable[Any]]
 OwnResources = Callable[[Context, Ask], Mapping[str, float]]
 
 
-def mean_cross_entropy(module: nn.Module, batch: Any) -> Tensor:
-    """The loss of a batch (samples, labels)."""
-    x, y = batch
-    return functional.cross_entropy(module(x), y)
-
-
-def sgd_step(module: nn.Module, batch: Any, lr: float, *, loss_of: Loss = mean_cross_entropy) -> float:
-    """One step of gradient descent on the mean cross-entropy of a batch (samples, labels); its loss before the step."""
-    loss = loss_of(module, batch)
-    parameters = [each for each in module.parameters() if each.requires_grad]
-    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-    with torch.no_grad():
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.sub_(gradient.mul_(lr))
-    return float(loss.detach())
-
-
 def client_app(
     *,
     model: MakeModel,
@@ -76,7 +71,7 @@ def client_app(
     train_step: TrainStep | None = None,
     resources: OwnResources = own_resources,
     all_batches: AllBatches | None = None,
-    loss_of: Loss = mean_cross_entropy,
+    loss_of: Loss | None = None,
     evaluate: Evaluate | None = None,
 ) -> ClientApp:
     """A ClientApp that FlareStrategy can schedule.
@@ -94,14 +89,15 @@ def client_app(
         throws away.
     all_batches : all data of this device once, in batches (samples, labels). FedLin needs it, which asks for the
         gradient of all data first, and to know how many samples there are; and so does a run in which devices tell how
-        many samples of each label they hold (`data.share_labels`): labels are whole numbers then.
-    loss_of : the mean loss of a batch. FedSAM, MOON and FedLin take gradients of it, also beside a `train_step`; with
-        MOON it is to call the module on the batch, whose features are seen there.
+        many samples of each label they hold (`data.share_labels`): labels are whole numbers then, one a sample. They
+        are counted once; an own `resources` may answer them as a list, `label_counts`, in place of that.
+    loss_of : the mean loss of a batch, by default the cross-entropy of (samples, labels). FedSAM, MOON and FedLin take
+        gradients of it, also beside a `train_step`, with which FedSAM and MOON want it to be given; with MOON it is to
+        call the module on the batch, whose features are seen there.
     evaluate : tests the global model on this device's own data, in evaluation mode; gives "accuracy" from 0 to 1 and,
         where it likes, "loss" (`classifier_score` does). Asked for where the server sets `fleet.evaluate_share`.
     """
-    step = partial(sgd_step, loss_of=loss_of) if train_step is None else train_step
-    node, app = _Node(model, batches, step, resources, all_batches, loss_of, evaluate), ClientApp()
+    node, app = _Node(model, batches, train_step, resources, all_batches, loss_of, evaluate), ClientApp()
     app.query()(node.query)
     app.train(GRADIENT)(node.gradient)
     app.train()(node.train)
@@ -116,40 +112,54 @@ class _Node:
 
     model: MakeModel
     batches: Batches
-    step: TrainStep
+    own_step: TrainStep | None
     resources: OwnResources
     all_batches: AllBatches | None
-    loss_of: Loss
+    own_loss: Loss | None
     evaluate: Evaluate | None
+
+    @property
+    def loss_of(self) -> Loss:
+        """The loss of a batch."""
+        return mean_cross_entropy if self.own_loss is None else self.own_loss
 
     def query(self, message: Message, context: Context) -> Message:
         """What this device can do."""
-        ask = replace(_read(Ask, message), speed=partial(self._speed, message, context))
-        answer = dict(self.resources(context, ask))
-        if ask.needs_samples and self.all_batches is not None and "num_samples" not in answer:
-            answer["num_samples"] = sum(len(batch[1]) for batch in self.all_batches(context))
-        told = MetricRecord({name: float(value) for name, value in answer.items()})
-        if ask.needs_labels:
-            told[LABEL_COUNTS] = self._label_counts(context)
-        return Message(RecordDict({RESOURCES: told}), reply_to=message)
+        asked, given = _read(Ask, message), _read(Ask, message).step_cost
+        cost = self._cost(asked)
+        asked = replace(asked, step_cost=cost, cycles_per_step=asked.cycles_per_step * cost / given)
+        ask = replace(asked, speed=partial(self._speed, asked, context))
+        answer: dict[str, Any] = dict(self.resources(context, ask))
+        if self._must_count(ask, answer, context):
+            _count(self.all_batches, context, with_labels=ask.needs_labels)
+        if ask.needs_samples and "num_samples" not in answer and _COUNTED in context.state:
+            answer["num_samples"] = context.state.metric_records[_COUNTED]["num_samples"]
+        if ask.needs_labels and LABEL_COUNTS not in answer:
+            answer[LABEL_COUNTS] = context.state.metric_records[_COUNTED][LABEL_COUNTS]
+        if not ask.needs_labels:
+            answer.pop(LABEL_COUNTS, None)
+        told = {
+            name: list(value) if isinstance(value, list | tuple) else float(value) for name, value in answer.items()
+        }
+        return Message(RecordDict({RESOURCES: MetricRecord(told)}), reply_to=message)
 
-    def _label_counts(self, context: Context) -> list[int]:
-        """How many samples of each label this device holds, from label 0 to the greatest that it has."""
-        if self.all_batches is None:
-            raise ValueError("this run has devices tell their labels (data.share_labels): give client_app all_batches")
-        labels = torch.cat([torch.as_tensor(batch[1]).reshape(-1) for batch in self.all_batches(context)])
-        if labels.is_floating_point() or not 0 <= int(labels.min()) <= int(labels.max()) < MAX_LABELS:
-            raise ValueError(
-                f"labels are told where they are whole numbers from 0 to {MAX_LABELS - 1:,}; these are not"
-            )
-        held: list[int] = torch.bincount(labels.long()).tolist()
-        return held
+    def _cost(self, asked: Ask | Work) -> float:
+        """What a step of the method costs here, as a multiple of a plain one: where features are compared, and the user
+        has a step of their own, the second term takes passes beside it, worth a plain step."""
+        return asked.step_cost + (1.0 if self.own_step is not None and asked.keeps_model else 0.0)
 
-    def _speed(self, message: Message, context: Context) -> Speed | None:
+    def _must_count(self, ask: Ask, answer: Mapping[str, Any], context: Context) -> bool:
+        """Whether the node has to go through its data to say what is asked; it does that once in a run."""
+        wants_labels = ask.needs_labels and LABEL_COUNTS not in answer
+        wants_samples = ask.needs_samples and "num_samples" not in answer and self.all_batches is not None
+        known = context.state.metric_records.get(_COUNTED, MetricRecord())
+        return (wants_labels and LABEL_COUNTS not in known) or (wants_samples and "num_samples" not in known)
+
+    def _speed(self, ask: Ask, context: Context) -> Speed | None:
         """How fast this node trains; None where it cannot take a step on its own."""
         if known_speed(context) is None:
             try:
-                self._warm_up(_read(Ask, message), context)
+                self._warm_up(ask, context)
             except Exception as error:  # whatever is wrong shows again, and is told, when it trains
                 _log.warning("the training speed is not known before the first round: %s", error)
         return known_speed(context)
@@ -162,9 +172,10 @@ class _Node:
         module = self.model(context)
         arrays = trained_arrays(module)
         load_arrays(module, arrays)
+        step = method_step(self.own_step, self.loss_of, module, work, None, None)
         watch.begin_steps()
         for batch in itertools.islice(self.batches(context, work), WARM_UP_STEPS):
-            self.step(module, batch, work.lr)
+            step(batch)
             watch.step_done(batch)
             if watch.elapsed_s > WARM_UP_S:
                 break
@@ -193,8 +204,10 @@ class _Node:
         arrays = message.content.array_records["arrays"]
         module = self.model(context)
         load_arrays(module, arrays)
+        if (work.ascent or work.keeps_model) and self.own_step is not None and self.own_loss is None:
+            raise ValueError("this method takes gradients of the loss beside your train_step: give client_app loss_of")
         drift, previous = _drift(message, context, work, module), kept_model(context, work, module)
-        step = method_step(self.step, self.loss_of, module, work, drift, previous)
+        step = method_step(self.own_step, self.loss_of, module, work, drift, previous)
         losses = []
         watch.begin_steps()
         with own_draws(work.seed, work.round, work.device):
@@ -204,6 +217,7 @@ class _Node:
         if len(losses) < work.steps:
             raise ValueError(f"batches gave {len(losses)} of the {work.steps} batches; give one for each step")
         told: dict[str, float] = {"steps": work.steps}
+        told |= {BEYOND: 1.0} if work.ascent or work.contrast else {}
         if work.share_loss:
             told["loss"] = sum(losses) / len(losses)
             told["squared_loss"] = sum(loss * loss for loss in losses) / len(losses)
@@ -213,7 +227,8 @@ class _Node:
             content = RecordDict({"arrays": update})
         else:
             content = RecordDict({UPLINK: _coded(sender, work, message, Layout(arrays).flatten(update), told)})
-        watch.keep(context)
+        is_cheaper = work.keeps_model and previous is None  # its steps were plain ones
+        watch.keep(context, step_cost=self._cost(work) if is_cheaper else 1.0)
         content["metrics"] = MetricRecord({**told, "work_s": watch.elapsed_s + _gradient_s(context, work)})
         return Message(content, reply_to=message)
 
@@ -222,6 +237,42 @@ class _Node:
         if self.evaluate is None:
             raise ValueError("fleet.evaluate_share is set, and this node has no test: give client_app evaluate")
         return answer_test(message, context, self.model(context), self.evaluate)
+
+
+def _count(all_batches: AllBatches | None, context: Context, *, with_labels: bool) -> None:
+    """Go through all data, and remember for the run how many samples there are and, where that is asked, how many of
+    each label, from label 0 to the greatest; ValueError where labels cannot be counted."""
+    if all_batches is None:
+        raise ValueError("this run has devices tell their labels (data.share_labels): give client_app all_batches")
+    number, counts = 0, torch.zeros(0, dtype=torch.int64)
+    for batch in all_batches(context):
+        number += len(batch[1])
+        if with_labels and len(batch[1]):
+            found = torch.bincount(_labels(batch[1]))
+            size = max(len(counts), len(found))
+            counts = functional.pad(counts, (0, size - len(counts))) + functional.pad(found, (0, size - len(found)))
+    if with_labels and number == 0:
+        raise ValueError("all_batches gave no sample: this device has no labels to tell")
+    labels = {LABEL_COUNTS: counts.tolist()} if with_labels else {}
+    context.state[_COUNTED] = MetricRecord({"num_samples": number, **labels})
+
+
+def _labels(given: Any) -> Tensor:
+    """The labels of a batch, shape (samples,); ValueError where they are not whole numbers, one a sample."""
+    try:
+        labels = torch.as_tensor(given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"labels are told where they are whole numbers; these cannot be read ({error})") from None
+    labels = labels.reshape(-1) if labels.numel() == len(given) else labels
+    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(
+            f"labels are told where they are whole numbers, one a sample; these are {tuple(labels.shape)} of "
+            f"{labels.dtype}: give class numbers in all_batches, or leave data.share_labels off"
+        )
+    labels = labels.long()
+    if not 0 <= int(labels.min()) <= int(labels.max()) < MAX_LABELS:
+        raise ValueError(f"labels are told where they are whole numbers from 0 to {MAX_LABELS - 1:,}; these are not")
+    return labels
 
 
 def _coded(sender: Sender, work: Work, message: Message, update: Tensor, told: dict[str, float]) -> ConfigRecord:
@@ -261,8 +312,7 @@ def _gradient_arrays(module: nn.Module, arrays: ArrayRecord, batches: Iterable[A
     model = node_model(module)
     total, count = torch.zeros_like(model.flatten()), 0
     for batch in batches:
-        gradients = torch.autograd.grad(loss_of(module, batch), model.parameters, materialize_grads=True)
-        total += len(batch[1]) * torch.cat([each.reshape(-1) for each in gradients])
+        total += len(batch[1]) * flat_gradient(loss_of(module, batch), model.parameters)
         count += len(batch[1])
     return Layout(trained_arrays(module)).arrays(total / count)
 

@@ -47,7 +47,8 @@ class Ask:
     needs_samples: bool = False  # whether the method needs to know how many samples a device holds
     needs_labels: bool = False  # whether the run has devices tell how many they hold of each label
     batch_size: int = 1  # samples of a local step, by the settings of the run
-    step_cost: float = 1.0  # what a local step of the method costs, as a multiple of a plain one; in `cycles_per_step`
+    step_cost: float = 1.0  # of a step of the method, as a multiple of a plain one; `cycles_per_step` includes it
+    keeps_model: bool = False  # whether the method compares features with those of a device's own last model
     speed: Callable[[], Speed | None] = field(default=_not_measured, compare=False, repr=False)
 
     def record(self) -> ConfigRecord:

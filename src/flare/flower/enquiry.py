@@ -13,7 +13,7 @@ from flare.flower.asking import without_taken
 from flare.flower.faults import Faults, log
 from flare.flower.fleet import Fleet
 from flare.flower.mailbox import Mailbox
-from flare.flower.nodes import Needs, query_messages, read_queries
+from flare.flower.nodes import Terms, query_messages, read_queries
 from flare.flower.resources import observation
 from flare.flower.under_way import FleetRun
 from flare.rounds.observation import Observation
@@ -42,10 +42,10 @@ def enquire(
     mail.give_up_old(connected, timeout_s)
     free = [node for node in connected if node not in mail.busy]
     chosen = run.asking.chosen(config, index, free, fleet)
-    needs = Needs.of(run.station)
-    messages = query_messages(chosen, config, index, fleet, needs=needs, ttl_s=1.1 * patience_s)
+    terms = Terms.of(run.station)
+    messages = query_messages(chosen, config, index, fleet, terms=terms, ttl_s=1.1 * patience_s)
     answers = mail.ask(grid, messages, when="query", timeout_s=patience_s)
-    said = read_queries(answers, index=index, fleet=fleet, faults=faults, max_steps=max_steps, needs=needs)
+    said = read_queries(answers, index=index, fleet=fleet, faults=faults, max_steps=max_steps, terms=terms)
     said = without_taken(said, fleet, set(connected) - set(chosen), faults)
     if run.station.asynchronous:
         run.said = said = {**{node: run.said[node] for node in mail.busy}, **said}

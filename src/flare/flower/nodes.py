@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flare.config import Config
 from flare.flower.arrays import Layout
-from flare.flower.client import CONTROL, DRIFT, GRADIENT
+from flare.flower.client import BEYOND, CONTROL, DRIFT, GRADIENT
 from flare.flower.coding import UPLINK, coding_record
 from flare.flower.device import Ask
 from flare.flower.exchange import Answer
@@ -33,22 +33,31 @@ from flare.units import dbm_to_watt
 Beside = dict[str, ArrayRecord | ConfigRecord]
 """Records of a message by name."""
 CPU = torch.device("cpu")
+_LABELS_AT_LEAST, _COUNTS = 1_000, 10**6  # labels that a node may tell of: fewer, the more devices there are
 _MAX = 1e9  # greatest loss and seconds of work that a node may report
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a run needs nodes to say beside their resources, and what its steps cost them."""
+class Terms:
+    """What a run tells nodes of itself when it asks them.
 
-    samples: bool = False  # how many they hold
-    labels: bool = False  # how many samples of each
-    step_cost: float = 1.0  # as a multiple of a plain step
+    samples       whether it needs to know how many they hold
+    labels        whether they tell how many samples of each label
+    step_cost     of a step of its method, as a multiple of a plain one
+    keeps_model   whether its method compares features with those of a device's own last model
+    """
+
+    samples: bool = False
+    labels: bool = False
+    step_cost: float = 1.0
+    keeps_model: bool = False
 
     @classmethod
-    def of(cls, station: BaseStation) -> Needs:
+    def of(cls, station: BaseStation) -> Terms:
         """Those of a run."""
         method = station.method
-        return cls(method.needs_gradients, station.config.data.share_labels, method.step_cost)
+        labels = station.config.data.share_labels
+        return cls(method.needs_gradients, labels, method.step_cost, method.keeps_models)
 
 
 def query_messages(
@@ -57,28 +66,28 @@ def query_messages(
     index: int,
     fleet: Fleet,
     *,
-    needs: Needs,
+    terms: Terms,
     ttl_s: float,
 ) -> list[Message]:
     """Asks each node what it can do."""
     messages = []
     for node in nodes:
         assumed_bps = config.wireless.total_bandwidth_hz  # 1 bit/s for each Hz, as a node assumes
-        ask = _ask(config, index, fleet.uplink(node).rate_bps(index, assumed_bps), needs)
+        ask = _ask(config, index, fleet.uplink(node).rate_bps(index, assumed_bps), terms)
         content = RecordDict({"config": ask.record()})
         messages.append(Message(content, node, MessageType.QUERY, ttl=ttl_s, group_id=str(index)))
     return messages
 
 
 def read_queries(
-    answers: Iterable[Answer], *, index: int, fleet: Fleet, faults: Faults, max_steps: int, needs: Needs
+    answers: Iterable[Answer], *, index: int, fleet: Fleet, faults: Faults, max_steps: int, terms: Terms
 ) -> dict[int, Resources]:
     """The resources of every node that gives sound ones, asked in this round."""
-    said = {}
+    said, max_labels = {}, max(_LABELS_AT_LEAST, _COUNTS // max(1, fleet.max_devices)) if terms.labels else 0
     for answer in answers:
         try:
             said[answer.node] = read_resources(
-                answer.message, max_steps, needs_samples=needs.samples, needs_labels=needs.labels
+                answer.message, max_steps, needs_samples=terms.samples, max_labels=max_labels
             )
             fleet.uplink(answer.node).asked(index, answer.delay_s)
         except Exception as error:  # no answer of a node may end the run
@@ -91,8 +100,14 @@ def works(
 ) -> dict[int, Work]:
     """What each device is to do; ValueError where a rule asks for what nodes cannot do."""
     config = station.config
+    method = station.method
     if any(rule.mask is not None for rule in rules.values()):
         raise not_for_nodes(config)
+    if not method.keeps_models and any(rule.contrast is not None for rule in rules.values()):
+        raise ValueError(
+            f"a rule of method '{config.learning.method}' has a contrast, and the method does not say keeps_models = "
+            "True: nodes compare with their own last models alone, which they keep where it does"
+        )
     granted_hz = dict(zip(plan.selected.tolist(), plan.bandwidth_hz.tolist(), strict=True))
     return {
         device: Work(
@@ -109,7 +124,8 @@ def works(
             ascent=rule.ascent,
             contrast=0.0 if rule.contrast is None else rule.contrast.mu,
             temperature=1.0 if rule.contrast is None else rule.contrast.temperature,
-            keeps_model=station.method.keeps_models,
+            keeps_model=method.keeps_models,
+            step_cost=method.step_cost,
         )
         for device, rule in rules.items()
     }
@@ -206,20 +222,21 @@ class Trained:
     work_s: float  # between question and answer on the node itself
 
 
-def _ask(config: Config, index: int, uplink_bps: float, needs: Needs) -> Ask:
+def _ask(config: Config, index: int, uplink_bps: float, terms: Terms) -> Ask:
     """What a node is told when it is asked."""
     wireless = config.wireless
     return Ask(
         round=index,
         deadline_s=wireless.deadline_s,
-        cycles_per_step=needs.step_cost * wireless.cycles_per_sample * wireless.batch_size,
+        cycles_per_step=terms.step_cost * wireless.cycles_per_sample * wireless.batch_size,
         power_w=dbm_to_watt(wireless.power_dbm),
         bandwidth_hz=wireless.total_bandwidth_hz,
         uplink_bps=uplink_bps,
-        needs_samples=needs.samples,
-        needs_labels=needs.labels,
+        needs_samples=terms.samples,
+        needs_labels=terms.labels,
         batch_size=wireless.batch_size,
-        step_cost=needs.step_cost,
+        step_cost=terms.step_cost,
+        keeps_model=terms.keeps_model,
     )
 
 
@@ -233,6 +250,11 @@ def _read_trained(answer: Message, reader: Reader, work: Work) -> Trained:
         raise ValueError(f"it reports {str(done)[:40]} steps; it was asked for {work.steps}")
     if not _sensible(work_s, 0.0):
         raise ValueError(f"its work_s is {str(work_s)[:40]}; it must be a finite number up to {_MAX:g}, not negative")
+    if (work.ascent or work.contrast) and metrics.get(BEYOND) != 1.0:
+        raise ValueError(
+            f"it does not say ({BEYOND}) that its steps were those of the method, as an older version of this package "
+            "that knows plain steps alone: bring its version up to date"
+        )
     losses = _told_losses(metrics) if reader.station.config.data.share_losses else (math.nan, math.nan)
     delta, norm = reader.read(answer, Part.UPDATE, work.device)
     change = None

@@ -64,11 +64,9 @@ class Resources:
     label_counts: tuple[float, ...] | None = None  # samples that it holds of each label, from 0 on, where it is asked
 
 
-def read_resources(
-    answer: Message, max_steps: int, *, needs_samples: bool = False, needs_labels: bool = False
-) -> Resources:
-    """The resources in a node's answer; ValueError says what is missing or cannot be. Labels that it was not asked for
-    are left alone."""
+def read_resources(answer: Message, max_steps: int, *, needs_samples: bool = False, max_labels: int = 0) -> Resources:
+    """The resources in a node's answer; ValueError says what is missing or cannot be. Of labels it may tell of so many;
+    where it was not asked for any, they are left alone."""
     said = answer.content.get(RESOURCES)
     if not isinstance(said, MetricRecord):
         raise ValueError(f"its answer has no record '{RESOURCES}'")
@@ -79,7 +77,8 @@ def read_resources(
             raise ValueError(f"{name} is missing")
     if "gain_db" not in values and "uplink_bps" not in values:
         raise ValueError("gain_db and uplink_bps are both missing; one is needed")
-    speed, device, counts = _speed(values), values.get("device"), _label_counts(said) if needs_labels else None
+    speed, device = _speed(values), values.get("device")
+    counts = _label_counts(said, max_labels) if max_labels else None
     return Resources(
         tau=values["tau"],
         cpu_hz=values["cpu_hz"],
@@ -87,24 +86,35 @@ def read_resources(
         gain_db=values.get("gain_db"),
         uplink_bps=values.get("uplink_bps"),
         device=None if device is None else int(device),
-        num_samples=values.get("num_samples", None if counts is None else sum(counts)),
+        num_samples=_samples(values.get("num_samples"), counts),
         speed=speed,
         compute_share=values.get("compute_share"),
         label_counts=counts,
     )
 
 
-def _label_counts(said: MetricRecord) -> tuple[float, ...]:
+def _samples(told: float | None, counts: tuple[float, ...] | None) -> float | None:
+    """How many samples a node holds, where it tells that; ValueError where its labels say otherwise."""
+    if counts is None:
+        return told
+    number = _number("the sum of label_counts", sum(counts), *_RANGES["num_samples"])
+    if told is not None and told != number:
+        raise ValueError(f"num_samples is {told:g}, and label_counts add up to {number:g}")
+    return number
+
+
+def _label_counts(said: MetricRecord, max_labels: int) -> tuple[float, ...]:
     """How many samples of each label a node holds; ValueError where that is missing or cannot be."""
     told = said.get(LABEL_COUNTS)
     if told is None:
-        raise ValueError(f"{LABEL_COUNTS} is missing; the run has devices tell their labels (data.share_labels)")
-    if not isinstance(told, list) or not 0 < len(told) <= MAX_LABELS:
-        raise ValueError(f"{LABEL_COUNTS} is {str(told)[:40]}; it must be a list of up to {MAX_LABELS:,} numbers")
-    counts = tuple(_number(LABEL_COUNTS, each, 0.0, 1e12, True) for each in told)
-    if sum(counts) < 1.0:
-        raise ValueError(f"{LABEL_COUNTS} adds up to 0; a device without samples cannot train")
-    return counts
+        raise ValueError(
+            f"{LABEL_COUNTS} is missing, and the run has devices tell their labels (data.share_labels): an older "
+            "version of this package on the node cannot; bring it up to date"
+        )
+    if not isinstance(told, list) or not 0 < len(told) <= max_labels:
+        what = f"has {len(told):,} numbers" if isinstance(told, list) else f"is {str(told)[:40]}"
+        raise ValueError(f"{LABEL_COUNTS} {what}; it must be a list of up to {max_labels:,}, with so many devices")
+    return tuple(_number(LABEL_COUNTS, each, 0.0, 1e12, True) for each in told)
 
 
 def _speed(values: Mapping[str, float]) -> Speed | None:
@@ -181,7 +191,7 @@ def snr_of_rate(rate: Floats, bandwidth_hz: float) -> Floats:
 
 
 def _number(name: str, value: Any, least: float, greatest: float, whole: bool) -> float:
-    if isinstance(value, list) or not math.isfinite(value) or not least <= value <= greatest:
+    if not isinstance(value, int | float) or not least <= value <= greatest:  # false of nan, too
         raise ValueError(f"{name} is {str(value)[:40]}; it must be a number from {least:g} to {greatest:g}")
     if whole and value != math.floor(value):
         raise ValueError(f"{name} is {value:g}; it must be a whole number")

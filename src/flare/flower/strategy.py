@@ -283,7 +283,7 @@ class FlareStrategy(Strategy):
         """Start the run, or continue the one in the folder."""
         layout = Layout(arrays)
         weights = layout.flatten(arrays)
-        method = make_method(self.config.learning)
+        method = make_method(self.config.learning).on_nodes()
         station = BaseStation(
             self.config, method, layout.num_weights, policy_options(self.config, layout.num_weights), fleet=True
         )

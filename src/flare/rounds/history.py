@@ -112,4 +112,5 @@ def _labels(known: Floats | None, seen: Observation) -> Floats | None:
     if seen.label_counts is not None:
         counts[seen.devices] = 0.0
         counts[seen.devices, : told.shape[1]] = seen.label_counts
-    return counts
+    held = np.flatnonzero(counts.any(axis=0))
+    return counts[:, : held[-1] + 1] if len(held) else counts  # labels that nobody holds any more, at the end, go

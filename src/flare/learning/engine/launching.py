@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -87,8 +87,8 @@ def rehearsal() -> Iterator[None]:
         stack.callback(_make_launchers, rehearsed)  # when all are compiled
         if hasattr(triton, "AsyncCompileMode"):
             waiting = _Waiting()
-            stack.enter_context(triton.AsyncCompileMode(waiting, ignore_errors=True))
-            stack.callback(waiting.work_off)
+            stack.enter_context(triton.AsyncCompileMode(waiting, ignore_errors=True))  # waits for all at its end
+            stack.push(waiting.end)
         before = _rehearsed.set(rehearsed)
         try:
             yield
@@ -103,21 +103,29 @@ class _Waiting(Executor):
         self._asked: list[tuple[Future, object]] = []
 
     def submit(self, work, /, *given, **named) -> Future:
-        """Done by `work_off`."""
+        """Done at the `end`."""
         self._asked.append((Future(), partial(work, *given, **named)))
         return self._asked[-1][0]
 
-    def work_off(self) -> None:
-        """Do all of it; answers and what goes wrong are in the futures, which Triton has marked by their kernels."""
+    def end(self, kind, *_) -> None:
+        """Do all of it; answers and what goes wrong are in the futures, which Triton has marked by their kernels. After
+        an error nothing is done any more. However this ends, nobody waits for a future in vain."""
         pieces = {_name("kernel", future._key): partial(_answer, future, work) for future, work in self._asked}
-        share(pieces, _folder(), _COMPILERS)
+        try:
+            if kind is None:
+                share(pieces, _folder(), _COMPILERS)
+        finally:
+            for future, _ in self._asked:
+                with suppress(InvalidStateError):
+                    future.set_exception(CancelledError())
 
 
 def _answer(future: Future, work) -> None:
-    try:
-        future.set_result(work())
-    except BaseException as why:
-        future.set_exception(why)
+    with suppress(InvalidStateError):  # nobody wants it any more
+        try:
+            future.set_result(work())
+        except BaseException as why:
+            future.set_exception(why)
 
 
 def _make_launchers(rehearsed) -> None:

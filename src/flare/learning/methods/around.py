@@ -74,10 +74,17 @@ class AroundMethod(PlainMethod, ABC):
         """Where the inner method does."""
         return self.around.needs_widths
 
+    def on_nodes(self) -> Method:
+        """The same around the inner method as it is there."""
+        return self._with(self.around.on_nodes())
+
     def fitted(self, widths: Widths) -> Method:
         """The same around the inner method for that model."""
+        return self._with(self.around.fitted(widths))
+
+    def _with(self, inner: Method) -> Method:
         made = copy(self)
-        made.__dict__["around"] = self.around.fitted(widths)
+        made.__dict__["around"] = inner
         return made
 
     def sizes(self, devices: Indices, cpu_hz: Floats) -> Sizes | None:

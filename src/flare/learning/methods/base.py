@@ -94,8 +94,8 @@ class Method(Protocol):
     """Whether devices also send the change of a control variate: their rules then have `control`."""
 
     keeps_models: bool
-    """Whether devices compare features with those of the model with which they ended when they last trained, which they
-    keep: rules have a contrast where there is one."""
+    """Whether devices compare features with those of the model with which they ended when they last trained: rules have
+    a contrast where there is one, whose `previous` is that model. Nodes of a fleet keep it themselves."""
     needs_codec: str
     """The one codec with which its updates are sent; empty: any."""
     asynchronous: bool
@@ -112,6 +112,11 @@ class Method(Protocol):
     @property
     def needs_widths(self) -> bool:
         """Whether it gives devices narrower models: it must then be `fitted` before anything else is asked of it."""
+        ...
+
+    def on_nodes(self) -> Method:
+        """The method where devices are nodes of a fleet, which keep themselves what is theirs; itself where that makes
+        no difference."""
         ...
 
     def fitted(self, widths: Widths) -> Method:
@@ -251,6 +256,10 @@ class PlainMethod:
     def needs_widths(self) -> bool:
         """All devices train the whole model."""
         return False
+
+    def on_nodes(self) -> Method:
+        """The method itself."""
+        return cast("Method", self)
 
     def fitted(self, widths: Widths) -> Method:
         """The method itself. Called only where `needs_widths`."""

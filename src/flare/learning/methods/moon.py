@@ -23,8 +23,9 @@ With mu = 0 it is FedAvg, to the last bit and on the clock.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -44,11 +45,13 @@ class Moon(PlainMethod):
     """MOON: equal rates, features drawn to the global model's and away from the device's last; the mean.
 
     The state is `previous`, of shape (devices, weights), the models with which devices ended when they last sent, and
-    `has_previous`, of shape (devices,), 1 for devices that have one. With mu = 0 nothing is remembered.
+    `has_previous`, of shape (devices,), 1 for devices that have one. With mu = 0 nothing is remembered, and on nodes
+    `has_previous` alone.
     """
 
     moon_mu: float = setting(1.0, "weight of the term that compares features", at_least=0.0)
     temperature: float = setting(0.5, "what cosines of features are divided by", above=0.0)
+    _is_on_nodes: ClassVar[bool] = False  # whether previous models lie with the devices, and no copy of them here
 
     def __post_init__(self) -> None:
         """Without its term its steps are plain ones; with it, rules hold the last models of devices."""
@@ -64,7 +67,14 @@ class Moon(PlainMethod):
         """Nobody has a previous model."""
         if not self.keeps_models:
             return {}
-        return {"previous": torch.zeros(num_devices, num_weights), "has_previous": torch.zeros(num_devices)}
+        known = {"has_previous": torch.zeros(num_devices)}
+        return known if self._is_on_nodes else {"previous": torch.zeros(num_devices, num_weights), **known}
+
+    def on_nodes(self) -> Moon:
+        """Without the models of devices, whose rules have the global weights in their place."""
+        made = copy(self)
+        object.__setattr__(made, "_is_on_nodes", True)
+        return made
 
     def enrol(self, state: MethodState, tau: Floats) -> MethodState:
         """Newcomers have no previous model."""
@@ -78,12 +88,16 @@ class Moon(PlainMethod):
         rules = equal_rates(now)
         if not state:
             return rules
+        has_previous = state["has_previous"][now.selected].tolist()
         return [
-            replace(rule, contrast=Contrast(state["previous"][i], self.moon_mu, self.temperature)) if known else rule
-            for rule, i, known in zip(
-                rules, now.selected.tolist(), state["has_previous"][now.selected].tolist(), strict=True
-            )
+            replace(rule, contrast=Contrast(self._previous(state, now, i), self.moon_mu, self.temperature))
+            if known
+            else rule
+            for rule, i, known in zip(rules, now.selected.tolist(), has_previous, strict=True)
         ]
+
+    def _previous(self, state: MethodState, now: Round, device: int) -> Tensor:
+        return now.weights if self._is_on_nodes else state["previous"][device]
 
     def reducer(self, state: MethodState, now: Round) -> Reducer:
         """The mean of the updates; the models of those that sent are kept."""
@@ -100,6 +114,7 @@ class _Previous(ReducerAround):
 
     def add(self, device: int, rule: LocalRule, update: Update) -> None:
         """The device's model is the global one and its update."""
-        self._state["previous"][device] = self._weights + update.delta
+        if "previous" in self._state:
+            self._state["previous"][device] = self._weights + update.delta
         self._state["has_previous"][device] = 1.0
         super().add(device, rule, update)

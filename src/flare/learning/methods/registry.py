@@ -24,7 +24,7 @@ from flare.registry import Registry, first_line
 
 INTERFACE = Interface("method")
 _PARTS = (
-    *("uplink_models", "downlink_models", "needs_gradients", "sends_control", "keeps_models"),
+    *("uplink_models", "downlink_models", "needs_gradients", "sends_control", "keeps_models", "on_nodes"),
     *("needs_codec", "needs_widths", "fitted", "sizes", "asynchronous", "needs_fresh", "max_devices"),
     *("needs_smoothness", "step_cost", "start", "steps", "enrol", "reference_steps", "rules", "reducer"),
 )
