@@ -132,11 +132,15 @@ def test_runs_of_a_reproduction_that_is_not_finished_are_told_and_can_be_gone_on
     runs = {trial.key: trial for trial in (*first, *judged)}
     assert known.keys() <= runs.keys()
     said = " ".join(PAGE.split(f"### {one.title}")[1].split("\n### ")[0].split())
-    assert f"{len(known):,} of {len(runs):,} runs so far, the {len(first)} that choose rates and, but for two," in said
+    of_5_s = sum(", 5 s" in trial.panel for trial in judged)
+    told = (
+        f"{len(known):,} of {len(runs):,} runs so far: the {len(first)} that choose rates, the {of_5_s} with 5 s, and"
+    )
+    assert f"{told} two with 1.5 s" in said
     assert all(trial.key in known for trial in first)
     late = [trial for trial in judged if trial.key in known and ", 1.5 s" in trial.panel]
     assert len(late) == 2
-    assert len(known) == len(first) + len(late) + sum(", 5 s" in trial.panel for trial in judged)
+    assert len(known) == len(first) + len(late) + of_5_s
     apart = [
         abs(float(np.mean(found.values(panel, curve, final_accuracy))) - numbers["final_accuracy"][0]) > 0.01
         for panel, curves in FILES[name]["panels"].items()

@@ -584,7 +584,7 @@ def test_kernels_that_compute_something_else_than_pytorch_are_left_out_with_a_wa
 def test_with_tf32_kernels_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = type(operations()).finish_back, off_by(1.3)
     monkeypatch.setattr(type(operations()), "finish_back", lambda *given, **named: wrong(right(*given, **named)))
-    left_to_pytorch(near=1e-2, tf32=True)  # PyTorch keeps 10 bits then, too
+    left_to_pytorch(near=1e-2, tf32=True)  # TF32 keeps 10 bits, also in PyTorch
 
 
 @NEEDS_TRITON

@@ -26,7 +26,7 @@ _LONG_S = 30.0
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch, 4)
-    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)  # as it is, but where tests before used a GPU
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)  # an earlier test may have started CUDA in here
 
 
 def have(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
