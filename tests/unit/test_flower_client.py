@@ -390,11 +390,20 @@ def test_a_node_goes_through_its_data_once_in_a_run_to_count_them() -> None:
 
 def test_a_users_own_resources_may_tell_labels_and_tell_them_only_where_they_are_asked() -> None:
     def own(here: Context, ask: Ask) -> dict[str, Any]:
-        return {**own_resources(here, ask), "label_counts": [2, 1]}
+        return {**own_resources(here, ask), "label_counts": np.bincount([0, 0, 1])}
 
     app = client_app(model=lambda _: nn.Linear(2, 3), batches=lambda *_: [], resources=own)
     assert told_labels(app, asked=True).content.metric_records["resources"]["label_counts"] == [2, 1]
     assert "label_counts" not in told_labels(app, asked=False).content.metric_records["resources"]
+
+
+def test_labels_of_a_users_own_that_are_no_numbers_are_named() -> None:
+    def own(here: Context, ask: Ask) -> dict[str, Any]:
+        return {**own_resources(here, ask), "label_counts": "many"}
+
+    app = client_app(model=lambda _: nn.Linear(2, 3), batches=lambda *_: [], resources=own)
+    with pytest.raises(ValueError, match="label_counts of resources is 'many', and no list of numbers"):
+        told_labels(app, asked=True)
 
 
 def test_samples_and_labels_that_contradict_each_other_are_not_believed() -> None:

@@ -207,6 +207,18 @@ def test_all_passes_of_a_step_leave_out_the_same(own: bool) -> None:
     assert not torch.equal(seen[len(passes)], passes[0])
 
 
+@pytest.mark.parametrize("changes", [{}, {"mu": 0.1}, {"ascent": RHO}])
+def test_a_loss_without_a_gradient_is_an_error_and_no_step_of_zero(changes: dict[str, float]) -> None:
+    def loss_of(module: nn.Module, batch: Any) -> Tensor:
+        with torch.no_grad():
+            return mean_cross_entropy(module, batch)
+
+    asked = Work(**dict(work(steps=1, **changes)))
+    step = method_step(None, loss_of, network(), asked, None, None)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        step(batches(node_context(), asked)[0])
+
+
 def test_gradients_of_sparse_embeddings_are_taken_too() -> None:
     module = nn.Sequential(nn.Embedding(6, 4, sparse=True), nn.Flatten(), nn.Linear(8, 2))
     batch = (torch.tensor([[0, 1], [2, 5]]), torch.tensor([0, 1]))

@@ -159,3 +159,7 @@ def test_where_compiling_is_broken_off_nobody_waits_for_kernels_in_vain(
     future._key = "key"
     waiting.end(ValueError)
     assert isinstance(future.exception(), Exception)
+    other = waiting.submit(lambda: 2)  # Triton was interrupted before it could say what this is of
+    with pytest.raises(AttributeError):
+        waiting.end(None)
+    assert isinstance(other.exception(), Exception)

@@ -136,12 +136,11 @@ class _Node:
             answer["num_samples"] = context.state.metric_records[_COUNTED]["num_samples"]
         if ask.needs_labels and LABEL_COUNTS not in answer:
             answer[LABEL_COUNTS] = context.state.metric_records[_COUNTED][LABEL_COUNTS]
-        if not ask.needs_labels:
-            answer.pop(LABEL_COUNTS, None)
-        told = {
-            name: list(value) if isinstance(value, list | tuple) else float(value) for name, value in answer.items()
-        }
-        return Message(RecordDict({RESOURCES: MetricRecord(told)}), reply_to=message)
+        counts = answer.pop(LABEL_COUNTS, None)
+        told = MetricRecord({name: float(value) for name, value in answer.items()})
+        if ask.needs_labels:
+            told[LABEL_COUNTS] = _numbers(counts)
+        return Message(RecordDict({RESOURCES: told}), reply_to=message)
 
     def _cost(self, asked: Ask | Work) -> float:
         """What a step of the method costs here, as a multiple of a plain one: where features are compared, and the user
@@ -257,6 +256,14 @@ def _count(all_batches: AllBatches | None, context: Context, *, with_labels: boo
     context.state[_COUNTED] = MetricRecord({"num_samples": number, **labels})
 
 
+def _numbers(counts: Any) -> list[float]:
+    """Label counts that a user's own resources answer, as they are sent; ValueError where they are no numbers."""
+    try:
+        return [float(each) for each in counts]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{LABEL_COUNTS} of resources is {counts!r:.40}, and no list of numbers ({error})") from None
+
+
 def _labels(given: Any) -> Tensor:
     """The labels of a batch, shape (samples,); ValueError where they are not whole numbers, one a sample."""
     try:
@@ -269,7 +276,7 @@ def _labels(given: Any) -> Tensor:
             f"labels are told where they are whole numbers, one a sample; these are {tuple(labels.shape)} of "
             f"{labels.dtype}: give class numbers in all_batches, or leave data.share_labels off"
         )
-    labels = labels.long()
+    labels = labels.long().cpu()
     if not 0 <= int(labels.min()) <= int(labels.max()) < MAX_LABELS:
         raise ValueError(f"labels are told where they are whole numbers from 0 to {MAX_LABELS - 1:,}; these are not")
     return labels

@@ -152,7 +152,10 @@ class _Slopes:
         z_start, z_previous = self._features_of_others(batch)
         with self.same_draws():
             z = self._with_features(batch)[1]
-        return flat_gradient(self._term(z, z_start, z_previous), self._model.parameters)
+        term = self._term(z, z_start, z_previous)
+        if not term.requires_grad:  # no trained weight has a part in the features
+            return torch.zeros_like(self._model.flatten())
+        return flat_gradient(term, self._model.parameters)
 
     @contextmanager
     def same_draws(self) -> Iterator[None]:
@@ -180,9 +183,7 @@ class _Slopes:
 
 
 def flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """The gradient of a loss, shape (weights,); zeros where it depends on none of the parameters."""
-    if not loss.requires_grad:
-        return torch.cat([torch.zeros_like(each).reshape(-1) for each in parameters])
+    """The gradient of a loss, shape (weights,)."""
     gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
     return torch.cat([(each.to_dense() if each.is_sparse else each).reshape(-1) for each in gradients])
 

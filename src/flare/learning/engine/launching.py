@@ -84,7 +84,7 @@ def rehearsal() -> Iterator[None]:
     others in Triton's cache."""
     rehearsed: list[object] = []
     with ExitStack() as stack:
-        stack.callback(_make_launchers, rehearsed)  # when all are compiled
+        stack.push(partial(_make_launchers, rehearsed))  # when all are compiled
         if hasattr(triton, "AsyncCompileMode"):
             waiting = _Waiting()
             stack.enter_context(triton.AsyncCompileMode(waiting, ignore_errors=True))  # waits for all at its end
@@ -110,9 +110,9 @@ class _Waiting(Executor):
     def end(self, kind, *_) -> None:
         """Do all of it; answers and what goes wrong are in the futures, which Triton has marked by their kernels. After
         an error nothing is done any more. However this ends, nobody waits for a future in vain."""
-        pieces = {_name("kernel", future._key): partial(_answer, future, work) for future, work in self._asked}
         try:
             if kind is None:
+                pieces = {_name("kernel", future._key): partial(_answer, future, work) for future, work in self._asked}
                 share(pieces, _folder(), _COMPILERS)
         finally:
             for future, _ in self._asked:
@@ -128,9 +128,12 @@ def _answer(future: Future, work) -> None:
             future.set_exception(why)
 
 
-def _make_launchers(rehearsed) -> None:
+def _make_launchers(rehearsed, kind, *_) -> None:
     """Have the programs in C made that start these kernels, all at once: Triton has a compiler make each at the first
-    start of a kernel, one after the other, and finds them in its cache then. What goes wrong here, it tells there."""
+    start of a kernel, one after the other, and finds them in its cache then. What goes wrong here, it tells there.
+    After an error nothing is made."""
+    if kind is not None:
+        return
     with suppress(Exception):  # of a version of Triton that starts kernels in another way
         compiled = [each.result(ignore_errors=True) if hasattr(each, "result") else each for each in rehearsed]
         new = [each for each in compiled if each is not None and each.module is None]
