@@ -125,9 +125,9 @@ class _Node:
 
     def query(self, message: Message, context: Context) -> Message:
         """What this device can do."""
-        asked, given = _read(Ask, message), _read(Ask, message).step_cost
+        asked = _read(Ask, message)
         cost = self._cost(asked)
-        asked = replace(asked, step_cost=cost, cycles_per_step=asked.cycles_per_step * cost / given)
+        asked = replace(asked, step_cost=cost, cycles_per_step=asked.cycles_per_step * cost / asked.step_cost)
         ask = replace(asked, speed=partial(self._speed, asked, context))
         answer: dict[str, Any] = dict(self.resources(context, ask))
         if self._must_count(ask, answer, context):

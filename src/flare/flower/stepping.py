@@ -85,11 +85,12 @@ def method_step(
     """A step on a batch as the method has it, which answers the loss before it; by gradient descent where the user has
     no step. Features are compared with those of `previous`, where that is there."""
     own = partial(sgd_step, loss_of=loss_of) if train_step is None else train_step
+    if drift is None and previous is None and work.mu == 0.0 and work.ascent == 0.0:
+        return lambda batch: own(module, batch, work.lr)
     model = node_model(module)
     start = model.flatten()
     constant = torch.zeros_like(start) if drift is None else drift.to(start.device)
     slopes = _Slopes(module, loss_of, work, start, None if previous is None else previous.to(start.device))
-    is_plain = drift is None and work.mu == 0.0 and work.ascent == 0.0 and previous is None
 
     def descend(batch: Any) -> float:
         before = model.flatten()
@@ -123,8 +124,6 @@ def method_step(
                 parameter.sub_(part, alpha=work.lr)
         return loss if told is None else told
 
-    if is_plain:
-        return lambda batch: own(module, batch, work.lr)
     return descend if train_step is None else around_own
 
 

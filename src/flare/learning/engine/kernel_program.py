@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from flare.learning.engine.chain import LayerProgram
 from flare.learning.engine.operations import Gradient, Onto, all_made
+from flare.learning.engine.programs import Calls
 from flare.learning.engine.stack import Starts
 from flare.learning.engine.tensor_data import TensorData
 from flare.learning.engine.terms import Anchors
@@ -43,32 +44,6 @@ class TornError(RuntimeError):
 def has_kernels(device: torch.device) -> bool:
     """Whether there is a GPU and Triton, which PyTorch's packages for GPUs bring along."""
     return device.type == "cuda" and find_spec("triton") is not None
-
-
-class _Calls(Protocol):
-    """What both ways of computing can be asked for."""
-
-    def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]: ...
-
-    def gradient(
-        self,
-        weights: Tensor,
-        x: Tensor,
-        labels: Tensor,
-        shares: Tensor,
-        anchors: Anchors | None = None,
-        onto: Onto | None = None,
-    ) -> tuple[Tensor, list[Gradient]]: ...
-
-    def logits(self, weights: Tensor, x: Tensor) -> Tensor: ...
-
-    def features(self, weights: Tensor, x: Tensor) -> Tensor: ...
-
-    def sums(self, numbers: Tensor) -> Tensor: ...
-
-    def norms(self, gradients: Sequence[Tensor]) -> Tensor: ...
-
-    def moved(self, stack: Tensor, starts: Starts) -> tuple[Tensor, Tensor]: ...
 
 
 _Work = Callable[..., list[Tensor]]
@@ -173,14 +148,14 @@ class KernelProgram:
         return self._kernels.moved(stack, starts)
 
     def _written(
-        self, calls: _Calls, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
+        self, calls: Calls, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
     ) -> list[Tensor]:
         """The losses of a pass and its gradients."""
         losses, gradients = calls.gradient(weights, x, labels, shares, Anchors(*anchors) if anchors else None)
         return [losses, *all_made(gradients)]
 
     def _added(
-        self, is_step: bool, calls: _Calls, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
+        self, is_step: bool, calls: Calls, weights: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *anchors: Tensor
     ) -> list[Tensor]:
         """The losses of a pass and its gradients, some of them as what they add onto weights, the pass's own where it
         `is_step`."""
@@ -247,7 +222,7 @@ def _made_up(name: str, place: int, stack: Tensor) -> Tensor:
     return torch.from_numpy(drawn).to(stack)
 
 
-def _moved_from_others(calls: _Calls, stack: Tensor, rows: Tensor) -> list[Tensor]:
+def _moved_from_others(calls: Calls, stack: Tensor, rows: Tensor) -> list[Tensor]:
     """The ways of rows, each from another start than the one at its own place where there are two."""
     starts = Starts(rows, torch.arange(len(rows) - 1, -1, -1, device=rows.device))
     return [*calls.moved(stack.clone(), starts)]

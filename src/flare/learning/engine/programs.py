@@ -23,19 +23,8 @@ from flare.learning.features import with_features
 from flare.learning.flat import FlatModel
 
 
-class Program(Protocol):
-    """A model as a function of the weights of many jobs."""
-
-    floats_per_sample: int
-    """About how many numbers a pass forward and back holds at once for a sample."""
-
-    def width(self, samples: int) -> int:
-        """How many places a batch of so many samples takes; those too many get the share 0."""
-        ...
-
-    def arrange(self, x: Tensor) -> Tensor:
-        """Samples (jobs, samples, ...) as the program wants them; jobs stay the first axis."""
-        ...
+class Calls(Protocol):
+    """What is asked of a model for some jobs, however it is computed."""
 
     def batch(self, data: TensorData, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Training samples as the program wants them, and their labels, by their indices (jobs, samples)."""
@@ -78,6 +67,21 @@ class Program(Protocol):
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Shape (jobs, classes, samples)."""
+        ...
+
+
+class Program(Calls, Protocol):
+    """A model as a function of the weights of many jobs."""
+
+    floats_per_sample: int
+    """About how many numbers a pass forward and back holds at once for a sample."""
+
+    def width(self, samples: int) -> int:
+        """How many places a batch of so many samples takes; those too many get the share 0."""
+        ...
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """Samples (jobs, samples, ...) as the program wants them; jobs stay the first axis."""
         ...
 
 
